@@ -1,0 +1,58 @@
+# Every task makes the environment first if it is missing; the second time it installs nothing.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+NO_JVM := not spark and not connect and not slow
+QUICK  := $(NO_JVM) and not laws
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format test-spark laws coverage bench hooks clean
+
+help: ## List the tasks.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the environment in .venv, with all that work on streamops needs.
+	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
+
+demo: $(STAMP) ## Compute windows with corrections from a year of flights, and verify them.
+	$(PYTHON) -m streamops.demo
+
+test: $(STAMP) ## Run all tests, those on Spark included.
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q
+
+check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests. No JVM.
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) tests/architecture/rules.py
+	$(PYTHON) -m pytest -q -m "$(QUICK)"
+
+format: $(STAMP) ## Format the code, and mend what the linter can mend by itself.
+	$(PYTHON) -m ruff check --fix-only .
+	$(PYTHON) -m ruff format .
+
+test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
+	$(PYTHON) -m pytest -q -m "spark or connect"
+
+laws: $(STAMP) ## Try every law on at least 1,000 histories.
+	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto
+
+coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no test without Spark takes.
+	$(PYTHON) -m coverage run -m pytest -q -m "$(NO_JVM)"
+	$(PYTHON) -m coverage report
+
+bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
+	$(PYTHON) -m benchmarks
+
+hooks: $(STAMP) ## Let git check format, lint and import direction before each commit.
+	$(PYTHON) -m pre_commit install
+
+clean: ## Remove what the tasks left behind, but not the environment.
+	rm -rf .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov out \
+	    spark-warehouse metastore_db derby.log *.egg-info
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+$(STAMP): pyproject.toml
+	scripts/make-venv $(VENV)
+	@touch $@

@@ -1,0 +1,31 @@
+"""Event-time operators for Spark Structured Streaming.
+
+Everything is imported when it is first used: a Spark worker that unpickles one function of
+``streamops.kernel`` does not pay for the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamops import aggregates, testing, windows
+    from streamops.spark.session import local_session
+
+__all__ = ["__version__", "aggregates", "local_session", "testing", "windows"]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "local_session":
+        return importlib.import_module("streamops.spark.session").local_session
+    if name in {"aggregates", "testing", "windows"}:
+        return importlib.import_module(f"streamops.{name}")
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
