@@ -1,0 +1,1 @@
+"""The ground floor: time, columns, state and errors. No Spark, no operator."""

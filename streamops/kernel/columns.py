@@ -1,0 +1,161 @@
+"""Columns as data: keys, equality and names, for Arrow columns of any type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.kernel.groups import Ids, pair
+
+__all__ = [
+    "changed",
+    "codes",
+    "concat",
+    "conform",
+    "floats",
+    "instants",
+    "key_codes",
+    "nulls",
+    "one",
+    "take",
+]
+
+_NAN_BITS = np.int64(0x7FF8000000000000)
+
+
+def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column as a single array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def nulls(schema: pa.Schema, rows: int) -> pa.Table:
+    """A table of nulls."""
+    return pa.table([pa.nulls(rows, f.type) for f in schema], schema=schema)
+
+
+def concat(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one schema below one another, in one piece per column."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+def take(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
+    """The rows at these positions."""
+    index = pa.array(rows)
+    return pa.table([one(column).take(index) for column in table.columns], schema=table.schema)
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns that the schema names, in its order and with its types.
+
+    Spark labels timestamps with the session's time zone and may use the large variants of
+    strings. Neither changes a value, and neither may change a state.
+    """
+    table = table.select(schema.names)
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def instants(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bool_]]:
+    """Microseconds of a timestamp column, and where they are valid.
+
+    Returns
+    -------
+    micros : array of int64
+        0 where null.
+    valid : array of bool
+    """
+    array = one(column)
+    valid = np.asarray(array.is_valid())
+    return np.asarray(array.cast(pa.int64()).fill_null(0)), valid
+
+
+def floats(array: pa.Array) -> npt.NDArray[np.float64]:
+    """Values as doubles, NaN where null (ask the array which ones were)."""
+    values: npt.NDArray[np.float64] = (
+        # Unsafe, for Arrow, is to round an integer beyond 2^53; Spark rounds it, too.
+        array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False)
+    )
+    return values
+
+
+def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Ids:
+    """One code per row, equal where all columns are equal.
+
+    As in SQL's ``GROUP BY``, and in Spark's: null equals null, NaN equals NaN, -0.0 equals
+    0.0. No columns: every row has the same key.
+
+    Examples
+    --------
+    >>> key_codes([pa.array(["a", None, "a", None]), pa.array([1.0, 2.0, 1.0, 2.0])], 4).tolist()
+    [0, 3, 0, 3]
+    """
+    result: Ids | None = None
+    for column in columns:
+        code = codes(one(column))
+        result = code if result is None else pair(result, code)
+    return np.zeros(rows, np.int64) if result is None else result
+
+
+def codes(array: pa.Array) -> Ids:
+    """One code per value, equal where the values are equal, for any type."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return codes(array.dictionary_decode())
+    if pa.types.is_null(kind):
+        return np.zeros(len(array), np.int64)
+    if pa.types.is_floating(kind):
+        return _float_codes(array)
+    if pa.types.is_struct(kind):
+        children = [one(child) for child in array.flatten()]
+        return key_codes([array.is_valid(), *children], len(array))
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list_codes(array)
+    encoded = pc.dictionary_encode(array, null_encoding="encode")
+    return np.asarray(encoded.indices).astype(np.int64, copy=False)
+
+
+def _float_codes(array: pa.Array) -> Ids:
+    values = floats(array) + 0.0  # -0.0 + 0.0 is 0.0
+    bits = np.where(np.isnan(values), _NAN_BITS, values.view(np.int64))
+    return codes(pa.array(bits, mask=np.asarray(array.is_null())))
+
+
+def _list_codes(array: pa.Array) -> Ids:
+    # Position by position over the longest list; map entries count in the order they stand.
+    lengths = np.asarray(pc.list_value_length(_as_list(array)).fill_null(-1)).astype(np.int64)
+    offsets = np.asarray(array.offsets).astype(np.int64)[:-1]
+    elements = codes(_elements(array))
+    result = lengths
+    for position in range(int(lengths.max(initial=0))):
+        there = lengths > position
+        element = np.full(len(array), -1, np.int64)
+        element[there] = elements[offsets[there] + position]
+        result = pair(result, element)
+    return result
+
+
+def _as_list(array: pa.Array) -> pa.Array:
+    if not pa.types.is_map(array.type):
+        return array
+    entries = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+    return array.cast(pa.list_(entries))
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    if not pa.types.is_map(array.type):
+        return array.values
+    return pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+
+
+def changed(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Rows in which at least one column differs; null equals null, NaN equals NaN."""
+    result = np.zeros(len(new[0]) if new else 0, np.bool_)
+    for before, after in zip(old, new, strict=True):
+        both = codes(pa.concat_arrays([before, after]))
+        result |= both[: len(before)] != both[len(before) :]
+    return result

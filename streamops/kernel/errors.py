@@ -1,0 +1,115 @@
+"""Errors: five facts and a stable code, worded in one place.
+
+Every error says *what* broke, *where*, what we *got*, what was *expected* and how to
+*fix* it. Callers supply the facts; the sentence is built here and may improve. The code
+is a promise and is what tests and users match on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "CapacityError",
+    "ChangeStreamError",
+    "ColumnNotFound",
+    "EnvironmentError",
+    "SchemaError",
+    "SpecError",
+    "StateFormatError",
+    "StreamopsError",
+    "WatermarkError",
+]
+
+
+class StreamopsError(Exception):
+    """Base of every error streamops raises.
+
+    Parameters
+    ----------
+    code : str
+        A stable word such as ``"SIZE_NOT_POSITIVE"``.
+    what : str
+        One sentence: what broke.
+    where : str
+        The operator, column, file or state it concerns.
+    got, expected : object
+        What was found, and what would have been accepted.
+    fix : str
+        What the reader should do next.
+    """
+
+    def __init__(
+        self, code: str, what: str, *, where: str, got: Any, expected: Any, fix: str
+    ) -> None:
+        self.code = code
+        self.what = what
+        self.where = where
+        self.got = got
+        self.expected = expected
+        self.fix = fix
+        super().__init__(
+            f"[{code}] {where}: {what}\n"
+            f"  got:       {got}\n"
+            f"  expected:  {expected}\n"
+            f"  fix:       {fix}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (a worker's error is shipped to the driver): rebuild
+        # them from their facts instead of from the finished sentence.
+        facts = {key: getattr(self, key) for key in ("where", "got", "expected", "fix")}
+        return _rebuild, (type(self), self.code, self.what, facts)
+
+
+def _rebuild(kind: type[StreamopsError], code: str, what: str, facts: dict[str, Any]) -> Any:
+    error = kind.__new__(kind)
+    StreamopsError.__init__(error, code, what, **facts)
+    return error
+
+
+class SpecError(StreamopsError, ValueError):
+    """A parameter of an operator is out of range or contradicts another."""
+
+
+class SchemaError(StreamopsError, ValueError):
+    """A column exists but cannot be used the way the operator was told to."""
+
+
+class ColumnNotFound(SchemaError):
+    """A named column does not exist in the frame."""
+
+    def __init__(self, column: str, available: Iterable[str], *, where: str, role: str) -> None:
+        names = list(available)
+        close = difflib.get_close_matches(column, names, n=1)
+        fix = f"did you mean {close[0]!r}?" if close else f"name one of: {', '.join(names)}"
+        super().__init__(
+            "COLUMN_NOT_FOUND",
+            f"column {column!r}, given as `{role}`, does not exist",
+            where=where,
+            got=column,
+            expected=f"one of: {', '.join(names)}",
+            fix=fix,
+        )
+
+
+class WatermarkError(StreamopsError, ValueError):
+    """A streaming frame has no watermark, or one the operator cannot work with."""
+
+
+class StateFormatError(StreamopsError):
+    """State that this operator, with these parameters, must not read."""
+
+
+class CapacityError(StreamopsError):
+    """A stated limit was reached and its stated consequence is to fail."""
+
+
+class ChangeStreamError(StreamopsError, ValueError):
+    """A change stream that contradicts itself, such as a preimage that was never published."""
+
+
+class EnvironmentError(StreamopsError, RuntimeError):
+    """Something outside the library is missing: Java, RocksDB, protobuf, a Spark version."""

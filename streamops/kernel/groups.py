@@ -1,0 +1,126 @@
+"""Groups of rows, and the few reductions over them that every aggregate is made of.
+
+``ids[i]`` is the group of row ``i``. All reductions are vectorised over all groups, and they
+take the rows of a group in the order in which they stand: the same rows in the same order
+give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Floats", "Groups", "Ids", "Ints", "pair"]
+
+Ids = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_NO_OVERFLOW = 1 << 62
+_LARGEST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows assigned to ``count`` groups numbered from 0.
+
+    Examples
+    --------
+    >>> groups = Groups(np.array([0, 1, 0]), 2)
+    >>> groups.sizes().tolist(), groups.sum_ints(np.array([1, 2, 3])).tolist()
+    ([2, 1], [4, 2])
+    """
+
+    ids: Ids
+    count: int
+
+    @staticmethod
+    def of(codes: Ids) -> tuple[Groups, Ids]:
+        """Number the distinct codes in order of first appearance.
+
+        Returns
+        -------
+        groups : Groups
+        firsts : array of int
+            Position of the first row of each group.
+        """
+        encoded = pc.dictionary_encode(pa.array(codes))
+        ids = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        count = len(encoded.dictionary)
+        # Written from behind, so that the first row of a group is written last and stays.
+        firsts = np.empty(count, np.int64)
+        firsts[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
+        return Groups(ids, count), firsts
+
+    def where(self, mask: Mask) -> Groups:
+        """The same groups over the rows of ``mask`` only (a group may become empty)."""
+        return Groups(self.ids[mask], self.count)
+
+    def sizes(self) -> Ints:
+        """Rows per group."""
+        return np.bincount(self.ids, minlength=self.count).astype(np.int64, copy=False)
+
+    def sum_floats(self, values: Floats) -> Floats:
+        """Sum per group; 0.0 for an empty one."""
+        total = np.bincount(self.ids, weights=values, minlength=self.count)
+        return total.astype(np.float64, copy=False)
+
+    def sum_ints(self, values: Ints) -> Ints:
+        """Exact sum per group; 0 for an empty one.
+
+        Raises
+        ------
+        OverflowError
+            A sum does not fit into 64 bits.
+        """
+        total = np.zeros(self.count, np.int64)
+        np.add.at(total, self.ids, values)
+        if (
+            len(values)
+            and max(abs(int(values.min())), abs(int(values.max()))) * len(values) >= _NO_OVERFLOW
+        ):
+            self._refuse_overflow(values, total)
+        return total
+
+    def _refuse_overflow(self, values: Ints, wrapped: Ints) -> None:
+        # The high and the low 32 bits are summed apart, where neither can overflow (fewer
+        # than 2^31 rows), and must say the same as the 64-bit sum.
+        high, low = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
+        np.add.at(high, self.ids, values >> 32)
+        np.add.at(low, self.ids, values & 0xFFFFFFFF)
+        if not np.array_equal(high + (low >> 32), wrapped >> 32):
+            msg = "a sum does not fit into 64 bits"
+            raise OverflowError(msg)
+
+    def first_by(self, *order: Ints) -> Ids:
+        """Position of the row of each group that sorts first by ``order``.
+
+        Equal rows: the one that stands first. A group without rows gets -1.
+        """
+        rows, ids = np.arange(len(self.ids)), self.ids
+        for key in order:
+            best = np.full(self.count, _LARGEST, np.int64)
+            np.minimum.at(best, ids, key[rows])
+            ties = key[rows] == best[ids]
+            rows, ids = rows[ties], ids[ties]
+        position = np.full(self.count, -1, np.int64)
+        position[ids[::-1]] = rows[::-1]  # from behind: the first one is written last and stays
+        return position
+
+
+def pair(left: Ids, right: Ids) -> Ids:
+    """One code per pair of codes: equal where both are equal.
+
+    Examples
+    --------
+    >>> pair(np.array([0, 0, 1]), np.array([7, 9, 7])).tolist()
+    [0, 1, 2]
+    """
+    # Numbered densely first, so that the product of the two counts cannot overflow.
+    (a, _), (b, _) = Groups.of(left), Groups.of(right)
+    return a.ids * b.count + b.ids

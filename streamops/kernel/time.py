@@ -1,0 +1,225 @@
+"""Instants and durations: ``int64`` microseconds inside, Spark's words outside.
+
+An instant is a count of microseconds since 1970-01-01 UTC. A duration is fixed: "1 day" is
+86,400 s, whatever a clock on a wall does that day. This is the only place that parses one.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from streamops.kernel.errors import SpecError
+
+__all__ = [
+    "MAX_INSTANT",
+    "MIN_INSTANT",
+    "Duration",
+    "Instants",
+    "format_duration",
+    "format_instant",
+    "parse_duration",
+    "parse_instant",
+    "spark_watermark",
+]
+
+Duration = str | dt.timedelta
+"""What a user may write where a duration is wanted: ``timedelta`` or ``"30 minutes"``."""
+
+Instants = npt.NDArray[np.int64]
+
+MICROSECONDS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+CALENDAR_UNITS = frozenset({"month", "quarter", "year"})
+
+# The calendar that Spark and Python share. Outside of it a timestamp cannot be collected.
+MIN_INSTANT = -62_135_596_800_000_000  # 0001-01-01 00:00:00 UTC
+MAX_INSTANT = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999 UTC
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TERM = re.compile(r"\s*(?P<count>[+-]?\d+)\s*(?P<unit>[a-z]+?)s?(?=\s|$|[+-]|\d)", re.IGNORECASE)
+
+
+def parse_duration(
+    value: Duration,
+    *,
+    parameter: str,
+    where: str,
+    minimum: int | None = None,
+    whole: int = 1,
+) -> int:
+    """Microseconds of a duration.
+
+    Parameters
+    ----------
+    value : timedelta or str
+        ``timedelta(minutes=30)`` or ``"30 minutes"``, ``"1 hour 30 minutes"``.
+    parameter, where : str
+        For the error: the caller's parameter and the operator.
+    minimum : int, optional
+        The least number of microseconds accepted.
+    whole : int
+        The duration must be a multiple of this many microseconds.
+
+    Raises
+    ------
+    SpecError
+        ``BAD_DURATION``, ``CALENDAR_DURATION``, ``DURATION_TOO_SMALL``, ``DURATION_TOO_LARGE``,
+        ``DURATION_TOO_FINE``.
+
+    Examples
+    --------
+    >>> parse_duration("1 hour 30 minutes", parameter="size", where="windows.tumbling")
+    5400000000
+    >>> parse_duration("-5 seconds", parameter="origin", where="windows.tumbling")
+    -5000000
+    """
+    if isinstance(value, dt.timedelta):
+        micros = value // dt.timedelta(microseconds=1)
+    else:
+        micros = _parse_text(value, parameter, where)
+    if abs(micros) > MAX_INSTANT - MIN_INSTANT:
+        raise SpecError(
+            "DURATION_TOO_LARGE",
+            f"`{parameter}` is longer than the calendar",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected=f"at most {format_duration(MAX_INSTANT - MIN_INSTANT)}",
+            fix=f'pass a shorter duration, such as {parameter}="1 day"',
+        )
+    if minimum is not None and micros < minimum:
+        raise SpecError(
+            "DURATION_TOO_SMALL",
+            f"`{parameter}` is too small",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected=f"at least {format_duration(minimum)}",
+            fix=f'pass a larger duration, such as {parameter}="1 minute"',
+        )
+    if micros % whole:
+        raise SpecError(
+            "DURATION_TOO_FINE",
+            f"`{parameter}` is finer than the engine can honour",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected=f"a multiple of {format_duration(whole)}",
+            fix="round it: Spark keeps its watermark in whole milliseconds",
+        )
+    return micros
+
+
+def _parse_text(value: object, parameter: str, where: str) -> int:
+    text = value.strip() if isinstance(value, str) else ""
+    total, position = 0, 0
+    while position < len(text):
+        term = _TERM.match(text, position)
+        unit = term["unit"].lower() if term else ""
+        if unit in CALENDAR_UNITS:
+            raise SpecError(
+                "CALENDAR_DURATION",
+                f"`{parameter}` must be a fixed duration, and a {unit} is not one",
+                where=where,
+                got=f"{parameter}={value!r}",
+                expected="weeks, days, hours, minutes, seconds, milliseconds, microseconds",
+                fix='write a fixed length such as "30 days"; calendar units need a time zone',
+            )
+        if term is None or unit not in MICROSECONDS:
+            break
+        total += int(term["count"]) * MICROSECONDS[unit]
+        position = term.end()
+    if not text or position < len(text):
+        raise SpecError(
+            "BAD_DURATION",
+            f"`{parameter}` is not a duration",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected='a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"',
+            fix=f"units are {', '.join(MICROSECONDS)}, singular or plural",
+        )
+    return total
+
+
+def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:
+    """Microseconds since 1970-01-01 UTC of an aware datetime.
+
+    Examples
+    --------
+    >>> parse_instant(dt.datetime(1970, 1, 2, tzinfo=dt.UTC), parameter="origin", where="doc")
+    86400000000
+    """
+    if value.tzinfo is None:
+        raise SpecError(
+            "NAIVE_DATETIME",
+            f"`{parameter}` has no time zone",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected="an aware datetime",
+            fix="say which zone: datetime(..., tzinfo=timezone.utc)",
+        )
+    return (value - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def format_duration(micros: int) -> str:
+    """A duration in the words :func:`parse_duration` reads.
+
+    Examples
+    --------
+    >>> format_duration(5_400_000_000)
+    '1 hour 30 minutes'
+    >>> format_duration(0)
+    '0 seconds'
+    """
+    if micros == 0:
+        return "0 seconds"
+    sign, rest, words = ("-" if micros < 0 else ""), abs(micros), []
+    for unit in ("day", "hour", "minute", "second", "millisecond", "microsecond"):
+        count, rest = divmod(rest, MICROSECONDS[unit])
+        if count:
+            words.append(f"{sign}{count} {unit}{'s' if count != 1 else ''}")
+    return " ".join(words)
+
+
+def format_instant(micros: int | None) -> str:
+    """An instant for people, in UTC.
+
+    Examples
+    --------
+    >>> format_instant(1_500_000)
+    '1970-01-01 00:00:01.500000Z'
+    >>> format_instant(None)
+    'none yet'
+    """
+    if micros is None:
+        return "none yet"
+    if not MIN_INSTANT <= micros <= MAX_INSTANT:
+        return f"{micros} microseconds since 1970"
+    moment = _EPOCH + dt.timedelta(microseconds=micros)
+    return moment.replace(tzinfo=None).isoformat(" ") + "Z"
+
+
+def spark_watermark(newest: int | None, delay: int) -> int:
+    """Spark's watermark, in milliseconds, after an event at ``newest``.
+
+    Spark keeps whole milliseconds, rounds the event time down, starts at 0 (1970) and never
+    goes back: a watermark of 0 means that there is none yet.
+
+    Examples
+    --------
+    >>> spark_watermark(10_000_999, delay=4_000_000)
+    6000
+    >>> spark_watermark(None, delay=4_000_000)
+    0
+    """
+    if newest is None:
+        return 0
+    return max(0, newest // 1_000 - delay // 1_000)

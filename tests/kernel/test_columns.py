@@ -1,0 +1,223 @@
+"""Columns of any type as data: keys, equality, conversion."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.kernel.columns import (
+    changed,
+    codes,
+    concat,
+    conform,
+    floats,
+    instants,
+    key_codes,
+    one,
+    take,
+)
+from streamops.testing.values import comparable
+
+NAN = float("nan")
+UTC = dt.UTC
+NESTED = pa.struct([("a", pa.list_(pa.float64())), ("b", pa.string())])
+
+# Values of every kind of type that Spark hands over, each with an equal pair and a null.
+SAMPLES: dict[pa.DataType, list[Any]] = {
+    pa.bool_(): [True, False, None, True],
+    pa.int8(): [1, -1, None, 1],
+    pa.int16(): [300, -1, None, 300],
+    pa.int32(): [70_000, -1, None, 70_000],
+    pa.int64(): [2**62, -(2**63), None, 2**62],
+    pa.float32(): [0.5, NAN, None, 0.5, NAN, -0.0, 0.0],
+    pa.float64(): [1e308, NAN, None, float("inf"), NAN, -0.0, 0.0],
+    pa.decimal128(38, 2): [Decimal("1.10"), Decimal("-1.10"), None, Decimal("1.10")],
+    pa.string(): ["", "a", None, "ä", "a"],
+    pa.large_string(): ["", "a", None, "a"],
+    pa.binary(): [b"", b"\x00", None, b"\xff", b"\x00"],
+    pa.date32(): [dt.date(1, 1, 1), dt.date(1970, 1, 1), None, dt.date(1, 1, 1)],
+    pa.timestamp("us", tz="UTC"): [
+        dt.datetime(1969, 12, 31, tzinfo=UTC),
+        None,
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        dt.datetime(1969, 12, 31, tzinfo=UTC),
+    ],
+    pa.timestamp("us"): [dt.datetime(1970, 1, 1), None, dt.datetime(1970, 1, 1)],  # noqa: DTZ001
+    pa.time64("us"): [dt.time(1, 2, 3, 4), None, dt.time(0), dt.time(1, 2, 3, 4)],
+    pa.duration("us"): [dt.timedelta(microseconds=-1), None, dt.timedelta(microseconds=-1)],
+    pa.null(): [None, None],
+    pa.list_(pa.int64()): [[], [1], [None], None, [1, 2], [1], [None]],
+    pa.large_list(pa.string()): [["a"], [], None, ["a"]],
+    pa.list_(pa.list_(pa.float64())): [[[NAN], []], [[]], None, [[NAN], []], [[-0.0]], [[0.0]]],
+    pa.map_(pa.string(), pa.int64()): [[("a", 1)], [("a", None)], [], None, [("a", 1)]],
+    NESTED: [
+        {"a": [1.0], "b": None},
+        {"a": None, "b": None},
+        None,
+        {"a": [1.0], "b": None},
+        {"a": [], "b": None},
+    ],
+    pa.struct([]): [{}, None, {}],
+}
+
+
+def samples() -> Any:
+    return pytest.mark.parametrize("kind", SAMPLES, ids=str)
+
+
+def plain(value: Any) -> Any:
+    """A value that tells an absent struct from one of nulls."""
+    return comparable(value)
+
+
+@samples()
+def test_codes_are_equal_where_values_are(kind: pa.DataType) -> None:
+    values = SAMPLES[kind]
+    found = codes(pa.array(values, kind))
+    for i, left in enumerate(values):
+        for j, right in enumerate(values):
+            assert (found[i] == found[j]) == (plain(left) == plain(right)), (left, right)
+
+
+@samples()
+def test_codes_of_a_slice_are_those_of_its_values(kind: pa.DataType) -> None:
+    array = pa.array(SAMPLES[kind] * 2, kind)
+    half = len(array) // 2
+    found = codes(array.slice(half))
+    assert len(found) == half
+    again = codes(pa.array(SAMPLES[kind], kind))
+    assert (found[:, None] == found).tolist() == (again[:, None] == again).tolist()
+
+
+@samples()
+def test_codes_of_no_values_are_none(kind: pa.DataType) -> None:
+    assert len(codes(pa.array([], kind))) == 0
+
+
+@samples()
+def test_a_column_is_unchanged_beside_itself_and_changed_beside_another(kind: pa.DataType) -> None:
+    values = SAMPLES[kind]
+    array = pa.array(values, kind)
+    turned = pa.array(values[1:] + values[:1], kind)
+    assert changed([array], [array]).tolist() == [False] * len(values)
+    differs = [plain(a) != plain(b) for a, b in zip(values, values[1:] + values[:1], strict=True)]
+    assert changed([array], [turned]).tolist() == differs
+    assert changed([array, array], [array, turned]).tolist() == differs
+
+
+def test_nothing_has_not_changed() -> None:
+    assert changed([], []).tolist() == []
+
+
+def test_a_dictionary_is_the_values_it_stands_for() -> None:
+    encoded = pa.array(["a", None, "b", "a"]).dictionary_encode()
+    assert codes(encoded).tolist() == codes(pa.array(["a", None, "b", "a"])).tolist()
+
+
+def test_every_nan_is_one_key() -> None:
+    bits = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000], np.uint64)
+    assert len(set(codes(pa.array(bits.view(np.float64))).tolist())) == 1
+
+
+def test_what_stands_under_a_null_does_not_matter() -> None:
+    array = pa.array(np.array([1.0, 2.0]), mask=np.array([True, True]))
+    assert len(set(codes(array).tolist())) == 1
+    lists = pa.ListArray.from_arrays([0, 2, 3], pa.array([1, 2, 3]), mask=pa.array([True, True]))
+    assert len(set(codes(lists).tolist())) == 1
+
+
+def test_without_key_columns_every_row_has_the_same_key() -> None:
+    assert key_codes([], 3).tolist() == [0, 0, 0]
+
+
+def test_keys_are_equal_where_all_columns_are() -> None:
+    found = key_codes([pa.array([1, 1, None, None]), pa.chunked_array([["a"], ["b", "a", "a"]])], 4)
+    assert len(set(found.tolist())) == 3
+    assert found[2] == found[3]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2) | st.none(), st.sampled_from([0.0, -0.0, NAN, None]))))
+def test_keys_of_two_columns_are_equal_as_pairs(rows: list[tuple[Any, Any]]) -> None:
+    found = key_codes(
+        [pa.array([a for a, _ in rows], pa.int64()), pa.array([b for _, b in rows], pa.float64())],
+        len(rows),
+    )
+    for i, left in enumerate(rows):
+        for j, right in enumerate(rows):
+            assert (found[i] == found[j]) == (plain(left) == plain(right))
+
+
+def test_an_array_in_pieces_becomes_one() -> None:
+    whole = pa.array([1, 2, 3])
+    assert one(whole) is whole
+    assert one(pa.chunked_array([whole])).equals(whole)
+    assert one(pa.chunked_array([[1], [], [2, 3]])).equals(whole)
+    assert one(pa.chunked_array([], pa.int64())).equals(pa.array([], pa.int64()))
+
+
+def test_tables_below_one_another_are_one_piece_per_column() -> None:
+    table = pa.table({"a": [1]})
+    assert concat([table]) is table
+    both = concat([table, pa.table({"a": [2]})])
+    assert both.column("a").num_chunks == 1
+    assert both.column("a").to_pylist() == [1, 2]
+
+
+def test_rows_are_taken_by_position() -> None:
+    table = pa.table({"a": pa.chunked_array([["x"], ["y", None]])})
+    assert take(table, np.array([2, 0, 0])).to_pylist() == [{"a": None}, {"a": "x"}, {"a": "x"}]
+    assert len(take(table, np.array([], np.int64))) == 0
+
+
+@samples()
+def test_rows_of_any_type_can_be_taken(kind: pa.DataType) -> None:
+    values = SAMPLES[kind]
+    table = take(pa.table({"a": pa.array(values, kind)}), np.arange(len(values))[::-1])
+    assert [plain(row["a"]) for row in table.to_pylist()] == [plain(v) for v in values[::-1]]
+
+
+def test_columns_are_brought_to_the_order_and_types_of_a_schema() -> None:
+    paris = pa.timestamp("us", tz="Europe/Paris")
+    table = pa.table(
+        {
+            "s": pa.array(["a"], pa.large_string()),
+            "extra": [1],
+            "t": pa.array([5], pa.int64()).cast(paris),
+        }
+    )
+    schema = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("s", pa.string())])
+    found = conform(table, schema)
+    assert found.schema == schema
+    assert found.column("t").cast(pa.int64()).to_pylist() == [5]
+
+
+def test_columns_that_are_as_wanted_are_left_alone() -> None:
+    table = pa.table({"a": [1], "b": [2]})
+    assert conform(table, table.schema).column("a").chunk(0).equals(table.column("a").chunk(0))
+
+
+def test_instants_are_microseconds_and_where_they_are_known() -> None:
+    micros, valid = instants(
+        pa.array([-1, None, 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    )
+    assert micros.tolist() == [-1, 0, 2**62]
+    assert valid.tolist() == [True, False, True]
+
+
+def test_numbers_become_doubles_and_nulls_become_nan() -> None:
+    assert floats(pa.array([1, None], pa.int16())).tolist()[0] == 1.0
+    assert np.isnan(floats(pa.array([None, 2], pa.int64()))[0])
+    assert floats(pa.array([Decimal("0.25")])).tolist() == [0.25]
+    assert floats(pa.array([0.5], pa.float32())).tolist() == [0.5]
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**63), 2**63 - 1])
+def test_an_integer_too_long_for_a_double_is_rounded_as_spark_rounds_it(number: int) -> None:
+    assert floats(pa.array([number, None], pa.int64())).tolist()[0] == float(number)

@@ -1,0 +1,97 @@
+"""Errors carry five facts and a code, wherever they travel."""
+
+from __future__ import annotations
+
+import multiprocessing.reduction
+from typing import Any
+
+import pytest
+
+from streamops.kernel import errors
+from streamops.kernel.errors import ColumnNotFound, SpecError, StreamopsError
+
+FACTS = {"where": "windows.tumbling", "got": 1, "expected": "2", "fix": "write 2"}
+KINDS = [getattr(errors, name) for name in errors.__all__ if name not in ("ColumnNotFound",)]
+
+
+def shipped(error: StreamopsError) -> Any:
+    """The error as another process receives it."""
+    return multiprocessing.reduction.ForkingPickler.loads(
+        multiprocessing.reduction.ForkingPickler.dumps(error)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_says_what_where_got_expected_and_fix(kind: type[StreamopsError]) -> None:
+    error = kind("SOME_CODE", "it broke", **FACTS)
+    assert str(error) == (
+        "[SOME_CODE] windows.tumbling: it broke\n"
+        "  got:       1\n"
+        "  expected:  2\n"
+        "  fix:       write 2"
+    )
+    assert (error.code, error.what, error.where, error.got, error.expected, error.fix) == (
+        "SOME_CODE",
+        "it broke",
+        "windows.tumbling",
+        1,
+        "2",
+        "write 2",
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_keeps_its_facts_across_processes(kind: type[StreamopsError]) -> None:
+    error = kind("SOME_CODE", "it broke", **FACTS)
+    received = shipped(error)
+    assert type(received) is kind
+    assert vars(received) == vars(error)
+    assert str(received) == str(error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_of_ours_can_be_caught_as_one(kind: type[StreamopsError]) -> None:
+    assert issubclass(kind, StreamopsError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (errors.SpecError, ValueError),
+        (errors.SchemaError, ValueError),
+        (errors.WatermarkError, ValueError),
+        (errors.ChangeStreamError, ValueError),
+        (errors.EnvironmentError, RuntimeError),
+        (errors.ColumnNotFound, errors.SchemaError),
+    ],
+)
+def test_an_error_is_also_the_builtin_that_it_resembles(kind: type, builtin: type) -> None:
+    assert issubclass(kind, builtin)
+
+
+def test_a_missing_column_comes_with_the_nearest_name() -> None:
+    error = ColumnNotFound("orgin", ["ts", "origin"], where="windows.tumbling", role="by")
+    assert str(error) == (
+        "[COLUMN_NOT_FOUND] windows.tumbling: column 'orgin', given as `by`, does not exist\n"
+        "  got:       orgin\n"
+        "  expected:  one of: ts, origin\n"
+        "  fix:       did you mean 'origin'?"
+    )
+
+
+def test_a_missing_column_unlike_any_other_comes_with_all_names() -> None:
+    error = ColumnNotFound("zzz", iter(["ts", "origin"]), where="windows.tumbling", role="time")
+    assert error.fix == "name one of: ts, origin"
+
+
+def test_a_missing_column_keeps_its_facts_across_processes() -> None:
+    error = ColumnNotFound("orgin", ["origin"], where="windows.tumbling", role="by")
+    received = shipped(error)
+    assert type(received) is ColumnNotFound
+    assert vars(received) == vars(error)
+
+
+def test_an_error_is_raised_and_caught_by_its_code() -> None:
+    with pytest.raises(SpecError, match=r"^\[SOME_CODE\] windows.tumbling: it broke\n") as caught:
+        raise SpecError("SOME_CODE", "it broke", **FACTS)
+    assert caught.value.code == "SOME_CODE"
