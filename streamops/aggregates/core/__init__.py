@@ -1,0 +1,1 @@
+"""Summaries: the algorithms of the aggregates, vectorised over groups."""

@@ -1,0 +1,71 @@
+"""Spark's order of values, as integers.
+
+NaN is the largest number, -0.0 equals 0.0, strings and binary compare byte by byte, false is
+below true, a null is below everything.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.kernel.columns import floats
+from streamops.kernel.groups import Ints
+
+__all__ = ["is_orderable", "ranks"]
+
+_MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
+_LOWEST = np.iinfo(np.int64).min
+
+
+def is_orderable(kind: pa.DataType) -> bool:
+    """Whether values of this type have an order here."""
+    return not (pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_interval(kind))
+
+
+def ranks(array: pa.Array) -> Ints:
+    """Integers that compare as the values do. They mean nothing outside this array.
+
+    Examples
+    --------
+    >>> ranks(pa.array(["b", "a", "b", None])).argsort(kind="stable").tolist()
+    [3, 1, 0, 2]
+    >>> ranks(pa.array([float("nan"), 1.0, float("inf")])).argsort().tolist()
+    [1, 2, 0]
+    """
+    kind = array.type
+    if pa.types.is_floating(kind):
+        bits = (floats(array) + 0.0).view(np.int64)
+        # A NaN with its sign bit set would sort below everything.
+        bits = np.where(np.isnan(bits.view(np.float64)), _MAGNITUDE, bits)
+        order = bits ^ ((bits >> 63) & _MAGNITUDE)
+    elif _is_whole(kind) and not _needs_lowest(array):
+        order = np.array(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    else:
+        encoded = pc.dictionary_encode(array)
+        sorted_first = np.asarray(pc.sort_indices(encoded.dictionary))
+        rank = np.empty(len(sorted_first), np.int64)
+        rank[sorted_first] = np.arange(len(sorted_first))
+        order = np.zeros(len(array), np.int64)
+        valid = np.asarray(array.is_valid())
+        order[valid] = rank[np.asarray(encoded.indices.drop_null())]
+    order[np.asarray(array.is_null())] = _LOWEST
+    return order
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_duration(kind)
+    )
+
+
+def _needs_lowest(array: pa.Array) -> bool:
+    """Whether the value that stands for null is taken by a value."""
+    if not array.null_count or pa.types.is_boolean(array.type):
+        return False
+    least = pc.min(array.cast(pa.int64())).as_py()
+    return least is not None and least == _LOWEST

@@ -1,0 +1,73 @@
+"""Values as integers that compare as Spark compares the values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.aggregates.core.ordering import is_orderable, ranks
+from tests.aggregates.samples import ORDERED, TYPES, VALUES
+from tests.oracles.windows import ranked
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_ranks_compare_as_values_do(name: str) -> None:
+    values: list[Any] = [None, *VALUES[name], None]
+    found = ranks(pa.array(values, TYPES[name])).tolist()
+    for a, left in zip(found, values, strict=True):
+        for b, right in zip(found, values, strict=True):
+            assert (a < b) == (ranked(left) < ranked(right)), (left, right)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_ranks_of_a_slice_are_those_of_its_values(name: str) -> None:
+    values = [*VALUES[name], None]
+    twice = pa.array(values + values, TYPES[name]).slice(len(values))
+    found, alone = ranks(twice).tolist(), ranks(pa.array(values, TYPES[name])).tolist()
+    assert sorted(range(len(values)), key=found.__getitem__) == sorted(
+        range(len(values)), key=alone.__getitem__
+    )
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_no_values_have_no_ranks(name: str) -> None:
+    assert ranks(pa.array([], TYPES[name])).tolist() == []
+
+
+def test_the_least_long_is_above_null() -> None:
+    null, least = ranks(pa.array([None, -(2**63)], pa.int64())).tolist()
+    assert null < least
+
+
+def test_times_of_day_have_an_order() -> None:
+    found = ranks(pa.array([dt.time(2), dt.time(1), None], pa.time64("us"))).tolist()
+    assert found[2] < found[1] < found[0]
+
+
+def test_an_array_is_not_changed_by_ranking_it() -> None:
+    array = pa.array([3, None, 1], pa.int64())
+    ranks(array)
+    assert array.to_pylist() == [3, None, 1]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int64()),
+        pa.map_(pa.string(), pa.int64()),
+        pa.struct([("a", pa.int64())]),
+        pa.null(),
+        pa.month_day_nano_interval(),
+    ],
+    ids=str,
+)
+def test_what_has_no_order_is_known_by_its_type(kind: pa.DataType) -> None:
+    assert not is_orderable(kind)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_what_has_an_order_is_known_by_its_type(name: str) -> None:
+    assert is_orderable(TYPES[name])
