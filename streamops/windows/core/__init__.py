@@ -1,0 +1,1 @@
+"""The algorithms of the windows: columns in, columns out, no Spark."""

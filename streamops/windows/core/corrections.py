@@ -1,0 +1,152 @@
+"""What stragglers change: published windows, taken back and published again.
+
+The value published before is not stored: it is the union of the window's panes as they were
+before this step, because every change to a published window is itself published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import changed, concat
+from streamops.kernel.contract import Counts
+from streamops.kernel.groups import Groups, Ids, pair
+from streamops.windows.core.panes import Windows, micros
+from streamops.windows.core.publish import published
+from streamops.windows.core.spec import Spec
+
+__all__ = ["Correction", "correct", "forget", "no_revisions", "revision_schema"]
+
+Coded = tuple[pa.Table, Ids]
+"""A table, and the key of each of its rows as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Rows to publish, the revisions to remember, and how many there were."""
+
+    emitted: pa.Table
+    revisions: pa.Table
+    counts: Counts
+
+
+def revision_schema(spec: Spec) -> pa.Schema:
+    """Columns of the table of revisions: one row per corrected window."""
+    keys = [(f"key.{i}", field.type) for i, field in enumerate(spec.keys)]
+    return pa.schema([*keys, ("window", pa.int64()), ("revision", pa.int32())])
+
+
+def no_revisions(spec: Spec) -> pa.Table:
+    """Nothing was ever corrected."""
+    return revision_schema(spec).empty_table()
+
+
+def forget(spec: Spec, revisions: pa.Table, watermark: int) -> pa.Table:
+    """Drop the windows that cannot change any more."""
+    ends = spec.grid.end_of(micros(revisions, "window"))
+    alive = ends + spec.retention > watermark
+    return revisions if alive.all() else revisions.filter(pa.array(alive)).combine_chunks()
+
+
+def correct(
+    spec: Spec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, judged_by: int
+) -> Correction:
+    """The windows that the new panes changed after they were on time.
+
+    Parameters
+    ----------
+    new, before, after : table of panes, with key numbers
+        What came, what was there, and the union of both.
+    revisions : table of revisions, with key numbers
+    judged_by : int
+        The watermark by which windows were on time.
+    """
+    lowest = spec.grid.last_closed(judged_by - spec.allowed_lateness) + 1
+    highest = spec.grid.last_closed(judged_by)
+    touched, old, now = (_pairs(spec, coded, lowest, highest) for coded in (new, before, after))
+    told = _Pairs(revisions[0], revisions[1], micros(revisions[0], "window"))
+    count = _number(touched, old, now, told)
+
+    was, was_window = _windows(spec, before, old, count)
+    becomes, window = _windows(spec, after, now, count)
+    # One entry per touched window from here on, in the order of `becomes`.
+    previous = _looked_up(was_window, np.arange(len(was)), count, missing=-1)[window]
+    revision = _looked_up(told.ids, micros(told.table, "revision"), count, missing=0)[window]
+    existed = previous >= 0
+    differs = ~existed
+    both = np.flatnonzero(existed)
+    differs[both] = changed(was.take(previous[both]).values, becomes.take(both).values)
+
+    again, first = np.flatnonzero(differs & existed), np.flatnonzero(differs & ~existed)
+    raised = (revision + 1).astype(np.int32)
+    if spec.stragglers == "retract":
+        taken_back = was.take(previous[again])
+        emitted = [
+            published(spec, becomes.take(first), raised[first], "insert"),
+            published(spec, taken_back, revision[again].astype(np.int32), "update_preimage"),
+            published(spec, becomes.take(again), raised[again], "update_postimage"),
+        ]
+    else:
+        rows = np.flatnonzero(differs)
+        emitted = [published(spec, becomes.take(rows), raised[rows])]
+    changes = becomes.take(np.flatnonzero(differs))
+    latest = pa.table(
+        [*changes.keys, pa.array(changes.numbers), pa.array(raised[differs])],
+        schema=revision_schema(spec),
+    )
+    standing = told.table.filter(pa.array(~np.isin(told.ids, window[differs])))
+    return Correction(
+        concat(emitted),
+        concat([standing, latest]),
+        Counts(results=len(first), corrections=len(again)),
+    )
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """Pairs (row, window) of a table; ``ids`` numbers the windows across tables."""
+
+    table: pa.Table
+    keys: Ids
+    numbers: Ids
+    rows: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+    ids: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def _pairs(spec: Spec, coded: Coded, lowest: int, highest: int) -> _Pairs:
+    table, codes = coded
+    rows, numbers = spec.grid.explode(micros(table, "pane"), lowest, highest)
+    return _Pairs(table, codes[rows], numbers, rows)
+
+
+def _number(touched: _Pairs, *others: _Pairs) -> int:
+    """Number the windows alike everywhere: the touched ones from 0 to the returned count."""
+    everything = (touched, *others)
+    keys = np.concatenate([pairs.keys for pairs in everything])
+    numbers = np.concatenate([pairs.numbers for pairs in everything])
+    # In order of first appearance, and the touched ones appear first.
+    groups, _ = Groups.of(pair(keys, numbers))
+    ends = np.cumsum([len(pairs.numbers) for pairs in everything])
+    for pairs, ids in zip(everything, np.split(groups.ids, ends[:-1]), strict=True):
+        pairs.ids = ids
+    return int(touched.ids.max(initial=-1)) + 1
+
+
+def _windows(spec: Spec, coded: Coded, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
+    """The touched windows of a table of panes, and the number of each."""
+    ours = pairs.ids < count
+    ids = pairs.ids[ours]
+    windows = Windows.over(spec, *coded, pairs.rows[ours], pairs.numbers[ours])
+    # ``over`` keeps the order of first appearance.
+    return windows, ids[Groups.of(ids)[1]]
+
+
+def _looked_up(ids: Ids, values: Ids, count: int, *, missing: int) -> Ids:
+    """The value of each of ``count`` ids."""
+    result = np.full(count, missing, np.int64)
+    known = ids < count
+    result[ids[known]] = values[known]
+    return result

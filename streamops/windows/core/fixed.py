@@ -1,0 +1,214 @@
+"""Windows on a grid, tumbling and hopping, with every policy for stragglers.
+
+A window ``[start, end)`` is *on time* once the operator's watermark has reached its end: then
+its result is published. A row whose window was on time before it came is a *straggler*, and
+*too late* once the window's end lies more than the allowed lateness behind the watermark.
+Rows are judged by the watermark of the step before, windows close by that of the present one:
+what came together with the news that closes its window is still on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import concat, conform, key_codes, one
+from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.groups import Groups, pair
+from streamops.windows.core.corrections import correct, forget, no_revisions, revision_schema
+from streamops.windows.core.late import route
+from streamops.windows.core.panes import (
+    Windows,
+    keys_of,
+    micros,
+    pane_schema,
+    partial,
+    unite,
+)
+from streamops.windows.core.publish import published
+from streamops.windows.core.spec import Spec
+
+__all__ = [
+    "STATE",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("windows.fixed", 1)
+
+_BEGINNING = -(1 << 62)
+_END = 1 << 62
+
+
+def layout(spec: Spec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables."""
+    tables = {"panes": pane_schema(spec)}
+    return tables | {"revisions": revision_schema(spec)} if spec.corrects else tables
+
+
+def empty(spec: Spec) -> State:
+    """The state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def pack(spec: Spec, rows: pa.Table) -> pa.Table:
+    """Panes of the rows; the rows themselves where late ones must be delivered."""
+    rows = conform(rows, spec.input)
+    return rows if spec.routes else partial(spec, rows)
+
+
+def step(spec: Spec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+    """One micro-batch: see the module's docstring."""
+    judged_by = state.watermark
+    watermark = _later(judged_by, watermark)
+    late, panes, counts = _judged(spec, packed, judged_by)
+
+    kept, revisions = state.tables["panes"], state.tables.get("revisions", no_revisions(spec))
+    columns = pane_schema(spec).names
+    table = concat([kept, panes.select(columns)]) if len(panes) else kept
+    # One numbering of the keys for all tables of this step.
+    both = [keys_of(table, spec), keys_of(revisions, spec)]
+    keys = [pa.concat_arrays(pieces) for pieces in zip(*both, strict=True)]
+    codes = key_codes(keys, len(table) + len(revisions))
+    codes, revision_codes = codes[: len(table)], codes[len(table) :]
+    united, united_codes = unite(spec, kept, codes, table)
+
+    emitted = []
+    if spec.corrects and judged_by is not None and len(panes):
+        change = correct(
+            spec,
+            new=(panes, codes[len(kept) :]),
+            before=(kept, codes[: len(kept)]),
+            after=(united, united_codes),
+            revisions=(revisions, revision_codes),
+            judged_by=judged_by,
+        )
+        emitted.append(change.emitted)
+        revisions = change.revisions
+        counts += change.counts
+    if watermark is not None:
+        closing = Windows.of(
+            spec,
+            united,
+            united_codes,
+            _first_open(spec, judged_by),
+            spec.grid.last_closed(watermark),
+        )
+        emitted.append(published(spec, closing))
+        counts += Counts(results=len(closing))
+        united = _evicted(spec, united, watermark)
+        revisions = forget(spec, revisions, watermark)
+
+    tables = {"panes": united, "revisions": revisions}
+    return Step(
+        State(watermark, {name: tables[name] for name in layout(spec)}),
+        concat(emitted) if emitted else spec.output.empty_table(),
+        late,
+        counts,
+    )
+
+
+def finish(spec: Spec, state: State) -> pa.Table:
+    """Every window that is still open."""
+    panes = state.tables["panes"]
+    codes = key_codes(keys_of(panes, spec), len(panes))
+    return published(spec, Windows.of(spec, panes, codes, _first_open(spec, state.watermark), _END))
+
+
+def run(spec: Spec, rows: pa.Table) -> pa.Table:
+    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
+    only = step(spec, empty(spec), pack(spec, rows), None)
+    return concat([finish(spec, only.state), only.late])
+
+
+def next_deadline(spec: Spec, state: State) -> int | None:
+    """The first end of an open window, or the first moment something can be forgotten."""
+    pane = micros(state.tables["panes"], "pane")
+    first, last = spec.grid.windows_of(pane)
+    first = np.maximum(first, _first_open(spec, state.watermark))
+    forgotten = spec.grid.end_of(last) + spec.retention
+    due = np.where(first <= last, spec.grid.end_of(first), forgotten)
+    if spec.corrects:
+        numbers = micros(state.tables["revisions"], "window")
+        due = np.concatenate([due, spec.grid.end_of(numbers) + spec.retention])
+    return int(due.min()) if len(due) else None
+
+
+def check(spec: Spec, state: State) -> None:
+    """Panes lie on the grid, once per key, and none is kept beyond its time."""
+    panes = state.tables["panes"]
+    pane = micros(panes, "pane")
+    codes = key_codes(keys_of(panes, spec), len(panes))
+    shown = f"watermark {state.watermark}\n{panes.to_pylist()}"
+    assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {shown}"
+    assert Groups.of(pair(codes, pane))[0].count == len(panes), f"a pane twice: {shown}"
+    assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
+    if state.watermark is not None:
+        assert len(_evicted(spec, panes, state.watermark)) == len(panes), f"overdue: {shown}"
+    if spec.corrects:
+        revisions = state.tables["revisions"]
+        assert (micros(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
+
+
+def _judged(
+    spec: Spec, packed: pa.Table, judged_by: int | None
+) -> tuple[pa.Table, pa.Table, Counts]:
+    """Late rows to deliver, panes to take in, and the count of both."""
+    late = spec.output.empty_table()
+    rejected = 0
+    if spec.routes:
+        late, packed, rejected = route(spec, packed, judged_by)
+        packed = partial(spec, packed)
+    unplaced = np.asarray(one(packed.column("pane")).is_null())
+    rows = micros(packed, "rows")
+    counts = Counts(rows=int(rows.sum()) + rejected, rejected=int(rows[unplaced].sum()) + rejected)
+    if unplaced.any():
+        packed = packed.filter(pa.array(~unplaced))
+    counts += _pairs(spec, packed, judged_by)
+    return late, _evicted(spec, packed, judged_by), counts
+
+
+def _pairs(spec: Spec, panes: pa.Table, judged_by: int | None) -> Counts:
+    first, last = spec.grid.windows_of(micros(panes, "pane"))
+    rows = micros(panes, "rows")
+    closed, gone = _BEGINNING, _BEGINNING
+    if judged_by is not None:
+        closed = spec.grid.last_closed(judged_by)
+        gone = spec.grid.last_closed(judged_by - spec.allowed_lateness)
+
+    def between(low: int, high: int) -> int:
+        """Pairs whose window is numbered above ``low``, up to ``high``."""
+        windows = np.minimum(last, high) - np.maximum(first, low + 1) + 1
+        return int((rows * np.maximum(windows, 0)).sum())
+
+    return Counts(
+        on_time=between(closed, _END),
+        stragglers=between(gone, closed),
+        too_late=between(_BEGINNING, gone),
+    )
+
+
+def _evicted(spec: Spec, panes: pa.Table, watermark: int | None) -> pa.Table:
+    """The panes without those in which no window can change any more."""
+    if watermark is None:
+        return panes
+    _, last = spec.grid.windows_of(micros(panes, "pane"))
+    alive: npt.NDArray[np.bool_] = last > spec.grid.last_closed(watermark - spec.retention)
+    return panes if alive.all() else panes.filter(pa.array(alive)).combine_chunks()
+
+
+def _first_open(spec: Spec, watermark: int | None) -> int:
+    return _BEGINNING if watermark is None else spec.grid.last_closed(watermark) + 1
+
+
+def _later(one_: int | None, other: int | None) -> int | None:
+    return max((w for w in (one_, other) if w is not None), default=None)

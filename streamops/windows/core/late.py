@@ -1,0 +1,77 @@
+"""Late rows as data: which windows a row missed, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import instants, one, take
+from streamops.windows.core.panes import placed
+from streamops.windows.core.spec import INSTANT, Spec
+
+__all__ = ["route"]
+
+
+def route(spec: Spec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, pa.Table, int]:
+    """Take out of the rows what must be delivered.
+
+    Returns
+    -------
+    late : Table
+        A row per window missed, in the output schema; one, without a window, for a row whose
+        event time is null or cannot be placed.
+    rows : Table
+        The rows that can be placed, the late ones among them.
+    rejected : int
+        How many could not.
+    """
+    times, valid = placed(spec, rows)
+    bad = np.flatnonzero(~valid)
+    pieces = []
+    if len(bad):
+        present = instants(rows.column(spec.time))[1][bad]
+        reason = np.where(present, "time_out_of_range", "null_time")
+        nowhere = pa.nulls(len(bad), INSTANT)
+        pieces.append(_delivered(spec, take(rows, bad), (nowhere, nowhere), reason, None))
+        good = np.flatnonzero(valid)
+        rows, times = take(rows, good), times[good]
+    if judged_by is not None:
+        missed = judged_by - spec.retention
+        gone = spec.grid.last_closed(judged_by - spec.allowed_lateness)
+        index, numbers = spec.grid.explode(times, _BEGINNING, spec.grid.last_closed(missed))
+        if len(index):
+            start = spec.grid.start_of(numbers)
+            window = pa.array(start).cast(INSTANT), pa.array(start + spec.grid.size).cast(INSTANT)
+            reason = np.where(numbers <= gone, "too_late", "straggler")
+            pieces.append(_delivered(spec, take(rows, index), window, reason, judged_by))
+    late = pa.concat_tables(pieces) if pieces else spec.output.empty_table()
+    return late, rows, len(bad)
+
+
+_BEGINNING = -(1 << 62)
+
+
+def _delivered(
+    spec: Spec,
+    rows: pa.Table,
+    window: tuple[pa.Array, pa.Array],
+    reason: npt.NDArray[np.str_],
+    judged_by: int | None,
+) -> pa.Table:
+    count = len(rows)
+    if judged_by is None:
+        lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
+    else:
+        times, _ = instants(rows.column(spec.time))
+        lateness = pa.array(judged_by - times).cast(pa.duration("us"))
+        watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
+    row = pa.StructArray.from_arrays([one(c) for c in rows.columns], fields=list(spec.input))
+    late = pa.StructArray.from_arrays(
+        [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
+    )
+    said = {name: rows.column(name) for name in spec.by}
+    said |= {"window_start": window[0], "window_end": window[1], "late": late}
+    return pa.table(
+        [said.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
+    )
