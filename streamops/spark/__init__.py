@@ -1,0 +1,1 @@
+"""All that knows how Spark is started and driven. It knows no operator by name."""

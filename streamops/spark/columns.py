@@ -1,0 +1,104 @@
+"""Names and types at the border to Spark. Names are quoted, never pasted."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from streamops.kernel.errors import SchemaError
+
+__all__ = ["arrow_schema", "column", "refuse_collated", "spark_schema"]
+
+# Spark 4.1 and 4.2 say "in UTC" by another word than 4.3.
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"}
+    if "timezone" in inspect.signature(to_arrow_type).parameters
+    else {"timestamp_utc": True}
+)
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name, whatever characters are in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
+    """The frame's columns as Arrow types, timestamps in UTC.
+
+    Raises
+    ------
+    SchemaError
+        ``DUPLICATE_COLUMN``: two columns of one name. ``TYPE_NOT_CARRIED``: a type that Spark
+        does not hand over to Python as Arrow.
+    """
+    schema = frame.schema
+    names = [field.name for field in schema.fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaError(
+            "DUPLICATE_COLUMN",
+            "the frame has more than one column of the same name",
+            where=where,
+            got=", ".join(twice),
+            expected="unique column names",
+            fix="rename or drop one of them before the operator",
+        )
+    fields = []
+    for field in schema.fields:
+        try:
+            kind = to_arrow_type(_relaxed(field.dataType), **_IN_UTC)
+        except Exception as error:  # PySpark's own error type moved between releases
+            raise SchemaError(
+                "TYPE_NOT_CARRIED",
+                f"column {field.name!r} has a type that cannot be handed to Python",
+                where=where,
+                got=field.dataType.simpleString(),
+                expected="a type that Spark carries as Arrow",
+                fix="cast the column, or drop it before the operator",
+            ) from error
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
+    """Refuse strings that Spark compares by other rules than byte by byte.
+
+    Arrow does not carry the collation: the kernel would tell apart what Spark holds equal.
+    """
+    read = set(names)
+    for field in frame.schema.fields:
+        if field.name in read and "collate" in field.dataType.simpleString():
+            raise SchemaError(
+                "COLLATED_COLUMN",
+                f"column {field.name!r} has a collation that the kernel does not know",
+                where=where,
+                got=field.dataType.simpleString(),
+                expected="string, compared byte by byte (UTF8_BINARY)",
+                fix=f"df.withColumn({field.name!r}, F.lower({field.name!r}).cast('string')), "
+                "or another form in which equal values have equal bytes",
+            )
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Spark's types for Arrow columns; timestamps are instants."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _relaxed(kind: DataType) -> DataType:
+    """The type with nulls allowed at every depth: a late row may be null as a whole."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(f.name, _relaxed(f.dataType), True, f.metadata) for f in kind.fields]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(_relaxed(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(_relaxed(kind.keyType), _relaxed(kind.valueType), True)
+    return kind

@@ -1,0 +1,267 @@
+"""Say what is wrong with an environment or with a running session, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from streamops.kernel.errors import StreamopsError
+from streamops.spark.java import find_java
+from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, ROCKSDB, TIMEZONE, effective
+
+if TYPE_CHECKING:  # the doctor must be able to say that PySpark is missing
+    from pyspark.sql import SparkSession
+
+__all__ = ["REQUIRED", "Finding", "diagnose", "examine", "prove"]
+
+REQUIRED: Mapping[str, tuple[str, str | None]] = {
+    "pyspark": ("4.1", "5"),
+    "pandas": ("2.2", "3"),
+    "pyarrow": ("18", None),
+    "numpy": ("1.26", None),
+    "protobuf": ("6.33.5", None),
+    "datasketch": ("1.6", None),
+}
+"""For each package: the oldest version that will do, and the first that will not."""
+
+_WORKER_IMPORTS = "pyspark, pandas, pyarrow, numpy, google.protobuf, streamops"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    name : str
+        What was looked at.
+    ok : bool
+        Whether it is as streamops needs it.
+    found : str
+        What was found.
+    remedy : str
+        How to mend it; empty where nothing is wrong.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
+    """Examine this environment: Python, Java, packages, and the workers' interpreter.
+
+    Parameters
+    ----------
+    environ : mapping, optional
+        The environment to look in; that of this process by default.
+
+    Returns
+    -------
+    list of Finding
+        One entry for each thing looked at, wrong or not. No Spark is started.
+    """
+    environ = os.environ if environ is None else environ
+    return [
+        _python(),
+        _java(environ),
+        *map(_package, REQUIRED),
+        _worker(environ),
+    ]
+
+
+def diagnose(spark: SparkSession, environ: Mapping[str, str] | None = None) -> list[Finding]:
+    """Examine the settings of a running session, classic or Connect, changing nothing.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session to look at; only its version and its configuration are read.
+    environ : mapping, optional
+        The environment of the driver; that of this process by default.
+
+    Returns
+    -------
+    list of Finding
+        One entry for each setting looked at, wrong or not.
+    """
+    environ = os.environ if environ is None else environ
+    settings = {key: effective(spark, key) or "" for key in _SETTINGS}
+    return [_version("Spark", "pyspark", spark.version), *_judge(settings, environ)]
+
+
+def prove(spark: SparkSession) -> Finding:
+    """Run a small stateful query on a session to see whether it works in earnest.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session to try.
+
+    Returns
+    -------
+    Finding
+        Whether two micro-batches of ``transformWithStateInPandas`` gave the right counts.
+    """
+    from streamops.spark.proof import count_in_state
+
+    name = "stateful query"
+    remedy = "mend the problems above first; then see the first error in Spark's own output"
+    try:
+        counts = count_in_state(spark)
+    except Exception as error:  # whatever went wrong, saying so is the job of this function
+        return Finding(name, False, _first_line(error), remedy)
+    if counts != {0: 10, 1: 10}:
+        return Finding(name, False, f"counted {counts}, not 10 rows for each of 2 keys", remedy)
+    return Finding(name, True, "counted 20 rows of 2 keys over 2 micro-batches")
+
+
+def _python() -> Finding:
+    found = f"{sys.version.split()[0]} ({sys.executable})"
+    if sys.version_info < (3, 11):  # noqa: UP036  (pip would refuse it, a copied folder does not)
+        return Finding("Python", False, found, "use Python 3.11 or later")
+    return Finding("Python", True, found)
+
+
+def _java(environ: Mapping[str, str]) -> Finding:
+    try:
+        java = find_java(environ)
+    except StreamopsError as error:
+        return Finding("Java", False, str(error.got), error.fix)
+    return Finding("Java", True, f"{java.version} ({java.home}, found through {java.source})")
+
+
+def _package(name: str) -> Finding:
+    try:
+        return _version(name, name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, False, "not installed", f'pip install "{_requirement(name)}"')
+
+
+def _version(name: str, package: str, version: str) -> Finding:
+    oldest, too_new = REQUIRED[package]
+    remedy = f'pip install "{_requirement(package)}"'
+    if _numbers(version) < _numbers(oldest):
+        return Finding(name, False, f"{version} is too old", remedy)
+    if too_new and _numbers(version) >= _numbers(too_new):
+        return Finding(name, False, f"{version} is too new", remedy)
+    return Finding(name, True, version)
+
+
+def _requirement(package: str) -> str:
+    oldest, too_new = REQUIRED[package]
+    return f"{package}>={oldest}" + (f",<{too_new}" if too_new else "")
+
+
+def _worker(environ: Mapping[str, str]) -> Finding:
+    """Judge the interpreter that Spark's workers would use, by starting it."""
+    name = "Python workers"
+    remedy = (
+        f"export PYSPARK_PYTHON={sys.executable}"
+        " (streamops.local_session() does so where it is not set)"
+    )
+    chosen = environ.get("PYSPARK_PYTHON")
+    label = f"PYSPARK_PYTHON={chosen}" if chosen else "python3 on PATH (PYSPARK_PYTHON is not set)"
+    program = shutil.which(chosen or "python3", path=environ.get("PATH", ""))
+    if program is None:
+        return Finding(name, False, f"{label} does not exist", remedy)
+    code = f"import sys, {_WORKER_IMPORTS}; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run(
+            [program, "-c", code],
+            env=dict(environ),
+            cwd=tempfile.gettempdir(),  # a worker must not depend on where we happen to be
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(name, False, f"{label} does not start: {error}", remedy)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        return Finding(name, False, f"{label} cannot import what a worker needs: {why}", remedy)
+    version = done.stdout.strip()
+    driver = "{}.{}".format(*sys.version_info[:2])
+    if version != driver:
+        found = f"{label} is Python {version}, the driver is {driver}: Spark refuses that"
+        return Finding(name, False, found, remedy)
+    return Finding(name, True, f"{label} imports {_WORKER_IMPORTS}")
+
+
+_SETTINGS = (MASTER, PARTITIONS, PROVIDER, TIMEZONE)
+
+
+def _judge(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    provider = settings[PROVIDER]
+    yield _setting(
+        "state store",
+        "RocksDB" in provider,  # platforms ship it under class names of their own
+        provider or "not set",
+        f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the query starts',
+    )
+    timezone = settings[TIMEZONE]
+    yield _setting(
+        "time zone",
+        timezone in {"UTC", "Etc/UTC", "Z", "+00:00"},
+        timezone or "not set",
+        f'spark.conf.set("{TIMEZONE}", "UTC"): else text is read as, and shown in, local time',
+    )
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,(\d+))?\])?", settings[MASTER])
+    if local is None:  # a cluster: its size, retries and interpreters are its owner's choice
+        return
+    cores = os.cpu_count() or 1 if local[1] == "*" else int(local[1] or 1)
+    partitions = settings[PARTITIONS]
+    yield _setting(
+        "shuffle partitions",
+        int(partitions or 200) <= max(8, 4 * cores),
+        f"{partitions or 'not set'} on {cores} cores",
+        f'spark.conf.set("{PARTITIONS}", "{cores}") before a query\'s first start: each'
+        " partition is a state store that commits in every micro-batch",
+    )
+    yield _setting(
+        "retries",
+        int(local[2] or 1) > 1,
+        settings[MASTER],
+        f'start the session with master "local[{cores},4]": without the 4, the first failed'
+        " task ends the query",
+    )
+    if "SPARK_CONNECT_MODE_ENABLED" in environ and "SPARK_LOCAL_REMOTE" not in environ:
+        return  # the server runs elsewhere, in an environment of its own
+    python = environ.get("PYSPARK_PYTHON")
+    yield _setting(
+        "worker interpreter",
+        _is_this_interpreter(python or "python3", environ),
+        python or "the first python3 on PATH (PYSPARK_PYTHON is not set)",
+        f"export PYSPARK_PYTHON={sys.executable} before the session starts",
+    )
+
+
+def _is_this_interpreter(program: str, environ: Mapping[str, str]) -> bool:
+    found = shutil.which(program, path=environ.get("PATH", ""))
+    # All virtual environments of one Python are links to the same file: the folder tells
+    # them apart, and the file tells two Pythons of one folder apart.
+    return found is not None and all(
+        read(found) == read(sys.executable) for read in (os.path.dirname, os.path.realpath)
+    )
+
+
+def _setting(name: str, ok: bool, found: str, remedy: str) -> Finding:
+    return Finding(name, ok, found, "" if ok else remedy)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

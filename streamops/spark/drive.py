@@ -1,0 +1,204 @@
+"""The drive: a core over a streaming or a batch frame.
+
+Streaming: pack, shuffle by shard, step behind a state API, unpack. Batch: pack, shuffle by
+shard, run. The drive knows no operator; it calls whatever satisfies the contract.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from streamops.kernel.codec import ipc_read
+from streamops.kernel.columns import concat
+from streamops.kernel.contract import Core, Spec
+from streamops.kernel.errors import SpecError
+from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
+from streamops.spark.packing import PACKED, SHARD, packer, unpacker
+from streamops.spark.preflight import (
+    LATENESS,
+    METRICS,
+    STATE_API,
+    WATERMARK,
+    carried_watermark,
+    state_api,
+)
+from streamops.spark.runners import (
+    COUNTS,
+    EMITTED,
+    STORED,
+    Advance,
+    ShardProcessor,
+    by_group_state,
+)
+from streamops.spark.transform import Transform
+
+__all__ = ["drive"]
+
+
+def drive(transform: Transform, frame: DataFrame) -> DataFrame:
+    """The frame that the transform makes of this one."""
+    where = transform.operator
+    schema = arrow_schema(frame, where=where)
+    settings = transform.settings
+    refuse_collated(frame, settings.reads, where=where)
+    carried = None
+    if frame.isStreaming:
+        carried = carried_watermark(
+            frame, settings.delay, settings.allowed_lateness, time=settings.time, where=where
+        )
+    spec = settings.bind(schema, carried=carried, streaming=frame.isStreaming)
+    name, names = _metric_name(frame, transform.options.name)
+    if transform.options.engine != "kernel":
+        native = transform.native(_observed(frame, spec, name), spec, _insists(transform))
+        if native is not None:
+            return _marked(native, frame, spec, names, "native")
+        if _insists(transform):
+            raise _no_native(transform, frame)
+    if not frame.isStreaming:
+        return _batch(transform, _observed(frame, spec, name), spec)
+    return _stream(transform, frame, spec, name, names)
+
+
+def _insists(transform: Transform) -> bool:
+    return transform.options.engine == "native"
+
+
+def _stream(
+    transform: Transform, frame: DataFrame, spec: Spec, name: str, names: list[str]
+) -> DataFrame:
+    options = transform.options
+    api = state_api(frame, options.state_api, where=transform.operator)
+    advance = Advance(transform.operator, transform.core, spec, options.shards)
+    shards = _packed(transform, frame, spec).groupBy("shard")
+    if api == "applyInPandasWithState":
+        emitted = shards.applyInPandasWithState(
+            by_group_state(advance),
+            EMITTED,
+            STORED,
+            "append",
+            GroupStateTimeout.EventTimeTimeout,
+        )
+    else:
+        emitted = shards.transformWithStateInPandas(
+            ShardProcessor(advance), EMITTED, "append", "EventTime"
+        )
+    emitted = emitted.observe(name, *_totals())
+    rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
+    return _marked(rows, frame, spec, names, api)
+
+
+def _marked(rows: DataFrame, frame: DataFrame, spec: Spec, names: list[str], api: str) -> DataFrame:
+    """The result with what the next operator must know, on its event-time column.
+
+    A Python map, or taking a field of a window, loses the watermark's mark on the column; the
+    watermark itself goes on.
+    """
+    if not frame.isStreaming:
+        return rows
+    mark = {
+        WATERMARK: _spark_delay(frame, spec) // 1_000,
+        LATENESS: spec.allowed_lateness,
+        METRICS: ",".join(names),
+        STATE_API: api,
+    }
+    return rows.select(
+        *(
+            column(name).alias(name, metadata=mark) if name == spec.event_time else column(name)
+            for name in rows.columns
+        )
+    )
+
+
+def _totals() -> list[Column]:
+    """The counts over all shards of a micro-batch."""
+    told = {count: F.col("counts")[position] for position, count in enumerate(COUNTS)}
+    watermark = F.timestamp_micros(F.max(told.pop("watermark")))
+    sums = [F.sum(each).alias(count) for count, each in told.items()]
+    return [*sums, watermark.alias("watermark")]
+
+
+def _packed(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
+    """Packed rows: a shard, its pack, and an event time that is always null."""
+    shards = transform.options.shards
+    keys = [column(name) for name in spec.by]
+    shard = F.pmod(F.xxhash64(*keys), F.lit(shards)).cast("int") if keys else F.lit(0)
+    # By position: PySpark's Python maps fail on names with dots or backticks in them.
+    inputs = [column(name).alias(f"c{i}") for i, name in enumerate(spec.input.names)]
+    rows = frame.select(*inputs, shard.alias(SHARD))
+    define = frame.isStreaming and spec.delay is not None
+    pack = packer(transform.core, spec, shards, newest=define)
+    packed = rows.mapInArrow(pack, PACKED)
+    if not frame.isStreaming:
+        return packed
+    delay = _spark_delay(frame, spec)
+    if define:
+        milliseconds = f"{delay // 1_000} milliseconds"
+        # The rows that carried the greatest event times have done their work.
+        return packed.withWatermark("event_time", milliseconds).where(F.col("event_time").isNull())
+    # The frame's watermark is still in force below; only its mark on the column was lost.
+    marked = F.col("event_time").alias("event_time", metadata={WATERMARK: delay // 1_000})
+    return packed.select("shard", "packed", marked)
+
+
+def _spark_delay(frame: DataFrame, spec: Spec) -> int:
+    if spec.delay is not None:
+        return spec.delay + spec.allowed_lateness
+    marks = [f.metadata[WATERMARK] for f in frame.schema.fields if WATERMARK in f.metadata]
+    return int(marks[0]) * 1_000
+
+
+def _batch(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
+    return (
+        _packed(transform, frame, spec)
+        .groupBy("shard")
+        .applyInArrow(_runner(transform.core, spec), spark_schema(spec.output))
+    )
+
+
+def _runner(core: Core, spec: Any) -> Any:
+    def run(table: pa.Table) -> pa.Table:
+        packed = _unpacked(core, spec, table)
+        step = core.step(spec, core.empty(spec), packed, None)
+        return concat([core.finish(spec, step.state), step.late])
+
+    return run
+
+
+def _unpacked(core: Core, spec: Any, table: pa.Table) -> pa.Table:
+    packs = [pack.as_buffer() for pack in table.column("packed")]
+    packed = [ipc_read(pack) for pack in packs if pack.size]
+    return concat(packed or [core.pack(spec, spec.input.empty_table())])
+
+
+def _observed(frame: DataFrame, spec: Spec, name: str) -> DataFrame:
+    """Count what a native operator, or a batch, would leave out without a word."""
+    missing = F.count_if(column(spec.time).isNull())
+    return frame.observe(name, F.count(F.lit(1)).alias("rows"), missing.alias("rejected"))
+
+
+def _metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:
+    """A name not taken by an operator further up in the same query."""
+    taken: list[str] = []
+    for field in frame.schema.fields:
+        taken += [n for n in (field.metadata or {}).get(METRICS, "").split(",") if n]
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}-{number}"
+    return unique, [*taken, unique]
+
+
+def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
+    return SpecError(
+        "NO_NATIVE_ENGINE",
+        "Spark's own operators cannot say this",
+        where=transform.operator,
+        got=f"engine='native' in {transform!r}",
+        expected="stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing",
+        fix="leave engine out, or write engine='kernel'",
+    )

@@ -1,0 +1,71 @@
+"""A small stateful query that shows whether a session can run what streamops needs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pandas as pd
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+__all__ = ["count_in_state"]
+
+
+class _RunningCount(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._rows = handle.getValueState("rows", "rows long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        before = self._rows.get() or (0,)
+        count = before[0] + sum(map(len, rows))
+        self._rows.update((count,))
+        yield pd.DataFrame({"key": [key[0]], "rows": [count]})
+
+    def close(self) -> None:
+        pass
+
+
+def count_in_state(spark: SparkSession) -> dict[int, int]:
+    """Count 20 rows of two keys over two micro-batches, with the counts kept as state.
+
+    It takes Java, Python workers, Arrow, protobuf and the state store to get the answer.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session to try.
+
+    Returns
+    -------
+    dict of int to int
+        The last count of each key: ``{0: 10, 1: 10}`` where everything works.
+    """
+    name = f"streamops_proof_{uuid4().hex}"
+    with tempfile.TemporaryDirectory(prefix="streamops-proof-") as folder:
+        rows = spark.range(20).selectExpr("id % 2 AS key")
+        rows.repartition(2).write.parquet(f"{folder}/rows")
+        query = (
+            spark.readStream.schema("key long")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(f"{folder}/rows")
+            .groupBy("key")
+            .transformWithStateInPandas(
+                _RunningCount(), "key long, rows long", outputMode="Update", timeMode="None"
+            )
+            .writeStream.format("memory")
+            .queryName(name)
+            .outputMode("update")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+            counts = spark.table(name).groupBy("key").max("rows").collect()
+        finally:
+            query.stop()
+            spark.catalog.dropTempView(name)
+    return {key: count for key, count in counts}

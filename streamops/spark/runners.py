@@ -1,0 +1,217 @@
+"""One step of a core per shard and micro-batch, behind either of Spark's state APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import (
+    StatefulProcessor,
+    StatefulProcessorHandle,
+)
+
+from streamops.kernel.codec import decode, encode, ipc_read, ipc_write
+from streamops.kernel.columns import concat
+from streamops.kernel.contract import Core, Counts, Spec, State
+from streamops.kernel.errors import StateFormatError
+from streamops.spark.packing import NOTHING
+from streamops.spark.workers import settle
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COUNTS", "EMITTED", "STORED", "Advance", "ShardProcessor", "by_group_state"]
+
+# A binary cell is copied several times on its way: keep them moderate.
+_ROWS_PER_CELL = 1 << 18
+
+COUNTS = (*(f.name for f in fields(Counts)), "state_rows", "state_bytes", "watermark")
+"""What is told of a step, in this order: sums, but the watermark (microseconds)."""
+
+EMITTED = "emitted binary, counts array<bigint>"
+"""One row per cell of packed results. The counts stand in the first row of a step only: one
+column, since each costs every shard a conversion in every micro-batch."""
+
+STORED = "version int, shards int, watermark bigint, deadline bigint, entries bigint, blob binary"
+"""Flat types only; the blob is a frame of the kernel's codec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A shard as Spark keeps it."""
+
+    version: int
+    shards: int
+    watermark: int | None
+    deadline: int | None
+    entries: int
+    blob: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The step of one shard, from what Spark stored to what Spark shall store.
+
+    Parameters
+    ----------
+    operator : str
+        For errors.
+    core, spec : the operator
+    shards : int
+        As written into the state and checked against it.
+    """
+
+    operator: str
+    core: Core
+    spec: Spec
+    shards: int
+
+    def __call__(
+        self, stored: Sequence[Any] | None, packs: list[bytes], spark_watermark: int
+    ) -> tuple[tuple[Any, ...], pd.DataFrame]:
+        """Advance by one micro-batch.
+
+        Parameters
+        ----------
+        stored : sequence, optional
+            Fields of :class:`Stored`; None where Spark has nothing yet.
+        packs : list of bytes
+            The packed rows of this micro-batch; empty when the shard was merely woken.
+        spark_watermark : int
+            Milliseconds; 0 or less means none yet.
+        """
+        watermark = None
+        if spark_watermark > 0:
+            watermark = spark_watermark * 1_000 + self.spec.allowed_lateness
+        packs = [pack for pack in packs if pack != NOTHING]
+        before = None if stored is None else self._checked(Stored(*stored))
+        if before is not None and not packs and self._idle(before, watermark):
+            after = replace(before, watermark=watermark)
+            return astuple(after), _told([], Counts(), before.entries, len(before.blob), watermark)
+        state = self._state(before)
+        packed = [ipc_read(pack) for pack in packs]
+        rows = (
+            concat(packed) if packed else self.core.pack(self.spec, self.spec.input.empty_table())
+        )
+        step = self.core.step(self.spec, state, rows, watermark)
+        blob = encode(self.core.STATE, self.spec.identity, self.shards, step.state.tables)
+        kept = Stored(
+            self.core.STATE.version,
+            self.shards,
+            step.state.watermark,
+            self.core.next_deadline(self.spec, step.state),
+            step.state.rows,
+            blob,
+        )
+        cells = [*_cells(step.emitted), *_cells(step.late)]
+        return astuple(kept), _told(cells, step.counts, kept.entries, len(blob), watermark)
+
+    def last_watermark(self, stored: Sequence[Any]) -> int:
+        """Spark's watermark, in milliseconds, when the shard was last visited."""
+        watermark = Stored(*stored).watermark
+        return 0 if watermark is None else (watermark - self.spec.allowed_lateness) // 1_000
+
+    def _checked(self, stored: Stored) -> Stored:
+        # Before the shortcut for idle shards, which does not open the frame.
+        if stored.shards != self.shards:
+            raise StateFormatError(
+                "STATE_SHARDS",
+                "this checkpoint spreads its keys over another number of shards",
+                where=self.operator,
+                got=f"shards={self.shards}",
+                expected=f"shards={stored.shards}, as in the checkpoint",
+                fix=f"pass shards={stored.shards}, or start from a new checkpoint",
+            )
+        return stored
+
+    def _idle(self, stored: Stored, watermark: int | None) -> bool:
+        return watermark is None or stored.deadline is None or watermark < stored.deadline
+
+    def _state(self, stored: Stored | None) -> State:
+        if stored is None:
+            return self.core.empty(self.spec)
+        tables = decode(
+            stored.blob, self.core.STATE, self.spec.identity, self.shards, where=self.operator
+        )
+        return State(stored.watermark, tables)
+
+
+def _told(
+    cells: list[bytes], counts: Counts, entries: int, size: int, watermark: int | None
+) -> pd.DataFrame:
+    import pandas as pd
+
+    told = [*astuple(counts), entries, size, watermark]
+    shown: list[bytes | None] = [*cells] if cells else [None]
+    return pd.DataFrame(
+        {"emitted": shown, "counts": [told, *[None] * (len(shown) - 1)]}, dtype=object
+    )
+
+
+def _cells(table: pa.Table) -> Iterator[bytes]:
+    for start in range(0, len(table), _ROWS_PER_CELL):
+        yield ipc_write(table.slice(start, _ROWS_PER_CELL))
+
+
+def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
+    return [bytes(pack) for frame in frames for pack in frame["packed"]]
+
+
+def by_group_state(advance: Advance) -> Callable[..., Iterator[pd.DataFrame]]:
+    """The function for ``applyInPandasWithState`` with event-time timeouts."""
+
+    def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        settle("step")
+        watermark = state.getCurrentWatermarkMs()
+        packs = [] if state.hasTimedOut else _packs(frames)
+        stored, frame = advance(state.get if state.exists else None, packs, watermark)
+        state.update(stored)
+        # Fires once the watermark has moved: each shard follows every watermark.
+        state.setTimeoutTimestamp(max(watermark, 1))
+        yield frame
+
+    return run
+
+
+class ShardProcessor(StatefulProcessor):
+    """The processor for ``transformWithStateInPandas`` in event time."""
+
+    def __init__(self, advance: Advance) -> None:
+        self.advance = advance
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state: one value per shard."""
+        settle("step")
+        self.handle = handle
+        self.stored = handle.getValueState("stored", STORED)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Rows came for the shard, or an empty pack."""
+        yield self._step(_packs(rows), timerValues, fired=None)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]:
+        """The watermark moved while no rows came."""
+        fired = expiredTimerInfo.getExpiryTimeInMs()
+        yield self._step([], timerValues, fired=fired)
+
+    def _step(self, packs: list[bytes], timers: Any, fired: int | None) -> pd.DataFrame:
+        watermark = timers.getCurrentWatermarkInMs()
+        before = self.stored.get()  # None where there is nothing: each call is a round trip
+        timer = None if before is None else self.advance.last_watermark(before) + 1
+        if timer is not None and timer not in (fired, watermark + 1):
+            # Spark removes the timer that fired; this one would wake the shard once more.
+            self.handle.deleteTimer(timer)
+        stored, frame = self.advance(before, packs, watermark)
+        self.stored.update(stored)
+        if timer != watermark + 1:
+            self.handle.registerTimer(watermark + 1)
+        return frame
+
+    def close(self) -> None:
+        """Nothing is held between calls."""

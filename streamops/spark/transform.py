@@ -1,0 +1,129 @@
+"""A transform: an operator with its settings, ready for ``DataFrame.transform``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streamops.kernel.contract import Core, Spec
+from streamops.kernel.errors import SpecError
+
+__all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice"]
+
+Engine = Literal["auto", "kernel", "native"]
+StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
+
+DEFAULT_SHARDS = 16
+MAX_SHARDS = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an operator runs, whatever it computes.
+
+    Parameters
+    ----------
+    engine : "auto", "kernel" or "native"
+        Our kernel or Spark's own operator, where both can say the same.
+    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
+        Spark's interface to state that drives the kernel.
+    shards : int
+        Pieces that the keys are spread over. Belongs to the checkpoint.
+    name : str
+        Under which the counts appear in ``observedMetrics``.
+    """
+
+    engine: Engine
+    state_api: StateApi
+    shards: int
+    name: str
+
+    def validated(self, where: str) -> Options:
+        """These options, or an error."""
+        choice(self.engine, Engine, parameter="engine", where=where)
+        choice(self.state_api, StateApi, parameter="state_api", where=where)
+        if self.shards not in range(1, MAX_SHARDS + 1):
+            raise SpecError(
+                "SHARDS_OUT_OF_RANGE",
+                "`shards` is out of range",
+                where=where,
+                got=f"shards={self.shards!r}",
+                expected=f"an integer from 1 to {MAX_SHARDS}",
+                fix=f"leave it out ({DEFAULT_SHARDS}); more where a shard's state passes some MB",
+            )
+        return self
+
+
+class Settings(Protocol):
+    """What a user said about an operator, before it meets a frame."""
+
+    @property
+    def time(self) -> str:
+        """Event-time column."""
+
+    @property
+    def delay(self) -> int | None:
+        """Delay of the operator's own watermark, in microseconds."""
+
+    @property
+    def allowed_lateness(self) -> int:
+        """How much longer stragglers are accepted, in microseconds."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns whose values are compared or computed with."""
+
+    def bind(self, schema: pa.Schema, *, carried: int | None, streaming: bool) -> Spec:
+        """The operator's spec over these columns.
+
+        ``carried`` is the delay, in microseconds, of a watermark that the frame brings.
+        """
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Transform:
+    """A frame-to-frame function, for use with ``DataFrame.transform``.
+
+    Its ``repr`` shows the whole specification. Streaming and batch frames are served alike.
+    """
+
+    operator: str
+    settings: Settings
+    options: Options
+    core: Core
+    native: Callable[[DataFrame, Any, bool], DataFrame | None]
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The result frame, its plan checked."""
+        # Imported late: a transform can be built, shown and replayed without the drive.
+        from streamops.spark.drive import drive
+
+        return drive(self, frame)
+
+    def __repr__(self) -> str:
+        said = [(f.name, getattr(self.settings, f.name)) for f in _shown(self.settings)]
+        said += [(f.name, getattr(self.options, f.name)) for f in fields(self.options)]
+        return f"{self.operator}({', '.join(f'{name}={value!r}' for name, value in said)})"
+
+
+def _shown(settings: Any) -> list[Any]:
+    return [f for f in fields(settings) if f.repr]
+
+
+def choice(value: object, words: Any, *, parameter: str, where: str) -> None:
+    """Refuse a word that is not among the choices."""
+    allowed = get_args(words)
+    if value not in allowed:
+        listed = ", ".join(repr(word) for word in allowed)
+        raise SpecError(
+            "UNKNOWN_CHOICE",
+            f"`{parameter}` is not one of its choices",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected=f"one of {listed}",
+            fix=f"write {parameter}={allowed[0]!r}, or another of them",
+        )

@@ -1,0 +1,71 @@
+"""The operators through Spark Connect: the same frames, no JVM gateway."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.slow]
+
+JOB = """
+import sys, tempfile
+from pathlib import Path
+from pyspark.sql import SparkSession
+from streamops import aggregates as agg, windows
+from streamops.spark.preflight import PROVIDER, ROCKSDB
+from streamops.testing import assert_rows, at, fold, replay, stream
+
+spark = (
+    SparkSession.builder.remote("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config(PROVIDER, ROCKSDB)
+    .getOrCreate()
+)
+assert not hasattr(spark, "_jsparkSession")
+script = [
+    [{"k": "a", "ts": at(1)}, {"k": "b", "ts": at(2)}],
+    [{"k": "a", "ts": at(40)}],
+    [{"k": "a", "ts": at(5)}],
+    [{"k": "b", "ts": at(95)}],
+]
+for api in ("transformWithStateInPandas", "applyInPandasWithState"):
+    transform = windows.tumbling(
+        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="5 seconds", shards=2,
+        stragglers="retract", allowed_lateness="30 seconds", too_late="route", state_api=api,
+    )
+    here, there = replay(transform, script), stream(spark, transform, script)
+    for one, other in zip(here, there, strict=True):
+        assert_rows(one.rows, other.rows)
+        assert_rows(one.late_rows, other.late_rows)
+        assert one.counts == other.counts
+rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "timestamp'2024-01-01' ts")
+for engine in ("kernel", "native"):
+    whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
+    assert rows.transform(whole).collect()[0]["n"] == 1
+print("connect: ok")
+"""
+
+
+def test_streams_and_batches_run_through_spark_connect(tmp_path: Path) -> None:
+    # In a process of its own: a process has one session, and it is classic in the other tests.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", JOB],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert "connect: ok" in done.stdout, done.stderr[-4000:]

@@ -1,0 +1,329 @@
+"""What the doctor looks at, what it finds and what it advises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamops import __main__ as command_line
+from streamops.kernel.errors import EnvironmentError
+from streamops.spark import doctor, proof
+from streamops.spark.doctor import REQUIRED, Finding, diagnose, examine, prove
+from streamops.spark.java import Java
+from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
+
+ROOT = Path(__file__).parents[2]
+HERE = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+
+
+class FakeSession:
+    """A session that is nothing but its version and its configuration."""
+
+    def __init__(self, settings: dict[str, str], version: str = "4.3.0") -> None:
+        self.settings = settings
+        self.version = version
+        self.conf = self
+
+    def get(self, key: str) -> str:
+        return self.settings[key]
+
+
+def named(findings: list[Finding], name: str) -> Finding:
+    (found,) = [each for each in findings if each.name == name]
+    return found
+
+
+def diagnosis(name: str, settings: dict[str, str], environ: dict[str, str] = HERE) -> Finding:
+    return named(diagnose(FakeSession(local_settings() | settings), environ), name)
+
+
+def fake_python(folder: Path, text: str) -> dict[str, str]:
+    program = folder / "python3"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return {"PATH": str(folder)}
+
+
+# --- the environment
+
+
+def test_an_environment_as_it_should_be_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_java", lambda environ: Java(Path("/java"), 17, "PATH"))
+    findings = examine(HERE)
+    assert [each for each in findings if not each.ok] == []
+    assert [each.name for each in findings] == ["Python", "Java", *REQUIRED, "Python workers"]
+
+
+def test_the_bounds_are_those_of_the_package_itself() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(project["dependencies"]) == sorted(map(doctor._requirement, REQUIRED))
+
+
+def test_a_missing_java_comes_with_the_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_none(environ: dict[str, str]) -> Java:
+        raise EnvironmentError("X", "no Java", where="", got="Java 8", expected="", fix="get one")
+
+    monkeypatch.setattr(doctor, "find_java", find_none)
+    assert named(examine(HERE), "Java") == Finding("Java", False, "Java 8", "get one")
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "verdict"),
+    [
+        ("pyspark", "4.0.1", "too old"),
+        ("pyspark", "4.1.0", ""),
+        ("pyspark", "4.10.0", ""),
+        ("pyspark", "5.0.0.dev1", "too new"),
+        ("pandas", "2.1.4", "too old"),
+        ("pandas", "3.0.0rc1", "too new"),
+        ("protobuf", "6.33.4", "too old"),
+        ("protobuf", "6.33.5", ""),
+        ("protobuf", "7.36.2", ""),
+        ("numpy", "2.4.6", ""),
+    ],
+)
+def test_a_version_is_held_against_its_bounds(
+    monkeypatch: pytest.MonkeyPatch, package: str, version: str, verdict: str
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: version)
+    found = doctor._package(package)
+    assert found.ok == (verdict == "")
+    assert verdict in found.found
+    assert found.remedy == ("" if found.ok else f'pip install "{doctor._requirement(package)}"')
+
+
+def test_a_missing_package_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nothing)
+    found = doctor._package("pandas")
+    assert found == Finding("pandas", False, "not installed", 'pip install "pandas>=2.2,<3"')
+
+
+def test_workers_that_lack_a_package_are_found_out(tmp_path: Path) -> None:
+    text = "echo 'Traceback' >&2; echo \"No module named 'pandas'\" >&2; exit 1"
+    found = named(examine(fake_python(tmp_path, text)), "Python workers")
+    assert not found.ok
+    assert "python3 on PATH (PYSPARK_PYTHON is not set)" in found.found
+    assert "No module named 'pandas'" in found.found
+    assert f"export PYSPARK_PYTHON={sys.executable}" in found.remedy
+
+
+def test_workers_of_another_python_are_found_out(tmp_path: Path) -> None:
+    found = named(examine(fake_python(tmp_path, "echo 3.8")), "Python workers")
+    assert not found.ok
+    assert "is Python 3.8" in found.found
+
+
+def test_a_workers_interpreter_that_does_not_exist_is_found_out() -> None:
+    environ = HERE | {"PYSPARK_PYTHON": "/no/such/python"}
+    found = named(examine(environ), "Python workers")
+    assert not found.ok
+    assert "PYSPARK_PYTHON=/no/such/python does not exist" in found.found
+
+
+# --- a running session
+
+
+def test_the_librarys_own_local_session_has_no_problems() -> None:
+    findings = diagnose(FakeSession(local_settings()), HERE)
+    assert [each for each in findings if not each.ok] == []
+    assert [each.name for each in findings] == [
+        "Spark",
+        "state store",
+        "time zone",
+        "shuffle partitions",
+        "retries",
+        "worker interpreter",
+    ]
+
+
+def test_a_spark_that_is_too_old_is_found_out() -> None:
+    found = named(diagnose(FakeSession(local_settings(), version="3.5.8"), HERE), "Spark")
+    assert (found.ok, found.found) == (False, "3.5.8 is too old")
+
+
+def test_a_setting_that_a_platform_hides_is_said_to_be_not_set() -> None:
+    found = named(diagnose(FakeSession({}), HERE), "state store")
+    assert (found.ok, found.found) == (False, "not set")
+
+
+@pytest.mark.parametrize("provider", ["", "org.x.HDFSBackedStateStoreProvider"])
+def test_another_state_store_than_rocksdb_is_a_problem(provider: str) -> None:
+    found = diagnosis("state store", {PROVIDER: provider})
+    assert not found.ok
+    assert "RocksDBStateStoreProvider" in found.remedy
+
+
+def test_a_local_time_zone_is_a_problem() -> None:
+    assert not diagnosis("time zone", {TIMEZONE: "Europe/Berlin"}).ok
+
+
+@pytest.mark.parametrize(
+    ("master", "partitions", "ok"),
+    [
+        ("local[2,4]", "8", True),
+        ("local[2,4]", "9", False),
+        ("local[8,4]", "32", True),
+        ("local[8,4]", "200", False),
+        ("local[*,4]", "200", (os.cpu_count() or 1) >= 50),
+        ("local", "200", False),
+    ],
+)
+def test_far_more_partitions_than_cores_are_a_problem(
+    master: str, partitions: str, ok: bool
+) -> None:
+    settings = {MASTER: master, PARTITIONS: partitions}
+    assert diagnosis("shuffle partitions", settings).ok == ok
+
+
+@pytest.mark.parametrize(
+    ("master", "ok"),
+    [("local", False), ("local[2]", False), ("local[*]", False), ("local[2,1]", False)],
+)
+def test_a_local_master_without_retries_is_a_problem(master: str, ok: bool) -> None:
+    found = diagnosis("retries", {MASTER: master})
+    assert found.ok == ok
+    assert ",4]" in found.remedy
+
+
+def test_a_cluster_is_not_told_how_many_partitions_and_retries_it_wants() -> None:
+    settings = local_settings() | {MASTER: "spark://host:7077", PARTITIONS: "200"}
+    findings = diagnose(FakeSession(settings), {})
+    assert [each.name for each in findings] == ["Spark", "state store", "time zone"]
+
+
+def test_workers_on_another_interpreter_are_a_problem(tmp_path: Path) -> None:
+    assert not diagnosis("worker interpreter", {}, {"PYSPARK_PYTHON": "/usr/bin/env"}).ok
+    assert not diagnosis("worker interpreter", {}, fake_python(tmp_path, "")).ok
+    assert not diagnosis("worker interpreter", {}, {"PATH": ""}).ok
+
+
+def test_the_first_python_on_the_path_may_be_the_right_one() -> None:
+    folder = os.path.dirname(sys.executable)
+    assert diagnosis("worker interpreter", {}, {"PATH": folder}).ok
+
+
+def test_the_interpreter_of_a_server_elsewhere_is_not_judged() -> None:
+    environ = {"SPARK_CONNECT_MODE_ENABLED": "1"}
+    findings = diagnose(FakeSession(local_settings()), environ)
+    assert "worker interpreter" not in [each.name for each in findings]
+    assert not diagnosis("worker interpreter", {}, environ | {"SPARK_LOCAL_REMOTE": "1"}).ok
+
+
+# --- the proof
+
+
+def test_a_stateful_query_that_fails_is_reported_in_its_own_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(spark: Any) -> dict[int, int]:
+        message = "STORE_BACKEND_NOT_SUPPORTED\nand a stack"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(proof, "count_in_state", fail)
+    found = prove(FakeSession({}))
+    assert (found.ok, found.found) == (False, "RuntimeError: STORE_BACKEND_NOT_SUPPORTED")
+
+
+def test_a_stateful_query_that_counts_wrongly_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "count_in_state", lambda spark: {0: 10, 1: 5})
+    assert not prove(FakeSession({})).ok
+
+
+@pytest.mark.spark
+def test_a_running_session_is_diagnosed_and_proved(spark: SparkSession) -> None:
+    assert {each.name: each.ok for each in diagnose(spark)} == {
+        "Spark": True,
+        "state store": True,
+        "time zone": True,
+        "shuffle partitions": True,
+        "retries": True,
+        "worker interpreter": True,
+    }
+    assert prove(spark).ok
+
+
+CONNECT = """
+from pyspark.sql import SparkSession
+from streamops.spark.doctor import diagnose
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+for each in diagnose(spark):
+    print(each.name, each.ok)
+spark.stop()
+"""
+
+
+@pytest.mark.connect
+@pytest.mark.slow
+def test_a_connect_session_is_diagnosed_as_a_classic_one_is() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT],
+        env=os.environ | HERE | {"TZ": "UTC"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "Spark True",
+        "state store False",
+        "time zone True",
+        "shuffle partitions False",
+        "retries False",
+        "worker interpreter True",
+    ], done.stderr
+
+
+# --- the command
+
+
+def test_the_command_prints_a_line_a_finding_and_succeeds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "examine", lambda: [Finding("Java", True, "17")])
+    assert command_line.main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ok      Java                17",
+        "all is well",
+    ]
+
+
+def test_the_command_prints_the_remedy_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "examine", lambda: [Finding("Java", False, "8", "upgrade")])
+    assert command_line.main(["doctor"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "PROBLEM Java                8",
+        "                            remedy: upgrade",
+    ]
+
+
+def test_a_session_that_does_not_start_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from streamops.spark import session
+
+    def refuse(**settings: Any) -> SparkSession:
+        raise EnvironmentError("NO", "no Java", where="w", got="g", expected="e", fix="f")
+
+    monkeypatch.setattr(command_line, "examine", list)
+    monkeypatch.setattr(session, "local_session", refuse)
+    assert command_line.main(["doctor", "--session"]) == 1
+    assert "PROBLEM session             [NO] w: no Java" in capsys.readouterr().out
+
+
+def test_a_command_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.main([])
+    assert "doctor" in capsys.readouterr().err

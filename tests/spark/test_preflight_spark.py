@@ -1,0 +1,131 @@
+"""What is missing is said while the plan is built, before any query starts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import EnvironmentError, SchemaError, SpecError, WatermarkError
+from streamops.spark import preflight
+
+pytestmark = pytest.mark.spark
+
+
+def events(spark: SparkSession) -> Any:
+    return spark.readStream.format("rate").load().withColumnRenamed("timestamp", "ts")
+
+
+def tumbling(**said: Any) -> Any:
+    return windows.tumbling("1 minute", time="ts", agg={"n": agg.count()}, **said)
+
+
+def test_a_stream_without_a_watermark_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(WatermarkError, match="WATERMARK_MISSING") as caught:
+        events(spark).transform(tumbling())
+    assert 'delay="30 seconds"' in caught.value.fix
+
+
+def test_a_second_watermark_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(WatermarkError, match="WATERMARK_TWICE"):
+        events(spark).withWatermark("ts", "1 minute").transform(tumbling(delay="1 minute"))
+
+
+def test_a_watermark_tighter_than_the_lateness_is_refused(spark: SparkSession) -> None:
+    frame = events(spark).withWatermark("ts", "1 minute")
+    with pytest.raises(WatermarkError, match="WATERMARK_TOO_TIGHT") as caught:
+        frame.transform(tumbling(allowed_lateness="2 minutes", stragglers="update"))
+    assert "1 minute" in caught.value.got
+
+
+def test_a_batch_needs_no_watermark(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([], "ts timestamp")
+    assert frame.transform(tumbling()).columns == ["window_start", "window_end", "n"]
+
+
+def test_a_missing_rocksdb_is_said_with_both_remedies(spark: SparkSession) -> None:
+    before = spark.conf.get(preflight.PROVIDER)
+    spark.conf.set(
+        preflight.PROVIDER,
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    )
+    try:
+        with pytest.raises(EnvironmentError, match="ROCKSDB_REQUIRED") as caught:
+            events(spark).transform(tumbling(delay="1 minute"))
+        assert preflight.ROCKSDB in caught.value.fix
+        assert 'state_api="applyInPandasWithState"' in caught.value.fix
+        other = tumbling(delay="1 minute", state_api="applyInPandasWithState")
+        assert events(spark).transform(other).isStreaming
+    finally:
+        spark.conf.set(preflight.PROVIDER, before)
+
+
+def test_a_missing_or_old_protobuf_is_said(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    for version in (none, lambda _: "5.29.0"):
+        monkeypatch.setattr(importlib.metadata, "version", version)
+        with pytest.raises(EnvironmentError, match="PROTOBUF_REQUIRED"):
+            events(spark).transform(tumbling(delay="1 minute"))
+
+
+def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> None:
+    said = {"delay": "1 minute", "stragglers": "retract", "engine": "native"}
+    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+        events(spark).transform(tumbling(**said))
+
+
+def test_a_second_operator_behind_apply_in_pandas_with_state_is_refused(
+    spark: SparkSession,
+) -> None:
+    first = tumbling(delay="1 minute", state_api="applyInPandasWithState")
+    with pytest.raises(SpecError, match="STATE_API_NOT_CHAINABLE"):
+        events(spark).transform(first).transform(
+            windows.tumbling("1 hour", time="window_start", agg={"n": agg.sum("n")})
+        )
+
+
+def test_two_columns_of_one_name_are_refused(spark: SparkSession) -> None:
+    frame = events(spark).select("ts", F.lit(1).alias("x"), F.lit(2).alias("x"))
+    with pytest.raises(SchemaError, match="DUPLICATE_COLUMN"):
+        frame.transform(tumbling(delay="1 minute"))
+
+
+def test_names_with_dots_and_backticks_are_quoted(spark: SparkSession) -> None:
+    frame = spark.sql("select timestamp'2024-01-01' as `t.s`, 1 as `a``b`, 'x' as `k y`")
+    for engine in ("kernel", "native"):
+        result = frame.transform(
+            windows.tumbling(
+                "1 minute", time="t.s", by="k y", agg={"a.b": agg.sum("a`b")}, engine=engine
+            )
+        )
+        assert result.columns == ["k y", "window_start", "window_end", "a.b"]
+        assert result.collect()[0][3] == 1
+
+
+def test_more_lateness_than_the_operator_before_is_refused(spark: SparkSession) -> None:
+    first = tumbling(delay="1 hour", allowed_lateness="1 minute", stragglers="update")
+    second = windows.tumbling(
+        "1 hour",
+        time="window_start",
+        agg={"n": agg.sum("n")},
+        allowed_lateness="2 minutes",
+        stragglers="update",
+    )
+    with pytest.raises(WatermarkError, match="WATERMARK_TOO_TIGHT") as caught:
+        events(spark).transform(first).transform(second)
+    assert "1 minute" in caught.value.expected
+
+
+def test_a_collated_key_is_refused(spark: SparkSession) -> None:
+    frame = spark.sql("select timestamp'2024-01-01' as ts, 'a' collate utf8_lcase as k")
+    with pytest.raises(SchemaError, match="COLLATED_COLUMN"):
+        frame.transform(tumbling(by="k", engine="kernel"))
