@@ -1,0 +1,14 @@
+"""Event-time windows: which one do I want?
+
+=================  ==============================================================
+``tumbling``       fixed, adjacent: every event in exactly one window
+``hopping``        fixed, overlapping: a window of ``size`` starts every ``hop``
+``split_late``     results and late rows of a micro-batch, apart
+=================  ==============================================================
+"""
+
+from streamops.windows.hopping import hopping
+from streamops.windows.late import split_late
+from streamops.windows.tumbling import tumbling
+
+__all__ = ["hopping", "split_late", "tumbling"]

@@ -1,0 +1,143 @@
+"""Tumbling windows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+from streamops.kernel.contract import Aggregation
+from streamops.kernel.time import Duration
+from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
+from streamops.windows.binding import fixed
+from streamops.windows.core.spec import Stragglers, TooLate
+
+__all__ = ["tumbling"]
+
+
+def tumbling(
+    size: Duration,
+    *,
+    time: str,
+    agg: Mapping[str, Aggregation],
+    by: str | Sequence[str] = (),
+    delay: Duration | None = None,
+    allowed_lateness: Duration = "0 seconds",
+    stragglers: Stragglers = "drop",
+    too_late: TooLate = "drop",
+    origin: Duration | dt.datetime = "0 seconds",
+    engine: Engine = "auto",
+    state_api: StateApi = "auto",
+    shards: int = DEFAULT_SHARDS,
+    name: str | None = None,
+) -> Transform:
+    """Aggregates per key over fixed, adjacent windows.
+
+    Window ``k`` is ``[origin + k * size, origin + (k + 1) * size)``: an event at a border belongs
+    to the window that starts there. It is published once the watermark reaches its end.
+
+    Input        `time`: timestamp (event time) · key columns of any type but maps (null is a key) ·
+                 what the aggregates read
+    Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
+                 with corrections revision: int (0 is the on-time value), with "retract" _change_type:
+                 string · where rows may be routed late: struct<reason, lateness, watermark, row>
+    Output mode  append
+    Watermark    defined by `delay`, or brought by the frame; Spark's own delay is
+                 delay + allowed_lateness
+    State        per shard: one entry per key and window that ended less than delay (with
+                 corrections: delay + allowed_lateness) before the newest event;
+                 forgotten when no window can change any more
+    Order        rows may come in any order; ties matter only to first and last, which ask for a
+                 tie-break
+    Batch        same rows out, no watermark needed, nothing is late
+
+    Parameters
+    ----------
+    size : duration
+        Length of a window, > 0: a ``timedelta`` or "1 minute". Months and years are refused.
+    time : str
+        Event-time column, of type timestamp.
+    by : str or sequence of str
+        Key columns. None: one group for all.
+    agg : mapping of str to Aggregate
+        What to compute, under which name. See :mod:`streamops.aggregates`.
+    delay : duration, optional
+        How long a result waits for rows before it is called on time. Whole milliseconds. The
+        operator then defines the watermark. Left out on a frame that has one: its delay less
+        `allowed_lateness`.
+    allowed_lateness : duration
+        How much longer stragglers are accepted, >= 0.
+    stragglers : "drop", "route", "update" or "retract"
+        What happens to a row whose window is already on time. "drop": not in the result,
+        counted. "route": not in the result, delivered as a row with a non-null ``late``, once
+        per window missed. "update": the new value is published with `revision` one higher.
+        "retract": the old value is taken back and the new one published, as a change stream.
+    too_late : "drop" or "route"
+        With "update" and "retract": what happens beyond the allowed lateness.
+    origin : duration or aware datetime
+        Phase of the grid: an instant at which a window starts.
+    engine : "auto", "kernel" or "native"
+        "native" is Spark's own ``window``: on a stream only for "drop" without
+        `allowed_lateness`, where late rows are counted by Spark, not exactly, and rows before
+        1970 are late from the start. "auto" takes it for batches, the kernel for streams.
+    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
+        "auto" is the second, which needs RocksDB and lets operators be chained.
+    shards : int
+        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
+        state of a shard passes some megabytes.
+    name : str, optional
+        Under which the counts appear in the query's ``observedMetrics``.
+
+    Returns
+    -------
+    Transform
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter is out of range or contradicts another.
+    SchemaError, ColumnNotFound
+        A column does not exist or has the wrong type.
+    WatermarkError
+        A streaming frame without a watermark and no `delay`, or both.
+    EnvironmentError
+        The state API needs something that is not there.
+
+    Examples
+    --------
+    >>> from streamops import aggregates as agg, windows
+    >>> per_minute = windows.tumbling(
+    ...     "1 minute", time="ts", by="page", agg={"views": agg.count()}, delay="30 seconds"
+    ... )
+    >>> views.transform(per_minute)  # doctest: +SKIP
+    DataFrame[page: string, window_start: timestamp, window_end: timestamp, views: bigint]
+
+    Notes
+    -----
+    Rows with a null event time are counted as ``rejected``, and delivered with the reason
+    "null_time" where late rows are. Spark's watermark starts at 1970: windows before it come out
+    once the watermark has passed 1970.
+
+    See Also
+    --------
+    hopping : windows that overlap.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Reasoning About Time".
+    Akidau et al.: "The Dataflow Model", VLDB 2015.
+    """
+    return fixed(
+        "windows.tumbling",
+        size,
+        size,
+        Options(engine, state_api, shards, name or "tumbling"),
+        time=time,
+        by=by,
+        agg=agg,
+        delay=delay,
+        allowed_lateness=allowed_lateness,
+        stragglers=stragglers,
+        too_late=too_late,
+        origin=origin,
+    )

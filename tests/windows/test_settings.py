@@ -1,0 +1,529 @@
+"""What a user may say about windows, and what every mistake is answered with."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.grid import Grid
+from streamops.windows.core.spec import Spec
+from streamops.windows.settings import FixedWindows
+
+UTC = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("ts", UTC),
+        ("origin", pa.string()),
+        ("delay", pa.int64()),
+        ("local", pa.timestamp("us")),
+        ("text", pa.string()),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+        ("nested", pa.struct([("tags", pa.list_(pa.map_(pa.string(), pa.int64())))])),
+        ("point", pa.struct([("x", pa.float64())])),
+        ("raw", pa.binary()),
+        ("flag", pa.bool_()),
+    ]
+)
+SAID: dict[str, Any] = {
+    "time": "ts",
+    "by": "origin",
+    "agg": {"n": agg.count()},
+    "delay": "30 minutes",
+    "allowed_lateness": "0 seconds",
+    "stragglers": "drop",
+    "too_late": "drop",
+    "origin": "0 seconds",
+}
+
+
+def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedWindows:
+    return FixedWindows.of("windows.hopping", size, hop, **(SAID | said))
+
+
+def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> Spec:
+    return settings(**said).bind(schema, carried=carried, streaming=True)
+
+
+def refused(
+    kind: type[StreamopsError], size: Any = "3 hours", hop: Any = "1 hour", **said: Any
+) -> Any:
+    with pytest.raises(kind) as caught:
+        settings(size, hop, **said)
+    return caught.value
+
+
+def refused_bound(kind: type[StreamopsError], **said: Any) -> Any:
+    with pytest.raises(kind) as caught:
+        bound(**said)
+    return caught.value
+
+
+# What is said right.
+
+
+def test_durations_become_microseconds_and_names_become_tuples() -> None:
+    assert settings(by="origin", allowed_lateness=dt.timedelta(hours=6)) == FixedWindows(
+        "windows.hopping",
+        10_800_000_000,
+        3_600_000_000,
+        0,
+        "ts",
+        ("origin",),
+        (("n", agg.count()),),
+        1_800_000_000,
+        21_600_000_000,
+        "drop",
+        "drop",
+    )
+
+
+def test_keys_may_be_one_name_several_or_none() -> None:
+    assert settings(by="origin").by == ("origin",)
+    assert settings(by=["origin", "text"]).by == ("origin", "text")
+    assert settings(by=()).by == ()
+
+
+def test_a_delay_may_be_left_out_and_may_be_zero() -> None:
+    assert settings(delay=None).delay is None
+    assert settings(delay="0 seconds").delay == 0
+
+
+@pytest.mark.parametrize(
+    ("origin", "phase"),
+    [
+        ("0 seconds", 0),
+        ("15 minutes", 900_000_000),
+        ("-15 minutes", 2_700_000_000),
+        ("25 hours", 0),
+        (dt.timedelta(minutes=61), 60_000_000),
+        (dt.datetime(2024, 3, 1, 8, 5, tzinfo=dt.UTC), 300_000_000),
+        (dt.datetime(1969, 12, 31, 23, 55, tzinfo=dt.UTC), 3_300_000_000),
+    ],
+)
+def test_an_origin_is_kept_as_its_phase_in_a_hop(origin: Any, phase: int) -> None:
+    assert settings(origin=origin).origin == phase
+
+
+def test_a_hop_of_the_size_is_allowed() -> None:
+    assert settings("1 hour", "1 hour").hop == 3_600_000_000
+
+
+@pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
+def test_every_policy_for_stragglers_can_be_said(stragglers: str) -> None:
+    assert settings(stragglers=stragglers).stragglers == stragglers
+
+
+def test_the_spec_reads_the_columns_it_needs_and_no_others() -> None:
+    spec = bound(by=["origin"], agg={"mean": agg.mean("delay")})
+    assert spec.input.names == ["ts", "origin", "delay"]
+    assert spec.grid == Grid(10_800_000_000, 3_600_000_000, 0)
+
+
+def test_the_spec_reads_every_column_where_rows_may_be_routed() -> None:
+    assert bound(stragglers="route").input == SCHEMA
+    assert bound(stragglers="update", too_late="route").input == SCHEMA
+
+
+def test_a_frame_with_a_watermark_brings_its_own_delay() -> None:
+    assert bound(carried=60_000_000, delay=None).delay is None
+    assert bound(carried=None).delay == 1_800_000_000
+
+
+def test_the_output_is_keys_window_and_aggregates() -> None:
+    assert bound(by=["origin", "point"]).output == pa.schema(
+        [
+            ("origin", pa.string()),
+            ("point", pa.struct([("x", pa.float64())])),
+            ("window_start", UTC),
+            ("window_end", UTC),
+            ("n", pa.int64()),
+        ]
+    )
+
+
+def test_corrections_add_a_revision_and_retractions_a_change_type() -> None:
+    assert bound(stragglers="update").output.names[-2:] == ["n", "revision"]
+    assert bound(stragglers="retract").output.names[-2:] == ["revision", "_change_type"]
+    assert bound(stragglers="update").output.field("revision").type == pa.int32()
+
+
+def test_routing_adds_what_is_said_of_a_late_row() -> None:
+    late = bound(stragglers="route").output.field("late").type
+    assert late == pa.struct(
+        [
+            ("reason", pa.string()),
+            ("lateness", pa.duration("us")),
+            ("watermark", UTC),
+            ("row", pa.struct(list(SCHEMA))),
+        ]
+    )
+
+
+def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
+    assert bound().event_time == "window_end"
+
+
+# What a checkpoint depends on.
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"size": "4 hours"},
+        {"hop": "30 minutes"},
+        {"origin": "15 minutes"},
+        {"by": "text"},
+        {"by": ["origin", "text"]},
+        {"by": ()},
+        {"agg": {"m": agg.count()}},
+        {"agg": {"n": agg.count("delay")}},
+        {"agg": {"n": agg.sum("delay")}},
+        {"allowed_lateness": "1 hour"},
+        {"stragglers": "route"},
+        {"stragglers": "update"},
+    ],
+)
+def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
+    assert bound(**said).identity != bound().identity
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (agg.min("delay"), agg.max("delay")),
+        (agg.first("text", tie_break="delay"), agg.last("text", tie_break="delay")),
+        (agg.sum("delay"), agg.mean("delay")),
+        (agg.min("delay"), agg.min("text")),
+        (agg.first("text", tie_break="delay"), agg.first("text", tie_break="origin")),
+    ],
+    ids=str,
+)
+def test_another_aggregate_is_another_identity(one: agg.Aggregate, other: agg.Aggregate) -> None:
+    assert bound(agg={"x": one}).identity != bound(agg={"x": other}).identity
+
+
+def test_another_event_time_is_another_identity() -> None:
+    schema = SCHEMA.append(pa.field("arrived", UTC))
+    assert bound(schema, time="arrived").identity != bound(schema).identity
+
+
+def test_another_type_of_a_key_is_another_identity() -> None:
+    number = SCHEMA.set(1, pa.field("origin", pa.int64()))
+    assert bound(number).identity != bound().identity
+
+
+def test_the_same_grid_said_otherwise_is_the_same_identity() -> None:
+    assert bound(origin="1 hour", hop="60 minutes").identity == bound().identity
+
+
+def test_the_delay_is_not_part_of_the_identity() -> None:
+    assert bound(delay="5 minutes").identity == bound().identity
+
+
+# What is said wrong.
+
+
+@pytest.mark.parametrize("parameter", ["size", "hop"])
+@pytest.mark.parametrize("value", ["0 seconds", "-1 hour", dt.timedelta(0)])
+def test_a_length_that_is_not_positive_is_refused(parameter: str, value: Any) -> None:
+    error = refused(SpecError, **{parameter: value})
+    assert str(error) == (
+        f"[DURATION_TOO_SMALL] windows.hopping: `{parameter}` is too small\n"
+        f"  got:       {parameter}={value!r}\n"
+        "  expected:  at least 1 microsecond\n"
+        f'  fix:       pass a larger duration, such as {parameter}="1 minute"'
+    )
+
+
+@pytest.mark.parametrize("parameter", ["allowed_lateness", "delay"])
+def test_a_negative_wait_is_refused(parameter: str) -> None:
+    error = refused(SpecError, **{parameter: "-1 second"})
+    assert str(error) == (
+        f"[DURATION_TOO_SMALL] windows.hopping: `{parameter}` is too small\n"
+        f"  got:       {parameter}='-1 second'\n"
+        "  expected:  at least 0 seconds\n"
+        f'  fix:       pass a larger duration, such as {parameter}="1 minute"'
+    )
+
+
+@pytest.mark.parametrize("parameter", ["allowed_lateness", "delay"])
+def test_a_wait_finer_than_a_millisecond_is_refused(parameter: str) -> None:
+    error = refused(SpecError, **{parameter: "1500 microseconds"})
+    assert str(error) == (
+        f"[DURATION_TOO_FINE] windows.hopping: `{parameter}` is finer than the engine can honour\n"
+        f"  got:       {parameter}='1500 microseconds'\n"
+        "  expected:  a multiple of 1 millisecond\n"
+        "  fix:       round it: Spark keeps its watermark in whole milliseconds"
+    )
+
+
+@pytest.mark.parametrize("parameter", ["size", "hop", "allowed_lateness", "delay", "origin"])
+def test_a_month_is_not_a_fixed_duration(parameter: str) -> None:
+    error = refused(SpecError, **{parameter: "1 month"})
+    assert str(error) == (
+        f"[CALENDAR_DURATION] windows.hopping: `{parameter}` must be a fixed duration, "
+        "and a month is not one\n"
+        f"  got:       {parameter}='1 month'\n"
+        "  expected:  weeks, days, hours, minutes, seconds, milliseconds, microseconds\n"
+        '  fix:       write a fixed length such as "30 days"; calendar units need a time zone'
+    )
+
+
+@pytest.mark.parametrize("parameter", ["size", "hop", "allowed_lateness", "delay", "origin"])
+@pytest.mark.parametrize("value", ["soon", 60, 1.5])
+def test_what_is_not_a_duration_is_refused(parameter: str, value: Any) -> None:
+    error = refused(SpecError, **{parameter: value})
+    assert error.code == "BAD_DURATION"
+    assert error.what == f"`{parameter}` is not a duration"
+    assert error.got == f"{parameter}={value!r}"
+
+
+@pytest.mark.parametrize("parameter", ["size", "allowed_lateness", "delay", "origin"])
+def test_a_duration_longer_than_the_calendar_is_refused(parameter: str) -> None:
+    error = refused(SpecError, **{parameter: "99999999999999 days"})
+    assert error.code == "DURATION_TOO_LARGE"
+    assert error.got == f"{parameter}='99999999999999 days'"
+
+
+def test_an_origin_without_a_zone_is_refused() -> None:
+    naive = dt.datetime(2024, 1, 1)  # noqa: DTZ001  (this is the mistake)
+    error = refused(SpecError, origin=naive)
+    assert (error.code, error.where) == ("NAIVE_DATETIME", "windows.hopping")
+    assert error.got == "origin=datetime.datetime(2024, 1, 1, 0, 0)"
+
+
+def test_a_hop_longer_than_the_size_is_refused() -> None:
+    error = refused(SpecError, "1 hour", "2 hours")
+    assert str(error) == (
+        "[HOP_EXCEEDS_SIZE] windows.hopping: `hop` is longer than `size`: "
+        "events between two windows would be lost\n"
+        "  got:       hop of 7200000000 and size of 3600000000 microseconds\n"
+        "  expected:  0 < hop <= size\n"
+        "  fix:       shorten hop, or lengthen size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "choices"),
+    [
+        ("stragglers", "Drop", "'drop', 'route', 'update', 'retract'"),
+        ("stragglers", None, "'drop', 'route', 'update', 'retract'"),
+        ("too_late", "update", "'drop', 'route'"),
+        ("too_late", True, "'drop', 'route'"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused(parameter: str, value: Any, choices: str) -> None:
+    error = refused(SpecError, **{parameter: value})
+    assert str(error) == (
+        f"[UNKNOWN_CHOICE] windows.hopping: `{parameter}` is not one of its choices\n"
+        f"  got:       {parameter}={value!r}\n"
+        f"  expected:  one of {choices}\n"
+        f"  fix:       write {parameter}='drop', or another of them"
+    )
+
+
+@pytest.mark.parametrize("stragglers", ["drop", "route"])
+def test_what_is_too_late_for_corrections_needs_corrections(stragglers: str) -> None:
+    error = refused(SpecError, stragglers=stragglers, too_late="route")
+    assert str(error) == (
+        "[TOO_LATE_WITHOUT_CORRECTIONS] windows.hopping: "
+        "`too_late` says what happens beyond the lateness of corrections\n"
+        f"  got:       too_late='route' with stragglers={stragglers!r}\n"
+        "  expected:  stragglers='update' or 'retract' beside it\n"
+        "  fix:       stragglers='route' delivers every late row"
+    )
+
+
+def test_windows_without_an_aggregate_are_refused() -> None:
+    assert str(refused(SpecError, agg={})) == (
+        "[NO_AGGREGATE] windows.hopping: nothing to compute\n"
+        "  got:       agg={}\n"
+        "  expected:  at least one named aggregate\n"
+        '  fix:       agg={"events": aggregates.count()}'
+    )
+
+
+@pytest.mark.parametrize("value", ["count", agg.count, None])
+def test_what_is_not_an_aggregate_is_refused(value: Any) -> None:
+    error = refused(SpecError, agg={"n": value})
+    assert error.code == "NOT_AN_AGGREGATE"
+    assert repr(value) in error.got
+
+
+def test_aggregates_without_names_are_refused() -> None:
+    error = refused(SpecError, agg=[agg.count()])
+    assert error.code == "NOT_AN_AGGREGATE"
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ({"by": "origin", "agg": {"origin": agg.count()}}, "origin"),
+        ({"by": ["origin", "origin"]}, "origin"),
+        ({"agg": {"late": agg.count(), "revision": agg.count()}}, "late, revision"),
+        ({"by": "window_start"}, "window_start"),
+        ({"agg": {"_change_type": agg.count()}}, "_change_type"),
+        ({"agg": {"window_end": agg.count()}}, "window_end"),
+    ],
+)
+def test_a_name_for_two_columns_of_the_result_is_refused(said: dict[str, Any], taken: str) -> None:
+    error = refused(SpecError, **said)
+    by = said.get("by", "origin")
+    keys = [by] if isinstance(by, str) else by
+    assert str(error) == (
+        f"[NAME_TAKEN] windows.hopping: a name stands for two columns of the result: {taken}\n"
+        f"  got:       by={keys}, agg={list(said.get('agg', ['n']))}\n"
+        "  expected:  names unlike one another and unlike "
+        "window_start, window_end, revision, _change_type, late\n"
+        "  fix:       name the aggregate, or rename the key column, differently"
+    )
+
+
+def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
+    assert refused(SpecError, by="origin", agg={"Origin": agg.count()}).code == "NAME_TAKEN"
+    assert refused(SpecError, agg={"Window_End": agg.count()}).code == "NAME_TAKEN"
+    assert refused(SpecError, agg={"n": agg.count(), "N": agg.count()}).code == "NAME_TAKEN"
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "role"),
+    [
+        ({"time": "tss"}, "tss", "time"),
+        ({"by": "orgin"}, "orgin", "by"),
+        ({"by": ["text", "orgin"]}, "orgin", "by"),
+        ({"agg": {"m": agg.mean("dely")}}, "dely", "agg: mean('dely')"),
+        (
+            {"agg": {"f": agg.first("text", tie_break="sequ")}},
+            "sequ",
+            "agg: first('text', tie_break='sequ')",
+        ),
+    ],
+)
+def test_a_column_that_does_not_exist_is_refused(said: Any, name: str, role: str) -> None:
+    error = refused_bound(ColumnNotFound, **said)
+    names = ", ".join(SCHEMA.names)
+    assert str(error).startswith(
+        f"[COLUMN_NOT_FOUND] windows.hopping: column {name!r}, given as `{role}`, does not exist\n"
+        f"  got:       {name}\n"
+        f"  expected:  one of: {names}\n"
+        "  fix:       "
+    )
+
+
+def test_a_column_that_does_not_exist_is_answered_with_the_nearest_name() -> None:
+    assert refused_bound(ColumnNotFound, by="orgin").fix == "did you mean 'origin'?"
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("text", "string"), ("delay", "int64"), ("local", "timestamp_ntz"), ("flag", "bool")],
+)
+def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> None:
+    assert str(refused_bound(SchemaError, time=column)) == (
+        f"[COLUMN_TYPE] windows.hopping: column {column!r} cannot be used as event time\n"
+        f"  got:       {column!r} of type {kind}\n"
+        "  expected:  timestamp\n"
+        f"  fix:       df.withColumn({column!r}, F.to_timestamp({column!r}))"
+    )
+
+
+@pytest.mark.parametrize("column", ["tags", "nested"])
+def test_a_map_at_any_depth_cannot_be_a_key(column: str) -> None:
+    assert str(refused_bound(SchemaError, by=column)) == (
+        f"[KEY_NOT_HASHABLE] windows.hopping, key {column!r}: "
+        "a key has a type that Spark does not hash\n"
+        "  got:       map<string, int64>\n"
+        "  expected:  a boolean, number, string, binary, date, time, timestamp, day-time "
+        "interval, or a struct or array of these\n"
+        "  fix:       cast it to one of these; a map: F.array_sort(F.map_entries(column))"
+    )
+
+
+def test_a_type_that_cannot_be_a_key_may_stand_beside_the_keys() -> None:
+    assert "tags" in bound(stragglers="route").input.names
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "kind", "expected"),
+    [
+        (agg.sum("text"), "string", "numbers"),
+        (agg.mean("flag"), "bool", "numbers"),
+        (agg.variance("raw"), "binary", "numbers"),
+        (
+            agg.min("point"),
+            "struct<x: double>",
+            "a type with an order: numbers, strings, binary, booleans, dates, timestamps",
+        ),
+    ],
+    ids=str,
+)
+def test_an_aggregate_over_a_type_it_does_not_know_is_refused(
+    aggregate: agg.Aggregate, kind: str, expected: str
+) -> None:
+    assert str(refused_bound(SchemaError, agg={"x": aggregate})) == (
+        f"[AGGREGATE_TYPE] windows.hopping: {aggregate!r} cannot be computed over this type\n"
+        f"  got:       column {aggregate.column!r} of type {kind}\n"
+        f"  expected:  {expected}\n"
+        "  fix:       cast the column, or pick a field of it"
+    )
+
+
+def test_a_tie_break_without_an_order_is_refused_by_its_own_name() -> None:
+    error = refused_bound(SchemaError, agg={"f": agg.first("text", tie_break="point")})
+    assert error.code == "AGGREGATE_TYPE"
+    assert error.expected == "a tie_break column of a type with an order"
+    assert error.got == "column 'point' of type struct<x: double>"
+
+
+def test_a_mistake_is_answered_before_spark_sees_it_and_names_the_operator() -> None:
+    with pytest.raises(SpecError, match=r"^\[DURATION_TOO_SMALL\] windows.tumbling: `size` "):
+        windows.tumbling("0 seconds", time="ts", agg={"n": agg.count()})
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2**15 + 1, "16", 1.5, None])
+def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        windows.tumbling("1 hour", time="ts", agg={"n": agg.count()}, shards=shards)
+    assert str(caught.value) == (
+        "[SHARDS_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
+        f"  got:       shards={shards!r}\n"
+        "  expected:  an integer from 1 to 32768\n"
+        "  fix:       leave it out (16); more where a shard's state passes some MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameter", "choices"),
+    [
+        ("engine", "'auto', 'kernel', 'native'"),
+        ("state_api", "'auto', 'applyInPandasWithState', 'transformWithStateInPandas'"),
+    ],
+)
+def test_an_engine_or_state_api_that_does_not_exist_is_refused(
+    parameter: str, choices: str
+) -> None:
+    said: dict[str, Any] = {parameter: "fast"}
+    with pytest.raises(SpecError) as caught:
+        windows.hopping("3 hours", "1 hour", time="ts", agg={"n": agg.count()}, **said)
+    assert str(caught.value) == (
+        f"[UNKNOWN_CHOICE] windows.hopping: `{parameter}` is not one of its choices\n"
+        f"  got:       {parameter}='fast'\n"
+        f"  expected:  one of {choices}\n"
+        f"  fix:       write {parameter}='auto', or another of them"
+    )
+
+
+def test_a_transform_shows_everything_that_was_said() -> None:
+    shown = repr(windows.tumbling("1 hour", time="ts", by="origin", agg={"n": agg.count()}))
+    assert shown == (
+        "windows.tumbling(size=3600000000, hop=3600000000, origin=0, time='ts', "
+        "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness=0, "
+        "stragglers='drop', too_late='drop', engine='auto', state_api='auto', shards=16, "
+        "name='tumbling')"
+    )
