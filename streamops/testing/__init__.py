@@ -1,0 +1,54 @@
+"""Help for testing streams, shipped with the library.
+
+``replay`` runs a transform over scripted micro-batches without Spark, ``stream`` runs the same
+script on Spark. Nothing is imported before it is used, so that importing this package takes
+neither pytest nor chispa nor PyYAML: they come with the extra ``streamops[testing]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamops.testing.batches import START, at
+    from streamops.testing.folding import fold
+    from streamops.testing.replaying import Replay, replay
+    from streamops.testing.results import BatchResult
+    from streamops.testing.rows import assert_rows
+    from streamops.testing.streaming import micro_batches, stream
+
+__all__ = [
+    "START",
+    "BatchResult",
+    "Replay",
+    "assert_rows",
+    "at",
+    "fold",
+    "micro_batches",
+    "replay",
+    "stream",
+]
+
+_HOME = {
+    "START": "batches",
+    "BatchResult": "results",
+    "Replay": "replaying",
+    "assert_rows": "rows",
+    "at": "batches",
+    "fold": "folding",
+    "micro_batches": "streaming",
+    "replay": "replaying",
+    "stream": "streaming",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"streamops.testing.{_HOME[name]}"), name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

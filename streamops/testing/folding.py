@@ -1,0 +1,195 @@
+"""A change stream folded to the table it stands for, with its contract checked row by row.
+
+Written to be read, one row at a time in plain Python: for tests and small results. It is the
+referee of the operators that publish corrections, so it shares no code with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import pyarrow as pa
+
+from streamops.kernel.errors import ChangeStreamError, SpecError
+from streamops.testing.results import BatchResult, records
+from streamops.testing.values import comparable, same
+
+__all__ = ["fold"]
+
+Row = dict[str, Any]
+Published: TypeAlias = Iterable[Mapping[str, Any] | BatchResult] | pa.Table
+
+
+def fold(published: Published, *, key: str | Sequence[str] | None = None) -> list[Row]:
+    """The table that a stream of results stands for once everything was published.
+
+    With a column ``_change_type``: ``insert`` and ``update_postimage`` set a row, ``delete``
+    removes it, ``update_preimage`` takes back exactly the row published before. With a column
+    ``revision`` alone: a row replaces the one of the same key. With neither: each key is
+    published once.
+
+    Parameters
+    ----------
+    published : iterable of mapping or BatchResult, or Table
+        Rows in the order of their publication. Late rows (``late`` not null) are left out.
+    key : str or sequence of str, optional
+        Columns that identify a row. For windows, the columns up to ``window_end``.
+
+    Returns
+    -------
+    list of dict
+        The rows, without ``_change_type`` and ``late``, in order of first publication.
+
+    Raises
+    ------
+    ChangeStreamError
+        ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``PREIMAGE_ALONE``,
+        ``POSTIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, ``UNCHANGED``, ``REVISION_OUT_OF_STEP``
+        or ``UNKNOWN_CHANGE``: the stream contradicts itself.
+    SpecError
+        ``KEY_REQUIRED``: nothing tells which columns identify a row.
+
+    Examples
+    --------
+    >>> fold(
+    ...     [
+    ...         {"k": "a", "n": 1, "revision": 0, "_change_type": "insert"},
+    ...         {"k": "a", "n": 1, "revision": 0, "_change_type": "update_preimage"},
+    ...         {"k": "a", "n": 2, "revision": 1, "_change_type": "update_postimage"},
+    ...     ],
+    ...     key="k",
+    ... )
+    [{'k': 'a', 'n': 2, 'revision': 1}]
+    """
+    folded = _Folded((key,) if isinstance(key, str) else None if key is None else tuple(key))
+    for row in _rows(published):
+        if row.get("late") is None:
+            folded.apply({k: v for k, v in row.items() if k != "late"})
+    folded.end()
+    return list(folded.table.values())
+
+
+def _rows(published: Published) -> Iterable[Mapping[str, Any]]:
+    if isinstance(published, pa.Table):
+        yield from records(published)
+        return
+    for item in published:
+        if isinstance(item, BatchResult):
+            yield from item.rows
+        else:
+            yield item
+
+
+class _Folded:
+    """The table so far."""
+
+    def __init__(self, key: tuple[str, ...] | None) -> None:
+        self.key = key
+        self.table: dict[Any, Row] = {}
+        self.taken: dict[Any, Row] = {}  # preimages that wait for their postimage
+        self.revisions: dict[Any, int] = {}  # newest of each key, also of deleted ones
+
+    def apply(self, row: Row) -> None:
+        """Take in the next row."""
+        key = tuple(comparable(row[name]) for name in self._key_of(row))
+        if "_change_type" not in row:
+            self._insert(key, row, replaces="revision" in row)
+            return
+        change = row.pop("_change_type")
+        if change == "insert":
+            self._insert(key, row, replaces=False)
+        elif change == "update_preimage":
+            self._take_back(key, row)
+        elif change == "update_postimage":
+            self._correct(key, row)
+        elif change == "delete":
+            if self.table.pop(key, None) is None:
+                _refuse("DELETED_UNPUBLISHED", "a delete of a row that is not there", row, "a row")
+        else:
+            _refuse(
+                "UNKNOWN_CHANGE",
+                f"no change type is called {change!r}",
+                row,
+                "insert, update_preimage, update_postimage or delete",
+            )
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        for row in self.taken.values():
+            _refuse(
+                "PREIMAGE_ALONE", "a row was taken back and never replaced", row, "its postimage"
+            )
+
+    def _key_of(self, row: Row) -> tuple[str, ...]:
+        if self.key is None:
+            names = list(row)
+            if "window_end" not in names:
+                raise SpecError(
+                    "KEY_REQUIRED",
+                    "nothing tells which columns identify a row",
+                    where="streamops.testing.fold",
+                    got=f"columns {', '.join(names)}",
+                    expected="key=..., or columns up to 'window_end'",
+                    fix='name the key: fold(rows, key=["user_id"])',
+                )
+            self.key = tuple(names[: names.index("window_end") + 1])
+        return self.key
+
+    def _insert(self, key: Any, row: Row, *, replaces: bool) -> None:
+        before = self.taken.get(key, self.table.get(key))
+        if before is not None and not replaces:
+            _refuse("INSERTED_TWICE", "a row was inserted that is already there", row, "an update")
+        if before is not None:
+            self._refuse_unchanged(before, row)
+        self._step(key, row)
+        self.table[key] = row
+
+    def _take_back(self, key: Any, row: Row) -> None:
+        before = self.table.pop(key, None)
+        if before is None or not same(before, row):
+            _refuse(
+                "PREIMAGE_NOT_PUBLISHED",
+                "a preimage is not the row that was published",
+                row,
+                before if before is not None else "nothing: no row of this key stands",
+            )
+        self.taken[key] = row
+
+    def _correct(self, key: Any, row: Row) -> None:
+        before = self.taken.pop(key, None)
+        if before is None:
+            _refuse("POSTIMAGE_ALONE", "a postimage without its preimage", row, "a preimage before")
+        self._refuse_unchanged(before, row)
+        self._step(key, row)
+        self.table[key] = row
+
+    def _refuse_unchanged(self, before: Row, row: Row) -> None:
+        values, old = ({k: v for k, v in r.items() if k != "revision"} for r in (row, before))
+        if same(values, old):
+            _refuse("UNCHANGED", "a row was published again without a change", row, "another value")
+
+    def _step(self, key: Any, row: Row) -> None:
+        if "revision" not in row:
+            return
+        before = self.revisions.get(key)
+        if before is not None and row["revision"] != before + 1:
+            _refuse(
+                "REVISION_OUT_OF_STEP",
+                "a revision does not follow the one before",
+                row,
+                f"revision {before + 1}",
+            )
+        self.revisions[key] = row["revision"]
+
+
+def _refuse(code: str, what: str, row: Row, expected: Any) -> NoReturn:
+    raise ChangeStreamError(
+        code,
+        what,
+        where="streamops.testing.fold",
+        got=row,
+        expected=expected,
+        fix="fold the rows of all micro-batches, in their order, each once; "
+        "if they are, the operator that published them is wrong",
+    )

@@ -1,0 +1,224 @@
+"""The laws of a core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.columns import concat, key_codes, take
+from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.groups import Groups
+from streamops.kernel.time import MAX_INSTANT
+from streamops.testing.laws.cases import (
+    Case,
+    Row,
+    cut,
+    folded,
+    play,
+    rows_of,
+    same_rows,
+    same_steps,
+    same_tables,
+    times_of,
+    watermarks,
+)
+from streamops.testing.values import comparable
+
+__all__ = ["CORE"]
+
+
+def stream_equals_batch(case: Case) -> None:
+    """While no row is late, the folded stream is the batch result, however it was cut."""
+    rng = np.random.default_rng(case.seed)
+    everything = concat(case.batches)
+    batch = _results(rows_of(case.core.run(case.spec, everything)))
+    for batches in (case.batches, *(cut(everything, rng) for _ in range(2))):
+        ahead: list[int | None] = []
+        for batch_ in reversed([*batches[1:], everything.slice(0, 0)]):
+            # Below everything that is still to come, so that nothing is late.
+            first = min(times_of(case.spec, batch_), default=None)
+            ahead.insert(0, min((t for t in (first, *ahead[:1]) if t is not None), default=None))
+        steps = play(case, batches, ahead)
+        assert not any(s.counts.stragglers + s.counts.too_late for s in steps), "a row was late"
+        same_rows(folded(case, steps), batch, "stream and batch")
+
+
+def stream_equals_batch_over_accepted_rows(case: Case) -> None:
+    """The folded stream is the batch result over the rows accepted, however it was cut."""
+    rng = np.random.default_rng(case.seed)
+    for batches in (case.batches, *(cut(concat(case.batches), rng) for _ in range(2))):
+        marks = watermarks(case.spec, batches)
+        steps = play(case, batches, marks)
+        judged = list(zip(batches, [None, *marks[:-1]], strict=True))
+        accepted = _results(case.accepted(judged))
+        same_rows(folded(case, steps), accepted, "stream and batch over accepted rows")
+
+
+def published_rows_fold(case: Case) -> None:
+    """A result is published once, and revised one by one; a preimage is what was published.
+
+    The first revision is 0, or 1 where only stragglers made the result.
+    """
+    steps = play(case)
+    folded(case, steps)
+    first = {
+        comparable([row[name] for name in case.identity]): row.get("revision")
+        for step in reversed(steps)
+        for row in reversed(rows_of(step.emitted))
+    }
+    assert set(first.values()) <= {None, 0, 1}, first
+
+
+def order_within_a_batch_is_irrelevant(case: Case) -> None:
+    """Shuffled micro-batches give the same steps."""
+    rng = np.random.default_rng(case.seed)
+    shuffled = [take(batch, rng.permutation(len(batch))) for batch in case.batches]
+    same_steps(play(case), play(case, shuffled), "in another order")
+
+
+def packing_in_pieces_changes_nothing(case: Case) -> None:
+    """Rows may be packed by any number of tasks before they meet."""
+    rng = np.random.default_rng(case.seed)
+    pieces = play(case, pack=lambda batch: cut(batch, rng))
+    same_steps(play(case), pieces, "packed in pieces")
+
+
+def a_restart_changes_nothing(case: Case) -> None:
+    """State may be written as bytes and read again between any two steps."""
+    schemas = case.core.layout(case.spec)
+
+    def restarted(state: State) -> State:
+        known = case.core.STATE, case.spec.identity, 3
+        tables = decode(encode(*known, state.tables), *known, where="laws")
+        assert {name: table.schema for name, table in tables.items()} == dict(schemas)
+        return State(state.watermark, tables)
+
+    same_steps(play(case), play(case, between=restarted), "with restarts")
+
+
+def a_state_is_a_value(case: Case) -> None:
+    """The same step from the same state gives the same, though steps came in between."""
+
+    def twice(state: State) -> State:
+        before = [comparable(rows_of(table)) for table in state.tables.values()]
+        case.core.step(case.spec, state, case.core.pack(case.spec, concat(case.batches)), None)
+        case.core.finish(case.spec, state)
+        assert [comparable(rows_of(table)) for table in state.tables.values()] == before
+        return state
+
+    same_steps(play(case), play(case, between=twice), "after other steps")
+
+
+def sharding_changes_nothing(case: Case) -> None:
+    """Keys may be spread over any number of shards, by any function."""
+    rng = np.random.default_rng(case.seed)
+    everything = concat(case.batches)
+    keys = Groups.of(key_codes([everything.column(k) for k in case.spec.by], len(everything)))[0]
+    shards = int(rng.integers(1, 5))
+    shard_of = rng.integers(0, shards, keys.count)[keys.ids]
+    ends = np.cumsum([len(batch) for batch in case.batches])[:-1]
+    of_batch, marks = np.split(shard_of, ends), watermarks(case.spec, case.batches)
+    pairs = list(zip(case.batches, of_batch, strict=True))
+    runs = [
+        play(case, [batch.filter(pa.array(of == shard)) for batch, of in pairs], marks)
+        for shard in range(shards)
+    ]
+    together = [
+        Step(
+            State(steps[0].state.watermark, _below(*(step.state.tables for step in steps))),
+            concat([step.emitted for step in steps]),
+            concat([step.late for step in steps]),
+            sum((step.counts for step in steps), Counts()),
+        )
+        for steps in zip(*runs, strict=True)
+    ]
+    same_steps(play(case), together, f"over {shards} shards")
+
+
+def equals_the_oracle(case: Case) -> None:
+    """Step by step, the rows, the late rows and the counts that the oracle gives."""
+    oracle, marks = case.oracle(), watermarks(case.spec, case.batches)
+    steps = play(case, marks=marks)
+    for number, (step, batch, mark) in enumerate(zip(steps, case.batches, marks, strict=True)):
+        expected = oracle.step(rows_of(batch), mark)
+        same_rows(
+            rows_of(step.emitted), expected.emitted, f"step {number}: emitted, and the oracle"
+        )
+        same_rows(rows_of(step.late), expected.late, f"step {number}: late, and the oracle")
+        counts = asdict(step.counts)
+        assert counts == dict(expected.counts), f"step {number}: {counts} != {expected.counts}"
+    end = case.core.finish(case.spec, steps[-1].state)
+    same_rows(rows_of(end), oracle.finish(), "at the end, and the oracle")
+
+
+def state_stays_within_its_bound(case: Case) -> None:
+    """No step leaves more entries than the operator's documentation states."""
+    oracle, marks = case.oracle(), watermarks(case.spec, case.batches)
+    for step, batch, mark in zip(play(case, marks=marks), case.batches, marks, strict=True):
+        oracle.step(rows_of(batch), mark)
+        assert step.state.rows <= oracle.bound(), f"{step.state.rows} > {oracle.bound()}"
+
+
+def counts_are_conserved(case: Case) -> None:
+    """Every row is counted, and everything published is."""
+    for step, batch in zip(play(case), case.batches, strict=True):
+        assert step.counts.rows == len(batch)
+        bad = len(batch) - len(times_of(case.spec, batch))
+        assert step.counts.rejected == bad, f"{step.counts.rejected} rejected, {bad} without time"
+        changes = [row.get("_change_type") for row in rows_of(step.emitted)]
+        said = len(changes) - changes.count("update_preimage")
+        assert step.counts.results + step.counts.corrections == said, f"{step.counts}: {changes}"
+
+
+def nothing_happens_before_the_deadline(case: Case) -> None:
+    """Woken before ``next_deadline`` without rows, a core does nothing; at it, something."""
+    core, spec = case.core, case.spec
+    nothing = core.pack(spec, spec.input.empty_table())
+
+    def awake(state: State) -> State:
+        deadline = core.next_deadline(spec, state)
+        if deadline is None:
+            deadline = MAX_INSTANT
+        else:
+            assert state.watermark is None or deadline > state.watermark, f"overdue: {deadline}"
+            step = core.step(spec, state, nothing, deadline)
+            assert len(step.emitted) or step.state.rows < state.rows, f"no reason for {deadline}"
+        early = core.step(spec, state, nothing, deadline - 1)
+        assert not len(early.emitted) + len(early.late), f"before {deadline}: {early}"
+        assert early.counts == Counts()
+        same_tables(state, early.state, "before the deadline")
+        return state
+
+    play(case, between=awake)
+
+
+CORE: tuple[Callable[[Case], None], ...] = (
+    stream_equals_batch,
+    stream_equals_batch_over_accepted_rows,
+    published_rows_fold,
+    order_within_a_batch_is_irrelevant,
+    packing_in_pieces_changes_nothing,
+    a_restart_changes_nothing,
+    a_state_is_a_value,
+    sharding_changes_nothing,
+    equals_the_oracle,
+    state_stays_within_its_bound,
+    counts_are_conserved,
+    nothing_happens_before_the_deadline,
+)
+"""Every law of a core."""
+
+
+def _results(rows: Sequence[Row]) -> list[Row]:
+    """Batch results as a folded stream has them."""
+    added = ("revision", "_change_type", "late")
+    results = (row for row in rows if row.get("late") is None)
+    return [{name: v for name, v in row.items() if name not in added} for row in results]
+
+
+def _below(*states: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    return {name: concat([tables[name] for tables in states]) for name in states[0]}

@@ -1,0 +1,76 @@
+"""What came of a micro-batch, whoever ran it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.contract import Counts
+
+__all__ = ["BatchResult", "records", "split"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What one micro-batch put out, and what it left in state.
+
+    Parameters
+    ----------
+    batch : int
+        Number of the micro-batch, as Spark counts them: from 0, on through restarts.
+    table : Table
+        Result rows, without the column ``late``.
+    late : Table
+        Late rows: key columns, ``window_start``, ``window_end``, ``reason``, ``lateness``,
+        ``watermark``, ``row``. Without columns where the operator routes none.
+    watermark : datetime, optional
+        The operator's own watermark that this micro-batch closed by; None while there is none.
+    counts : Counts, optional
+        What the operator counted. None under Spark's native engine, which does not count.
+    state_rows, state_bytes : int, optional
+        Entries and bytes of state, over all shards. None under the native engine.
+    """
+
+    batch: int
+    table: pa.Table
+    late: pa.Table
+    watermark: dt.datetime | None
+    counts: Counts | None
+    state_rows: int | None
+    state_bytes: int | None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Result rows; timestamps are aware, in UTC."""
+        return records(self.table)
+
+    @property
+    def late_rows(self) -> list[dict[str, Any]]:
+        """Late rows; ``row`` is the row that came, as a dict."""
+        return records(self.late)
+
+
+def records(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows of a table as dicts; maps are dicts, too."""
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    return rows
+
+
+def split(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Results and late rows of an operator's output, apart.
+
+    The same two halves as ``windows.split_late``, for a table.
+    """
+    names = table.column_names
+    if "late" not in names:
+        return table, pa.table({})
+    is_late = table.column("late").is_valid()
+    results = table.filter(table.column("late").is_null()).drop_columns("late")
+    late = table.filter(is_late)
+    told = late.column("late").combine_chunks()
+    keys = names[: names.index("window_end") + 1]
+    columns = [*(late.column(name) for name in keys), *told.flatten()]
+    return results, pa.table(columns, names=[*keys, *(field.name for field in told.type)])

@@ -1,0 +1,130 @@
+"""Transcripts put to the test: on the core, and on Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamops.spark.transform import StateApi, Transform
+from streamops.testing.replaying import Replay
+from streamops.testing.results import BatchResult
+from streamops.testing.rows import assert_rows
+from streamops.testing.script import Line
+from streamops.testing.transcripts import Transcript
+from streamops.testing.values import same
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streamops.testing.streaming import Source
+
+__all__ = ["assert_replays", "assert_streams"]
+
+Run = Callable[[list[pa.Table]], list[BatchResult]]
+
+
+def assert_replays(
+    transcript: Transcript, *, restart: bool = False, shards: int | None = None
+) -> None:
+    """Fail where a replay without Spark differs from the transcript.
+
+    Parameters
+    ----------
+    transcript : Transcript
+    restart : bool, default False
+        Restart between every two lines.
+    shards : int, optional
+        Instead of the operator's own number.
+    """
+    replayed = Replay(
+        transcript.transform,
+        transcript.schema,
+        watermark=transcript.watermark,
+        shards=shards,
+        restart=restart,
+    )
+    _check(transcript, replayed.run)
+
+
+def assert_streams(
+    spark: SparkSession,
+    transcript: Transcript,
+    *,
+    state_api: StateApi = "auto",
+    shards: int | None = None,
+    source: Source = "auto",
+    directory: str | os.PathLike[str] | None = None,
+) -> None:
+    """Fail where a query on Spark differs from the transcript.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    transcript : Transcript
+    state_api, shards
+        Instead of the operator's own.
+    source : "auto", "python" or "files"
+        See :func:`streamops.testing.micro_batches`; a run from files is the shorter one.
+    directory : path, optional
+        Where the checkpoint is kept. By default a temporary one.
+    """
+    from streamops.testing.streaming import stream
+
+    options: dict[str, Any] = {"state_api": state_api}
+    options |= {} if shards is None else {"shards": shards}
+    transform: Transform = dataclasses.replace(
+        transcript.transform,
+        options=dataclasses.replace(transcript.transform.options, **options),
+    )
+    with tempfile.TemporaryDirectory(prefix="streamops-") as temporary:
+        folder = temporary if directory is None else directory
+
+        def run(batches: list[pa.Table]) -> list[BatchResult]:
+            return stream(
+                spark,
+                transform,
+                batches,
+                watermark=transcript.watermark,
+                schema=transcript.schema,
+                source=source,
+                directory=folder,
+            )
+
+        _check(transcript, run)
+
+
+def _check(transcript: Transcript, run: Run) -> None:
+    number = 0
+    for lines in transcript.runs():
+        results = run([line.rows for line in lines if line.rows is not None])
+        if len(results) > len(lines):
+            # The micro-batch without data, of which the transcript says nothing: nothing comes.
+            lines = [*lines, Line()]
+        for line, result in zip(lines, results, strict=False):
+            number += 1
+            try:
+                _compare(line, result)
+            except AssertionError as error:
+                message = f"{transcript.name!r}, line {number}: {error}"
+                raise AssertionError(message) from None
+        if len(lines) > len(results):
+            message = (
+                f"{transcript.name!r}, line {number + 1}: there is no micro-batch without data "
+                "here, as the watermark did not move"
+            )
+            raise AssertionError(message)
+
+
+def _compare(line: Line, result: BatchResult) -> None:
+    assert_rows(result.rows, line.expect)
+    assert_rows(result.late_rows, line.late)
+    for name, wanted in line.checks.items():
+        found = getattr(result if name in ("watermark", "state_rows") else result.counts, name)
+        if not same(found, wanted):
+            message = f"{name} is {found}, expected {wanted}"
+            raise AssertionError(message)

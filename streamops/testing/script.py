@@ -1,0 +1,115 @@
+"""The lines of a transcript: what comes in a micro-batch, and what must come out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.contract import Counts, Spec
+from streamops.testing.notation import (
+    cell,
+    duration,
+    instant,
+    listed,
+    malformed,
+    mapping,
+    refuse_unknown,
+    row,
+    window,
+)
+
+__all__ = ["Line", "read_line"]
+
+Records = list[dict[str, Any]]
+
+_LINE = {"rows", "no_data", "expect", "late", "watermark", "counts", "state_rows"}
+_LATE = {"row", "window", "reason", "lateness", "watermark"}
+_COUNTS = frozenset(Counts.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A micro-batch and what is expected of it.
+
+    Parameters
+    ----------
+    rows : Table, optional
+        None for the micro-batch without data.
+    expect, late : list of dict
+        Everything that comes out.
+    checks : mapping
+        What else is checked: ``watermark``, ``state_rows``, and the names of counts.
+    """
+
+    rows: pa.Table | None = None
+    expect: Records = field(default_factory=list)
+    late: Records = field(default_factory=list)
+    checks: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_line(said: Any, schema: pa.Schema, spec: Spec, epoch: dt.datetime, where: str) -> Line:
+    """A line, as YAML has it, in the terms of the operator's spec."""
+    refuse_unknown(said, _LINE, set(), where)
+    if ("rows" in said) == (said.get("no_data") is True) or said.get("no_data", True) is not True:
+        raise malformed(
+            where,
+            "a line is one micro-batch",
+            got=sorted(said),
+            expected="rows: [...], or no_data: true",
+        )
+    rows = None
+    if "rows" in said:
+        read = [row(each, schema, epoch, where) for each in listed(said["rows"], where, "rows")]
+        rows = pa.Table.from_pylist(read, schema)
+    checks = {k: said[k] for k in ("state_rows",) if k in said}
+    checks |= mapping(said.get("counts", {}), where, "counts")
+    for name, count in checks.items():
+        if name not in _COUNTS | {"state_rows"} or not isinstance(count, int):
+            raise malformed(
+                where, "no such count", got=f"{name}: {count}", expected=", ".join(sorted(_COUNTS))
+            )
+    if "watermark" in said:
+        checks["watermark"] = instant(said["watermark"], epoch, where)
+    return Line(
+        rows,
+        [
+            _result(each, spec, epoch, where)
+            for each in listed(said.get("expect", []), where, "expect")
+        ],
+        [_late(each, spec, epoch, where) for each in listed(said.get("late", []), where, "late")],
+        checks,
+    )
+
+
+def _result(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    said = dict(mapping(said, where, "expect"))
+    cells = window(said.pop("window"), epoch, where) if "window" in said else {}
+    if "change" in said:
+        said["_change_type"] = said.pop("change")
+    types = {f.name: f.type for f in spec.output if f.name != "late"}
+    if set(cells) | set(said) != set(types):
+        raise malformed(
+            where,
+            "an expected row names other columns than the output has",
+            got=sorted({*said, *cells}),
+            expected=sorted(types),
+        )
+    return cells | {name: cell(value, types[name], epoch, where) for name, value in said.items()}
+
+
+def _late(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    refuse_unknown(said, _LATE, {"row", "reason"}, where)
+    came = row(said["row"], spec.input, epoch, where)
+    late = said.get("lateness")
+    return {
+        **{name: came[name] for name in spec.by},
+        **window(said.get("window"), epoch, where),
+        "reason": said["reason"],
+        "lateness": None if late is None else duration(late, where),
+        "watermark": instant(said.get("watermark"), epoch, where),
+        "row": came,
+    }

@@ -1,0 +1,270 @@
+"""Scripted micro-batches on real Spark, with exact borders."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime as dt
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops.kernel.codec import ipc_read, ipc_write
+from streamops.kernel.contract import Counts
+from streamops.kernel.errors import EnvironmentError, SpecError
+from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.spark.columns import spark_schema
+from streamops.spark.transform import Transform, choice
+from streamops.testing.batches import canonical, schema_of, to_table
+from streamops.testing.results import BatchResult, split
+
+if TYPE_CHECKING:
+    from streamops.testing.batches import Batch
+
+__all__ = ["Source", "micro_batches", "stream"]
+
+Source = Literal["auto", "python", "files"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
+# Spark reads files in the order of their modification times; any rising ones do.
+_FIRST_MTIME = 1_704_067_200
+
+
+def micro_batches(
+    spark: SparkSession,
+    batches: Iterable[Batch],
+    *,
+    schema: pa.Schema | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    source: Source = "auto",
+) -> DataFrame:
+    """A streaming frame in which each item is exactly one micro-batch.
+
+    Also under the trigger ``availableNow``, and also if it is empty.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    batches : iterable of Table, pandas DataFrame, or list of dict
+        The micro-batches.
+    schema : Schema, optional
+        The columns; by default those of the first table, or what all rows together suggest.
+    directory : path, optional
+        Where the micro-batches are kept, for Spark to read them again after a restart. If it
+        holds some already, these follow. By default a temporary one, removed at exit.
+    source : "auto", "python" or "files"
+        A Python data source carries every type of Spark. Spark 4.1 lacks what it takes, and
+        under Spark Connect the server would have to see our files and modules: there,
+        "auto" takes Parquet files, which know no variants and no nulls without a type.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    EnvironmentError
+        ``PYTHON_SOURCE_UNSUPPORTED``: ``source="python"`` before Spark 4.2.
+
+    Examples
+    --------
+    >>> frame = micro_batches(spark, [[{"n": 1}], [{"n": 2}, {"n": 3}]])  # doctest: +SKIP
+    >>> frame.isStreaming  # doctest: +SKIP
+    True
+    """
+    choice(source, Source, parameter="source", where="streamops.testing.micro_batches")
+    if directory is None:
+        directory = tempfile.mkdtemp(prefix="streamops-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    folder = Path(directory) / "input"
+    folder.mkdir(parents=True, exist_ok=True)
+    from_python = source == "python" or (source == "auto" and _has_python_source(spark))
+    if from_python:
+        _require_python_source(spark)
+    script = list(batches)
+    present = sorted(folder.iterdir())
+    columns = _read(present[0]).schema if present else schema_of(script, schema)
+    for number, batch in enumerate(script, start=len(present)):
+        _write(to_table(batch, columns), folder / f"{number:09d}", number, from_python)
+    reader = spark.readStream.schema(spark_schema(columns))
+    if not from_python:
+        return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
+    # Imported late: Spark 4.1 has no such module.
+    from streamops.testing.source import MicroBatches
+
+    spark.dataSource.register(MicroBatches)
+    return reader.format(MicroBatches.name()).load(str(folder))
+
+
+def stream(
+    spark: SparkSession,
+    transform: Transform,
+    batches: Iterable[Batch],
+    *,
+    watermark: Duration | None = None,
+    schema: pa.Schema | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    source: Source = "auto",
+    timeout: int = 300,
+) -> list[BatchResult]:
+    """Run a transform over scripted micro-batches on Spark.
+
+    The same script and the same results as :func:`streamops.testing.replay`, by a query with
+    the trigger ``availableNow``.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    transform : Transform
+    batches : iterable of Table, pandas DataFrame, or list of dict
+        The micro-batches.
+    watermark : duration, optional
+        Give the frame a watermark with this delay, on the transform's time column.
+    schema, source
+        As in :func:`micro_batches`.
+    directory : path, optional
+        Where the micro-batches, the checkpoint and the output are kept. Called again with the
+        same directory, the query continues where it stopped: a restart. By default a temporary
+        one. Workers must see it.
+    timeout : int
+        Seconds after which the query is stopped.
+
+    Returns
+    -------
+    list of BatchResult
+        One per micro-batch of this call.
+
+    Raises
+    ------
+    TimeoutError
+        The query did not end in time.
+    SpecError
+        ``TOO_MANY_BATCHES``: Spark would forget the progress of the first ones.
+    StreamingQueryException
+        The query failed.
+    """
+    script = list(batches)
+    _refuse_too_many(spark, len(script))
+    settings: Any = transform.settings
+    with _folder(directory) as folder:
+        frame = micro_batches(spark, script, schema=schema, directory=folder, source=source)
+        if watermark is not None:
+            delay = parse_duration(watermark, parameter="watermark", where="streamops.testing")
+            frame = frame.withWatermark(settings.time, format_duration(delay))
+        output = folder / "output"
+        output.mkdir(exist_ok=True)
+        before = set(output.iterdir())
+        query = (
+            frame.transform(transform)
+            .writeStream.outputMode("append")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .foreachBatch(functools.partial(_keep, str(output)))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            if not query.awaitTermination(timeout):
+                message = f"the query did not end within {timeout} seconds"
+                raise TimeoutError(message)
+            progress = {p.batchId: p for p in query.recentProgress if "addBatch" in p.durationMs}
+        finally:
+            query.stop()
+        return [
+            _result(transform, _read(file), progress[int(file.stem)])
+            for file in sorted(set(output.iterdir()) - before)
+        ]
+
+
+def _keep(output: str, batch: DataFrame, number: int) -> None:
+    # In a file, and whole or not at all: under Connect this runs in a process of the server.
+    file = Path(output) / f"{number:09d}.arrow"
+    unfinished = file.with_suffix(".tmp")
+    unfinished.write_bytes(ipc_write(batch.toArrow()))
+    unfinished.replace(file)
+
+
+def _result(transform: Transform, table: pa.Table, progress: Any) -> BatchResult:
+    settings: Any = transform.settings
+    metrics = _named(progress.observedMetrics.get(transform.options.name))
+    counted = "on_time" in metrics
+    mark = dt.datetime.fromisoformat(progress.eventTime["watermark"]) - _EPOCH
+    lateness = dt.timedelta(microseconds=settings.allowed_lateness)
+    return BatchResult(
+        batch=progress.batchId,
+        **dict(zip(("table", "late"), split(table), strict=True)),
+        watermark=_EPOCH + mark + lateness if mark else None,
+        counts=Counts(*(metrics[f.name] or 0 for f in fields(Counts))) if counted else None,
+        state_rows=metrics["state_rows"] if counted else None,
+        state_bytes=metrics["state_bytes"] if counted else None,
+    )
+
+
+def _named(told: Any) -> dict[str, Any]:
+    """Metrics by name."""
+    row: dict[str, Any] = {} if told is None else told.asDict()
+    if row.keys() == {"values", "schema"}:  # so they come over Connect
+        return dict(zip((f["name"] for f in row["schema"]["fields"]), row["values"], strict=True))
+    return row
+
+
+@contextlib.contextmanager
+def _folder(directory: str | os.PathLike[str] | None) -> Iterator[Path]:
+    if directory is not None:
+        yield Path(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
+        yield Path(folder)
+
+
+def _write(table: pa.Table, stem: Path, number: int, from_python: bool) -> None:
+    if from_python:
+        stem.with_suffix(".arrow").write_bytes(ipc_write(table))
+        return
+    file = stem.with_suffix(".parquet")
+    pq.write_table(table, file)
+    os.utime(file, (_FIRST_MTIME + number,) * 2)
+
+
+def _read(file: Path) -> pa.Table:
+    table = pq.read_table(file) if file.suffix == ".parquet" else ipc_read(file.read_bytes())
+    return table.cast(canonical(table.schema))
+
+
+def _has_python_source(spark: SparkSession) -> bool:
+    classic = type(spark).__module__ == "pyspark.sql.session"
+    return classic and tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
+
+
+def _require_python_source(spark: SparkSession) -> None:
+    if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
+        raise EnvironmentError(
+            "PYTHON_SOURCE_UNSUPPORTED",
+            "this Spark cannot end a run of a Python data source by itself",
+            where="streamops.testing.micro_batches",
+            got=f"Spark {spark.version} and source='python'",
+            expected="Spark 4.2 or later",
+            fix="source='files'",
+        )
+
+
+def _refuse_too_many(spark: SparkSession, count: int) -> None:
+    kept = int(spark.conf.get(_KEPT, "100") or 100)
+    if count >= kept:
+        raise SpecError(
+            "TOO_MANY_BATCHES",
+            "Spark forgets the progress of the first micro-batches",
+            where="streamops.testing.stream",
+            got=f"{count} micro-batches, and {_KEPT}={kept}",
+            expected=f"fewer than {kept}",
+            fix=f"run them in parts, in one directory; or raise {_KEPT}",
+        )

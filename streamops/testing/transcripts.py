@@ -1,0 +1,192 @@
+"""Scenarios as data: a script of micro-batches, and what each must put out.
+
+A file holds one transcript or several, separated by ``---``::
+
+    name: a straggler takes its window back
+    operator: windows.tumbling
+    spec:
+      {size: 10 seconds, delay: 5 seconds, allowed_lateness: 20 seconds, stragglers: retract,
+       by: k, agg: {n: count}}
+    script:
+      - rows: [a 1s, a 4s]
+      - rows: [a 15s]
+      - no_data: true
+        watermark: 10s
+        expect:
+          - {k: a, window: "[0s, 10s)", n: 2, revision: 0, change: insert}
+      - rows: [a 3s]
+        expect:
+          - {k: a, window: "[0s, 10s)", n: 2, revision: 0, change: update_preimage}
+          - {k: a, window: "[0s, 10s)", n: 3, revision: 1, change: update_postimage}
+        counts: {stragglers: 1, corrections: 1}
+
+``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v`` or ``last v by
+seq``; ``time`` is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
+their types, by default ``{k: string, ts: timestamp}``; a row is its words in that order, or a
+mapping. ``with_watermark`` is the delay of a watermark that the frame brings. Times count from
+``epoch``, by default 2024-01-01T00:00:00Z; an ISO timestamp with an offset is a time as well.
+
+A line of the script is a micro-batch. ``rows`` has data, or none. ``no_data: true`` is the
+micro-batch that Spark adds at the end of an ``availableNow`` run that moved the watermark: what
+follows it is a restart. ``expect`` and ``late`` are everything that comes out, in any order;
+what is not said must not come. ``watermark`` (of the operator, that the micro-batch closes by),
+``counts`` and ``state_rows`` are checked where they are given.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.time import parse_duration
+from streamops.spark.transform import Transform
+from streamops.testing.batches import START
+from streamops.testing.notation import COLUMN_TYPES, instant, malformed, mapping, refuse_unknown
+from streamops.testing.rows import missing_extra
+from streamops.testing.script import Line, read_line
+
+__all__ = ["Transcript", "load", "parse"]
+
+_PUBLIC = ("aggregates", "windows")
+_KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "epoch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A scenario: an operator, a script, and what must come of it."""
+
+    name: str
+    transform: Transform
+    schema: pa.Schema
+    watermark: str | None
+    lines: tuple[Line, ...]
+
+    def runs(self) -> Iterator[list[Line]]:
+        """The lines between two restarts."""
+        run: list[Line] = []
+        for line in self.lines:
+            run.append(line)
+            if line.rows is None:
+                yield run
+                run = []
+        if run:
+            yield run
+
+
+def load(path: str | os.PathLike[str]) -> list[Transcript]:
+    """The transcripts of a file.
+
+    Raises
+    ------
+    SpecError
+        ``TRANSCRIPT_MALFORMED``, or what the operator says of its parameters.
+    EnvironmentError
+        ``TESTING_EXTRA_MISSING``: PyYAML is not installed.
+    """
+    return parse(Path(path).read_text(encoding="utf-8"), where=Path(path).name)
+
+
+def parse(text: str, *, where: str = "transcript") -> list[Transcript]:
+    """The transcripts of a text. See :func:`load`."""
+    found = [_transcript(document, where) for document in _documents(text, where)]
+    names = [transcript.name for transcript in found]
+    if not found or len(set(names)) < len(names):
+        raise malformed(
+            where, "a file needs transcripts of different names", got=names, expected="one or more"
+        )
+    return found
+
+
+def _documents(text: str, where: str) -> list[Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise missing_extra("PyYAML", "transcripts") from error
+
+    class Loader(yaml.SafeLoader):
+        """Refuses a key given twice, where YAML's own would silently take the last."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+            if twice:
+                raise malformed(where, "a key is given twice", got=twice, expected="once")
+            return dict(super().construct_mapping(node, deep))
+
+    try:
+        return [d for d in yaml.load_all(text, Loader) if d is not None]
+    except yaml.YAMLError as error:
+        raise malformed(where, "this is not YAML", got=error, expected="YAML") from error
+
+
+def _transcript(said: Any, where: str) -> Transcript:
+    refuse_unknown(said, _KEYS, {"name", "operator", "spec", "script"}, where)
+    where = f"{where}, {said['name']!r}"
+    epoch = instant(said.get("epoch", START), START, where) or START
+    columns = said.get("columns", {"k": "string", "ts": "timestamp"})
+    for name, kind in mapping(columns, where, "columns").items():
+        if kind not in COLUMN_TYPES:
+            raise malformed(
+                where,
+                f"column {name!r} has no known type",
+                got=kind,
+                expected=", ".join(COLUMN_TYPES),
+            )
+    schema = pa.schema([(name, COLUMN_TYPES[kind]) for name, kind in columns.items()])
+    transform = _operator(said["operator"], mapping(said["spec"], where, "spec"), where)
+    watermark = said.get("with_watermark")
+    carried = None
+    if watermark is not None:
+        carried = parse_duration(watermark, parameter="with_watermark", where=where)
+    spec = transform.settings.bind(schema, carried=carried, streaming=True)
+    script = said["script"]
+    if not isinstance(script, list) or not script:
+        raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
+    lines = tuple(
+        read_line(line, schema, spec, epoch, f"{where}, line {number}")
+        for number, line in enumerate(script, start=1)
+    )
+    return Transcript(said["name"], transform, schema, watermark, lines)
+
+
+def _public(family: str, name: str) -> Any:
+    """What users import under this name; None if there is no such thing."""
+    # By name, as the transcript has it: the test kit depends on no family of operators.
+    module = importlib.import_module(f"streamops.{family}") if family in _PUBLIC else None
+    return getattr(module, name) if module is not None and name in module.__all__ else None
+
+
+def _operator(name: Any, said: dict[str, Any], where: str) -> Transform:
+    family, _, word = str(name).partition(".")
+    operator = _public(family, word) if family != "aggregates" else None
+    if operator is None:
+        raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
+    agg = mapping(said.get("agg", {}), where, "agg")
+    said = {"time": "ts", **said, "agg": {k: _aggregate(v, where) for k, v in agg.items()}}
+    try:
+        transform: Transform = operator(**said)
+    except TypeError as error:
+        raise malformed(
+            where, "the operator does not take this spec", got=error, expected="its parameters"
+        ) from error
+    return transform
+
+
+def _aggregate(text: Any, where: str) -> Any:
+    words = str(text).split()
+    function = _public("aggregates", words[0]) if words and words[0].islower() else None
+    try:
+        match words[1:]:
+            case [column, "by", tie_break] if function:
+                return function(column, tie_break=tie_break)
+            case [] | [_] if function:
+                return function(*words[1:])
+    except TypeError:
+        pass  # it takes something else
+    raise malformed(where, "not an aggregate", got=text, expected="count, sum v, last v by seq")

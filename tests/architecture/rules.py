@@ -1,0 +1,136 @@
+"""The rules of the house, read off syntax trees: who may import whom, and what nobody may use.
+
+    kernel <- <family>/core <- <family>/*.py -> spark -> kernel
+
+Run it by itself with ``python tests/architecture/rules.py``; nothing of streamops is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+LIBRARY = "streamops"
+LONGEST_FILE = 300
+
+# A folder of streamops/ that is not named here is a family of operators.
+NOT_A_FAMILY = {"kernel", "spark", "testing", "demo"}
+
+# What belongs to the gateway to the JVM, which a Connect session does not have, and to RDDs.
+JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
+PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+
+
+def violations(root: Path) -> list[str]:
+    """Return what in the library below ``root`` breaks a rule: file, line and reason."""
+    found = []
+    for path in sorted((root / LIBRARY).rglob("*.py")):
+        where = path.relative_to(root)
+        text = path.read_text()
+        tree = ast.parse(text, str(where))
+        length = len(text.splitlines())
+        if length > LONGEST_FILE:
+            found.append(f"{where}:{length}: longer than {LONGEST_FILE} lines")
+        for line, reason in (*wrong_imports(root, where, tree), *forbidden_uses(tree)):
+            found.append(f"{where}:{line}: {reason}")
+    return found
+
+
+def layer_of(module: str) -> str:
+    """Return the layer that a module of streamops belongs to."""
+    parts = module.split(".")[1:]
+    if not parts or parts[0] == "__main__":
+        return "root"
+    if parts[0] in NOT_A_FAMILY:
+        return parts[0]
+    return "/".join(parts[:2]) if parts[1:2] == ["core"] else parts[0]
+
+
+def may_import(importer: str, imported: str) -> bool:
+    """Say whether a module of one layer may import a module of another."""
+    match importer:
+        case "root":
+            return True
+        case "kernel":
+            return imported == "kernel"
+        case "spark":
+            return imported in {"kernel", "spark"}
+        case "testing":
+            return imported in {"kernel", "spark", "testing"}
+        case "demo":  # what a user may import
+            return imported not in {"kernel", "spark"} and not imported.endswith("/core")
+        case _ if importer.endswith("/core"):
+            return imported in {"kernel", importer}
+        case family:
+            return imported in {"kernel", "spark", family, f"{family}/core"}
+
+
+def is_pure(layer: str) -> bool:
+    """Say whether a layer must do without Spark and pandas."""
+    return layer == "kernel" or layer.endswith("/core")
+
+
+def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield each import that goes against the direction."""
+    layer = layer_of(".".join(where.with_suffix("").parts).removesuffix(".__init__"))
+    for line, name in imports(root, where, tree):
+        top = name.split(".")[0]
+        if is_pure(layer) and top in {"pyspark", "pandas"}:
+            yield line, f"{layer} must do without {top}"
+        elif top == LIBRARY and not may_import(layer, layer_of(name)):
+            yield line, f"{layer} may not import {name}"
+
+
+def imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield each module that a file imports anywhere, also under a condition."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, each.name) for each in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                package = list(where.parts[:-1])
+                base = package[: len(package) - level + 1] if level else []
+                source = ".".join([*base, *([module] if module else [])])
+                for each in names:
+                    member = f"{source}.{each.name}"
+                    yield node.lineno, member if is_module(root, member) else source
+            case ast.Call(
+                func=ast.Name(id="__import__" | "import_module")
+                | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def is_module(root: Path, name: str) -> bool:
+    """Say whether a dotted name is a module of the tree, and not a member of one."""
+    path = root.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def forbidden_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield what no file of the library may use: gateways, pickles, evaluated text."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name in JVM:
+                yield node.lineno, f"{name} does not exist in Spark Connect"
+            case ast.Constant(value=str(name)) if name in JVM:
+                yield node.lineno, f"{name} does not exist in Spark Connect"
+            case ast.Import(names=names) if any(n.name.split(".")[0] in PICKLES for n in names):
+                yield node.lineno, "state and messages are never a pickle"
+            case ast.ImportFrom(module=str(name)) if name.split(".")[0] in PICKLES:
+                yield node.lineno, "state and messages are never a pickle"
+            case ast.Call(func=ast.Name(id="eval" | "exec" as name)):
+                yield node.lineno, f"{name}() runs text as a program"
+            case ast.Call(
+                func=ast.Name(id="expr") | ast.Attribute(attr="expr" | "selectExpr"), args=args
+            ) if any(isinstance(part, ast.JoinedStr) for arg in args for part in ast.walk(arg)):
+                yield node.lineno, "a name put into SQL text breaks on quotes: build a Column"
+
+
+if __name__ == "__main__":
+    broken = violations(Path(__file__).parents[2])
+    print(*broken, sep="\n")
+    sys.exit(bool(broken))

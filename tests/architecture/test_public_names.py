@@ -1,0 +1,75 @@
+"""What a module says it offers, it offers, and explains."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import streamops
+
+MODULES = sorted(
+    each.name
+    for each in pkgutil.walk_packages(streamops.__path__, "streamops.")
+    if not each.name.endswith("__main__")
+)
+
+
+def unexplained(module: ModuleType) -> list[str]:
+    """Return the public functions and classes of a module that have no docstring."""
+    names = []
+    for name in getattr(module, "__all__", ()):
+        thing = getattr(module, name)  # fails where there is no such name
+        if inspect.isclass(thing) or inspect.isroutine(thing):
+            text = thing.__doc__ or ""
+            generated = dataclasses.is_dataclass(thing) and text.startswith(f"{thing.__name__}(")
+            if not text or generated:
+                names.append(name)
+    return names
+
+
+@pytest.mark.parametrize("name", ["streamops", *MODULES])
+def test_every_public_name_exists_and_is_explained(name: str) -> None:
+    assert unexplained(importlib.import_module(name)) == []
+
+
+def test_a_name_without_a_docstring_is_noticed() -> None:
+    @dataclasses.dataclass
+    class Silent:
+        x: int
+
+    module = ModuleType("planted")
+    module.__all__ = ["Silent", "explained"]
+    module.Silent = Silent
+    module.explained = unexplained
+    assert unexplained(module) == ["Silent"]
+
+
+def test_a_name_that_does_not_exist_is_noticed() -> None:
+    module = ModuleType("planted")
+    module.__all__ = ["ghost"]
+    with pytest.raises(AttributeError, match="ghost"):
+        unexplained(module)
+
+
+@pytest.mark.parametrize("module", ["streamops", "streamops.kernel.errors"])
+def test_a_worker_that_needs_the_kernel_does_not_import_the_rest(module: str) -> None:
+    code = f"import sys, {module}; print(*({{'pyspark', 'pandas'}} & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_everything_the_package_offers_can_be_had_from_it() -> None:
+    assert streamops.local_session.__name__ == "local_session"
+    for family in ("aggregates", "testing", "windows"):
+        assert inspect.ismodule(getattr(streamops, family))
+    with pytest.raises(AttributeError, match="nonsense"):
+        streamops.nonsense  # noqa: B018  (looking is the test)

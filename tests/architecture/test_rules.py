@@ -1,0 +1,107 @@
+"""The library keeps the rules of the house, and the checker catches whoever does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.rules import LONGEST_FILE, layer_of, violations
+
+ROOT = Path(__file__).parents[2]
+
+CLEAN = {
+    "__init__.py": "from streamops import windows",
+    "kernel/__init__.py": "",
+    "kernel/time.py": "import numpy",
+    "windows/__init__.py": "from streamops.windows.tumbling import tumbling",
+    "windows/core/__init__.py": "",
+    "windows/core/fixed.py": "from streamops.kernel import time\nimport pyarrow",
+    "windows/tumbling.py": """\
+from pyspark.sql import functions as F
+from streamops.kernel.time import x
+from streamops.spark import drive
+from streamops.windows.core.fixed import y
+
+tumbling = F.expr("1 + 1")
+""",
+    "aggregates/__init__.py": "",
+    "aggregates/core/__init__.py": "",
+    "aggregates/core/sums.py": "",
+    "spark/__init__.py": "",
+    "spark/drive.py": "from streamops.kernel import time\nfrom streamops.spark import java",
+    "spark/java.py": "",
+    "testing/__init__.py": "from streamops.spark.drive import x\nimport streamops.kernel.time",
+    "demo/__init__.py": "",
+    "demo/__main__.py": "from streamops import testing, windows\nimport streamops.aggregates",
+}
+
+
+def plant(folder: Path, files: dict[str, str]) -> list[str]:
+    for name, text in (CLEAN | files).items():
+        path = folder / "streamops" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return violations(folder)
+
+
+def test_the_library_keeps_the_rules() -> None:
+    assert violations(ROOT) == []
+
+
+def test_a_clean_tree_breaks_no_rule(tmp_path: Path) -> None:
+    assert plant(tmp_path, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("kernel/time.py", "import pyspark.sql"),
+        ("kernel/time.py", "from pandas import DataFrame"),
+        ("kernel/time.py", "import streamops"),
+        ("kernel/time.py", "from streamops import spark"),
+        ("kernel/time.py", "from streamops.windows import core"),
+        ("kernel/time.py", "def f():\n    from streamops.spark.drive import x"),
+        ("kernel/time.py", "if TYPE_CHECKING:\n    import pyspark"),
+        ("kernel/time.py", "from ..spark import drive"),
+        ("kernel/time.py", "import importlib\nimportlib.import_module('streamops.spark')"),
+        ("windows/core/fixed.py", "from pyspark.sql import functions"),
+        ("windows/core/fixed.py", "import pandas as pd"),
+        ("windows/core/fixed.py", "from streamops.windows.tumbling import tumbling"),
+        ("windows/core/fixed.py", "from streamops.spark import drive"),
+        ("windows/core/fixed.py", "from streamops.aggregates.core import sums"),
+        ("windows/tumbling.py", "from streamops import aggregates"),
+        ("windows/tumbling.py", "from streamops.aggregates.core import sums"),
+        ("windows/tumbling.py", "from streamops.testing import x"),
+        ("spark/drive.py", "from streamops.windows import tumbling"),
+        ("spark/drive.py", "import streamops.windows.core.fixed"),
+        ("spark/drive.py", "from streamops.testing import x"),
+        ("testing/__init__.py", "from streamops.windows import tumbling"),
+        ("testing/__init__.py", "from streamops import demo"),
+        ("demo/__main__.py", "from streamops.windows.core import fixed"),
+        ("demo/__main__.py", "from streamops.kernel.time import x"),
+        ("demo/__main__.py", "from streamops.spark.drive import x"),
+        ("spark/drive.py", "import pickle"),
+        ("spark/drive.py", "from cloudpickle import dumps"),
+        ("spark/drive.py", "eval('1')"),
+        ("spark/drive.py", "exec('1')"),
+        ("spark/drive.py", "frame._jdf"),
+        ("spark/drive.py", "frame.sparkSession._jvm"),
+        ("spark/drive.py", "spark._jsparkSession"),
+        ("spark/drive.py", "spark.sparkContext"),
+        ("spark/drive.py", "getattr(spark, 'sparkContext')"),
+        ("spark/drive.py", "from pyspark.sql import functions as F\nF.expr(f'{name} + 1')"),
+        ("spark/drive.py", "from pyspark.sql.functions import expr\nexpr('a' + f'{name}')"),
+        ("spark/drive.py", "frame.selectExpr('a', f'{name} AS b')"),
+        ("spark/drive.py", "\n" * (LONGEST_FILE + 1)),
+    ],
+)
+def test_the_checker_catches_whoever_breaks_a_rule(tmp_path: Path, file: str, line: str) -> None:
+    found = plant(tmp_path, {file: line})
+    assert len(found) == 1
+    assert found[0].startswith(f"streamops/{file}:")
+
+
+def test_a_folder_nobody_has_heard_of_is_a_family() -> None:
+    assert layer_of("streamops.joins.interval") == "joins"
+    assert layer_of("streamops.joins.core.interval") == "joins/core"

@@ -1,0 +1,172 @@
+"""Histories whose state is kept, as bytes, for as long as anybody may have a checkpoint.
+
+``python -m tests.golden.states`` writes the bytes of histories that have none yet. It never
+writes over what is there: the bytes of a version that was released belong to its users.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamops import aggregates as agg
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.testing.laws import rows_of
+from streamops.windows.core import fixed
+from streamops.windows.core.spec import Spec
+from streamops.windows.settings import FixedWindows
+from tests.oracles.windows import WindowOracle
+
+FOLDER = Path(__file__).parent
+SHARDS = 16
+
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("origin", pa.string()),
+        ("gate", pa.float64()),
+        ("delay", pa.int64()),
+        ("price", pa.decimal128(6, 2)),
+        ("seq", pa.int64()),
+    ]
+)
+AGG = {
+    "n": agg.count(),
+    "known": agg.count("delay"),
+    "sum": agg.sum("delay"),
+    "sum_gate": agg.sum("gate"),
+    "sum_price": agg.sum("price"),
+    "mean": agg.mean("delay"),
+    "mean_price": agg.mean("price"),
+    "variance": agg.variance("delay"),
+    "min": agg.min("price"),
+    "max": agg.max("origin"),
+    "first": agg.first("origin", tie_break="seq"),
+    "last": agg.last("delay", tie_break="seq"),
+}
+SECOND = 1_000_000
+NOW = 1_700_000_000 * SECOND
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches, and the watermark each of them closed by."""
+
+    name: str
+    settings: dict[str, Any]
+    batches: tuple[tuple[list[tuple[Any, ...]], int | None], ...]
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.bin"
+
+    @property
+    def spec(self) -> Spec:
+        said = {
+            "time": "ts",
+            "by": ("origin", "gate"),
+            "agg": AGG,
+            "delay": "1 second",
+            "allowed_lateness": "0 seconds",
+            "stragglers": "drop",
+            "too_late": "drop",
+            "origin": "1 second",
+        } | self.settings
+        settings = FixedWindows.of("windows.hopping", said.pop("size"), said.pop("hop"), **said)
+        return settings.bind(SCHEMA, carried=None, streaming=True)
+
+    @property
+    def watermark(self) -> int | None:
+        return self.batches[-1][1]
+
+    def oracle(self) -> WindowOracle:
+        """The oracle, after the history."""
+        spec = self.spec
+        oracle = WindowOracle(
+            spec.grid.size,
+            spec.grid.hop,
+            spec.grid.origin,
+            spec.by,
+            spec.time,
+            AGG,
+            spec.allowed_lateness,
+            spec.stragglers,
+        )
+        for batch, watermark in self.batches:
+            oracle.step(rows_of(table(batch)), watermark)
+        return oracle
+
+    def state(self) -> State:
+        """The core's state after the history."""
+        spec, state = self.spec, fixed.empty(self.spec)
+        for batch, watermark in self.batches:
+            packed = fixed.pack(spec, table(batch))
+            state = fixed.step(spec, state, packed, watermark).state
+        return state
+
+
+def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    """Rows of (second, origin, gate, delay, price, seq)."""
+    seconds, *columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+    instants = [None if second is None else NOW + int(second * SECOND) for second in seconds]
+    arrays = [pa.array(instants, pa.int64()).cast(SCHEMA[0].type)]
+    arrays += [pa.array(c, f.type) for c, f in zip(columns, list(SCHEMA)[1:], strict=True)]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+NAN = float("nan")
+EARLY = [
+    (0, "EWR", 0.5, 7, Decimal("9.99"), 1),
+    (0.25, "EWR", 0.5, None, None, 2),
+    (3, None, -0.0, -4, Decimal("-0.05"), 3),
+    (3, None, 0.0, 2**40, Decimal("0.01"), 4),
+    (4, "JFK", NAN, 1, Decimal("1.00"), 5),
+    (9, "ä", None, 0, None, 6),
+    (None, "EWR", 0.5, 1, None, 7),
+]
+LATER = [
+    (1, "EWR", 0.5, 3, Decimal("0.01"), 8),
+    (2, "new", 1.5, 5, None, 9),
+    (11, "JFK", NAN, -1, Decimal("2.00"), 10),
+    (14, "EWR", 0.5, 100, Decimal("0.02"), 11),
+]
+LAST = [(6, "JFK", NAN, 8, None, 12), (1, "EWR", 0.5, 4, None, 13), (13, "ä", None, 1, None, 14)]
+
+HISTORIES = [
+    # Hop does not divide size, so that there are uneven panes.
+    History(
+        "windows.fixed-v1-drop",
+        {"size": "10 seconds", "hop": "4 seconds"},
+        ((EARLY, None), (LATER, NOW + 6 * SECOND), (LAST, NOW + 9 * SECOND)),
+    ),
+    History(
+        "windows.fixed-v1-retract",
+        {
+            "size": "5 seconds",
+            "hop": "5 seconds",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+        },
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+]
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    for history in HISTORIES:
+        if not history.file.exists():
+            spec = history.spec
+            frame = encode(fixed.STATE, spec.identity, SHARDS, history.state().tables)
+            history.file.write_bytes(frame)
+            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""State that was written once is read for ever, or refused with instructions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamops import aggregates as agg
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from streamops.testing.values import comparable
+from streamops.windows.core import fixed
+from tests.golden.states import HISTORIES, NOW, SECOND, SHARDS, History, table
+
+every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
+
+
+def bag(rows: list[dict[str, Any]]) -> list[Any]:
+    """Rows to compare; of floats, twelve digits: a variance may be rounded otherwise."""
+    short = [
+        {name: float(f"{v:.12g}") if isinstance(v, float) else v for name, v in row.items()}
+        for row in rows
+    ]
+    return sorted(map(comparable, short), key=repr)
+
+
+def read(history: History) -> State:
+    known = fixed.STATE, history.spec.identity, SHARDS
+    tables = decode(history.file.read_bytes(), *known, where="windows.hopping")
+    return State(history.watermark, tables)
+
+
+def refused(history: History, frame: bytes | None = None, **known: Any) -> StateFormatError:
+    said = {"layout": fixed.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
+    with pytest.raises(StateFormatError) as caught:
+        decode(frame or history.file.read_bytes(), **said, where="windows.hopping")
+    return caught.value
+
+
+def changed(history: History, **settings: Any) -> Any:
+    """The identity of the same windows with other settings."""
+    other = dataclasses.replace(history, settings=history.settings | settings)
+    return other.spec.identity
+
+
+@every
+def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+    found, now = read(history), history.state()
+    assert found.tables.keys() == now.tables.keys()
+    for name, kept in found.tables.items():
+        assert len(kept) > 0
+        assert kept.schema == now.tables[name].schema
+        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
+    fixed.check(history.spec, found)
+
+
+@every
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+    history: History,
+) -> None:
+    spec, state, oracle = history.spec, read(history), history.oracle()
+    more = [
+        ([(8, "JFK", float("nan"), 2, None, 15), (15, "EWR", 0.5, 1, None, 16)], 14),
+        ([(9, "ä", None, 3, None, 17)], 20),
+        ([], 100),
+    ]
+    published = 0
+    for batch, second in more:
+        watermark = NOW + second * SECOND
+        step = fixed.step(spec, state, fixed.pack(spec, table(batch)), watermark)
+        expected = oracle.step(rows_of(table(batch)), watermark)
+        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert dataclasses.asdict(step.counts) == expected.counts
+        published += len(expected.emitted)
+        state = step.state
+    assert published > 5
+    assert state.rows == 0
+
+
+@every
+def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+    error = refused(history, layout=StateFormat("windows.fixed", 2))
+    assert error.code == "STATE_VERSION"
+    assert error.got == "frame 1, windows.fixed version 1"
+    assert error.expected == "frame 1, windows.fixed version 2"
+    assert "docs/state-formats.md" in error.fix
+
+
+@every
+def test_state_of_windows_is_refused_by_another_operator(history: History) -> None:
+    error = refused(history, layout=StateFormat("windows.session", 1))
+    assert (error.code, error.got, error.expected) == (
+        "STATE_KIND",
+        "windows.fixed",
+        "windows.session",
+    )
+
+
+@every
+def test_state_is_refused_by_another_number_of_shards(history: History) -> None:
+    error = refused(history, shards=8)
+    assert error.code == "STATE_SHARDS"
+    assert error.fix == "pass shards=16, or start from a new checkpoint"
+
+
+@every
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("size", {"size": "20 seconds"}),
+        ("hop", {"hop": "2500 milliseconds"}),
+        ("origin", {"origin": "2 seconds"}),
+        ("by", {"by": ("origin",)}),
+        ("agg", {"agg": {"n": agg.count()}}),
+        ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
+        ("stragglers", {"stragglers": "update"}),
+    ],
+)
+def test_state_is_refused_by_windows_with_another(
+    name: str, settings: dict[str, Any], history: History
+) -> None:
+    error = refused(history, identity=changed(history, **settings))
+    assert error.code == "STATE_PARAMETERS"
+    assert error.what == f"this checkpoint was written with other parameters: {name}"
+
+
+@every
+def test_another_delay_reads_the_same_state(history: History) -> None:
+    identity = changed(history, delay="5 minutes")
+    known = fixed.STATE, identity, SHARDS
+    assert decode(history.file.read_bytes(), *known, where="windows.hopping")
+
+
+@every
+def test_state_that_is_damaged_is_refused(history: History) -> None:
+    frame = history.file.read_bytes()
+    for position in range(0, len(frame), 97):
+        damaged = bytearray(frame)
+        damaged[position] ^= 0x10
+        code = refused(history, bytes(damaged)).code
+        assert code == ("STATE_FOREIGN" if position < 4 else "STATE_CORRUPT")
+        if position:
+            assert refused(history, frame[:position]).code in ("STATE_FOREIGN", "STATE_CORRUPT")

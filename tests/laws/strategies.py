@@ -1,0 +1,236 @@
+"""Histories of rows in windows, drawn to be as unpleasant as they can be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from streamops import aggregates as agg
+from streamops.kernel.columns import concat
+from streamops.testing.laws import Case, Judged, rows_of
+from streamops.testing.values import comparable
+from streamops.windows.core import fixed
+from streamops.windows.settings import FixedWindows
+from tests.oracles.windows import Row, WindowOracle, key_of
+
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("word", pa.string()),
+        ("number", pa.float64()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("d", pa.decimal128(6, 2)),
+        ("seq", pa.int64()),
+    ]
+)
+
+# Every aggregate whose result does not depend on the order of its rows, given exact sums.
+AGGREGATES = {
+    "rows": agg.count(),
+    "present": agg.count("n"),
+    "sum_n": agg.sum("n"),
+    "sum_x": agg.sum("x"),
+    "sum_d": agg.sum("d"),
+    "mean_n": agg.mean("n"),
+    "mean_x": agg.mean("x"),
+    "mean_d": agg.mean("d"),
+    "min_x": agg.min("x"),
+    "max_word": agg.max("word"),
+    "first_word": agg.first("word", tie_break="seq"),
+    "last_n": agg.last("n", tie_break="seq"),
+}
+
+NAN, INFINITY = float("nan"), float("inf")
+YEAR_1, YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+# Few values each, so that rows meet in windows, and corrections sometimes change nothing.
+WORDS = ["a", "a", "b", None]
+NUMBERS = [0.0, 0.0, -0.0, NAN, None]
+INTEGERS = [0, 1, -1, 2**40, None]
+QUARTERS = [0.0, -0.0, 0.25, -1.75, 1e6, INFINITY, -INFINITY, NAN, None]
+DECIMALS = [Decimal("0.01"), Decimal("-0.05"), Decimal("9999.99"), None]
+# How far a row is from where its micro-batch stands, in paces; and off a border, or on it.
+PACES = [0, 1, -1, -2, -3, 0, -6]
+NUDGES = [0, 0, 1, -1, 333, 4_000]
+STRANGERS = [
+    None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1, -1, 0, 10**15, 2**62
+]  # fmt: skip
+
+sizes = st.sampled_from([10_000, 4_000, 14_000, 2_500, 60_000, 1_000, 7, 1])
+# Streams that are younger than 1970, now and then one that starts there, or before it.
+moments = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
+
+
+@st.composite
+def oracles(draw: st.DrawFn) -> WindowOracle:
+    """Settings of windows, as the oracle takes them."""
+    size = draw(sizes)
+    hop = max(size * draw(st.sampled_from([10, 10, 5, 3, 6, 2, 1])) // 10, 1)
+    stragglers = draw(st.sampled_from(["retract", "update", "route", "drop"]))
+    corrects = stragglers in ("update", "retract")
+    names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
+    return WindowOracle(
+        size=size,
+        hop=hop,
+        origin=draw(st.sampled_from([0, 1, hop // 2, hop - 1])),
+        by=draw(st.sampled_from([(), (), ("word",), ("number",), ("number", "word")])),
+        time="ts",
+        agg={name: AGGREGATES[name] for name in names},
+        allowed_lateness=pace_of(size) * draw(st.sampled_from([3, 100, 1, 0])),
+        stragglers=stragglers,
+        too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+    )
+
+
+Drawn = tuple[tuple[int, int] | int | None, str | None, float | None, Any, Any, Any]
+"""A row: its time, as (paces, nudge) or by itself, and its values."""
+
+
+def batches_row_by_row(odd: int) -> st.SearchStrategy[list[list[Drawn]]]:
+    """Micro-batches that shrink well, and are mostly small."""
+    near = st.tuples(st.sampled_from(PACES), st.sampled_from(NUDGES))
+    times = st.one_of(near, st.sampled_from(STRANGERS)) if odd else near
+    values = map(st.sampled_from, (WORDS, NUMBERS, INTEGERS, QUARTERS, DECIMALS))
+    return st.lists(st.lists(st.tuples(times, *values), max_size=6), min_size=1, max_size=8)
+
+
+@st.composite
+def batches_from_a_seed(draw: st.DrawFn, odd: int) -> list[list[Drawn]]:
+    """Micro-batches that are full, and in which much happens."""
+    seed, count = draw(st.integers(0, 2**32)), draw(st.integers(6, 12))
+
+    def row(dice: random.Random) -> Drawn:
+        near = dice.randrange(8 + odd) < 8
+        return (
+            (dice.choice(PACES), dice.choice(NUDGES)) if near else dice.choice(STRANGERS),
+            *(dice.choice(each) for each in (WORDS, NUMBERS, INTEGERS, QUARTERS, DECIMALS)),
+        )
+
+    batches = []
+    for number in range(count):  # each from dice of its own: fewer are the same ones
+        dice = random.Random(f"{seed} {number}")
+        batches.append([row(dice) for _ in range(dice.choice([0, 2, 4, 6, 8]))])
+    return batches
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Case:
+    """Windows, and micro-batches for them: some empty, each somewhat later than the one before."""
+    settings, moment = draw(oracles()), draw(moments)
+    pace = pace_of(settings.size)
+    odd = draw(st.sampled_from([0] * 8 + [1, 4]))
+    full = draw(st.sampled_from([True, True, True, False]))
+    drawn = draw(batches_from_a_seed(odd) if full else batches_row_by_row(odd))
+    batches, count = [], 0
+    for number, rows in enumerate(drawn):
+        placed = []
+        for time, *rest in rows:
+            near = isinstance(time, tuple)
+            instant = moment + (number + time[0]) * pace + time[1] if near else time
+            # A prime number of steps: no two rows share one, and it does not follow arrival.
+            placed.append((instant, *rest, count * 7 % 131))
+            count += 1
+        batches.append(table_of(placed))
+    delay = pace * draw(st.sampled_from([0, 0, 1, 2]))
+    return case_of(settings, batches, delay=delay, seed=draw(st.integers(0, 2**16)))
+
+
+def pace_of(size: int) -> int:
+    """Half a window, in whole milliseconds, as delays are."""
+    return max(size // 2_000, 1) * 1_000
+
+
+def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """Rows as tuples in the order of the schema, instants as microseconds."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    arrays = [pa.array(columns[0], pa.int64()).cast(SCHEMA[0].type)]
+    arrays += [pa.array(c, f.type) for c, f in zip(columns[1:], list(SCHEMA)[1:], strict=True)]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+def case_of(settings: WindowOracle, batches: Sequence[pa.Table], *, delay: int, seed: int) -> Case:
+    """The case of these windows over these micro-batches."""
+    spec = spec_of(settings, delay)
+
+    def accepted(judged: Sequence[Judged]) -> list[Row]:
+        return accepted_rows(settings, spec, judged)
+
+    return Case(
+        core=fixed,
+        spec=spec,
+        batches=tuple(batch.select(spec.input.names) for batch in batches),
+        identity=(*spec.by, "window_start", "window_end"),
+        oracle=lambda: fresh(settings),
+        accepted=accepted,
+        seed=seed,
+    )
+
+
+def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> Any:
+    """The core's spec of the oracle's settings."""
+    made = FixedWindows.of(
+        "windows.hopping",
+        dt.timedelta(microseconds=settings.size),
+        dt.timedelta(microseconds=settings.hop),
+        time=settings.time,
+        by=settings.by,
+        agg=settings.agg,
+        delay=dt.timedelta(microseconds=delay),
+        allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
+        stragglers=settings.stragglers,  # type: ignore[arg-type]
+        too_late=settings.too_late,  # type: ignore[arg-type]
+        origin=dt.timedelta(microseconds=settings.origin),
+    )
+    return made.bind(schema, carried=None, streaming=True)
+
+
+def fresh(settings: WindowOracle) -> WindowOracle:
+    """An oracle that has seen nothing."""
+    return WindowOracle(
+        settings.size,
+        settings.hop,
+        settings.origin,
+        settings.by,
+        settings.time,
+        settings.agg,
+        settings.allowed_lateness,
+        settings.stragglers,
+        settings.too_late,
+    )
+
+
+def accepted_rows(settings: WindowOracle, spec: Any, judged: Sequence[Judged]) -> list[Row]:
+    """The batch result of each window over the rows that it accepted.
+
+    A row can be late for one window and early enough for the next, so the core runs once per
+    window that missed a row, and once for all the others together.
+    """
+    everything = concat([batch for batch, _ in judged])
+    let_in, all_in = fresh(settings), fresh(settings)
+    for batch, judged_by in judged:
+        let_in.watermark = judged_by
+        let_in.step(rows_of(batch), None)
+    all_in.step(rows_of(everything), None)
+    together = results_of(settings, spec, everything)
+    found = []
+    for window, rows in let_in.contents.items():
+        if len(rows) == len(all_in.contents[window]):
+            found.append(together[comparable(window)])
+        else:
+            narrow = [f.name for f in spec.input]
+            alone = table_of([tuple(row.get(f.name) for f in SCHEMA) for row in rows])
+            found.append(results_of(settings, spec, alone.select(narrow))[comparable(window)])
+    return found
+
+
+def results_of(settings: WindowOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
+    """Results of the batch, by window."""
+    results = (row for row in rows_of(fixed.run(spec, rows)) if row.get("late") is None)
+    return {comparable((key_of(row, settings.by), row["window_start"])): row for row in results}

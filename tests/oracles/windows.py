@@ -1,0 +1,290 @@
+"""Windows on a grid, row by row, in the plainest Python there is: what a core must say.
+
+Rows are dicts, instants are microseconds, nothing is ever forgotten. It may be slow, and it
+must be obvious: whoever doubts the core reads this, and whoever doubts this reads the
+definition of a window.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from streamops.aggregates import Aggregate
+
+Row = dict[str, Any]
+Window = tuple[Any, int]
+"""A key, and the start of a window."""
+
+YEAR_1 = -62_135_596_800_000_000
+YEAR_9999_ENDS = 253_402_300_799_999_999
+
+
+@dataclass
+class Expected:
+    """What one micro-batch must give."""
+
+    emitted: list[Row] = field(default_factory=list)
+    late: list[Row] = field(default_factory=list)
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("rows", "rejected", "on_time", "stragglers", "too_late", "results", "corrections"), 0
+        )
+    )
+
+
+@dataclass
+class Published:
+    """The last thing said about a window."""
+
+    revision: int
+    values: Row
+
+
+@dataclass
+class WindowOracle:
+    """Tumbling and hopping windows with every policy for stragglers."""
+
+    size: int
+    hop: int
+    origin: int
+    by: tuple[str, ...]
+    time: str
+    agg: Mapping[str, Aggregate]
+    allowed_lateness: int = 0
+    stragglers: str = "drop"
+    too_late: str = "drop"
+
+    watermark: int | None = None
+    contents: dict[Window, list[Row]] = field(default_factory=dict)
+    published: dict[Window, Published] = field(default_factory=dict)
+
+    @property
+    def corrects(self) -> bool:
+        return self.stragglers in ("update", "retract")
+
+    @property
+    def routes(self) -> bool:
+        return "route" in (self.stragglers, self.too_late)
+
+    def starts_of(self, instant: int) -> list[int]:
+        """Starts of the windows [start, start + size) that contain the instant."""
+        start = (instant - self.origin) // self.hop * self.hop + self.origin
+        starts = []
+        while start + self.size > instant:
+            starts.append(start)
+            start -= self.hop
+        return starts
+
+    def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
+        """One micro-batch: rows are judged by the watermark of before, windows close by this."""
+        said = Expected()
+        touched: list[Window] = []
+        for row in rows:
+            said.counts["rows"] += 1
+            instant = row[self.time]
+            if instant is None or not YEAR_1 <= instant <= YEAR_9999_ENDS:
+                said.counts["rejected"] += 1
+                reason = "null_time" if instant is None else "time_out_of_range"
+                if self.routes:
+                    said.late.append(self._late(row, None, reason))
+                continue
+            for start in self.starts_of(instant):
+                window = (key_of(row, self.by), start)
+                verdict = self._judge(start + self.size)
+                said.counts[verdict] += 1
+                if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
+                    self.contents.setdefault(window, []).append(row)
+                    if verdict == "stragglers":
+                        touched.append(window)
+                elif self.stragglers == "route" or self.too_late == "route":
+                    reason = "straggler" if verdict == "stragglers" else "too_late"
+                    said.late.append(self._late(row, start, reason))
+        for window in dict.fromkeys(touched):
+            self._correct(window, said)
+        if watermark is not None and (self.watermark is None or watermark > self.watermark):
+            self.watermark = watermark
+        for window, _ in list(self.contents.items()):
+            if window not in self.published and self._closed(window[1] + self.size):
+                said.emitted.append(self._publish(window, 0, "insert"))
+                said.counts["results"] += 1
+        return said
+
+    def finish(self) -> list[Row]:
+        """Every window that is still open."""
+        return [self._publish(w, 0, "insert") for w in self.contents if w not in self.published]
+
+    def bound(self) -> int:
+        """Entries of state there may be: panes that can still change, and their revisions.
+
+        Rows that lie in the same windows share an entry, under one key.
+        """
+        panes = set()
+        for (key, _), rows in self.contents.items():
+            for row in rows:
+                starts = self.starts_of(row[self.time])
+                if not self._forgotten(max(starts) + self.size):
+                    panes.add((key, tuple(starts)))
+        revised = [
+            window
+            for window, last in self.published.items()
+            if last.revision > 0 and not self._forgotten(window[1] + self.size)
+        ]
+        return len(panes) + len(revised)
+
+    def accepted(self) -> list[tuple[int, list[Row]]]:
+        """Per window: its start, and the rows that were let in."""
+        return [(start, rows) for (_, start), rows in self.contents.items()]
+
+    def _closed(self, end: int) -> bool:
+        return self.watermark is not None and end <= self.watermark
+
+    def _forgotten(self, end: int) -> bool:
+        return self._closed(end + (self.allowed_lateness if self.corrects else 0))
+
+    def _judge(self, end: int) -> str:
+        if not self._closed(end):
+            return "on_time"
+        return "too_late" if self._closed(end + self.allowed_lateness) else "stragglers"
+
+    def _correct(self, window: Window, said: Expected) -> None:
+        before = self.published.get(window)
+        if before is None:
+            said.emitted.append(self._publish(window, 1, "insert"))
+            said.counts["results"] += 1
+            return
+        if same(before.values, self._values(window)):
+            return
+        if self.stragglers == "retract":
+            said.emitted.append(self._row(window, before, "update_preimage"))
+        said.emitted.append(self._publish(window, before.revision + 1, "update_postimage"))
+        said.counts["corrections"] += 1
+
+    def _publish(self, window: Window, revision: int, change: str) -> Row:
+        self.published[window] = Published(revision, self._values(window))
+        return self._row(window, self.published[window], change)
+
+    def _values(self, window: Window) -> Row:
+        rows = self.contents[window]
+        return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
+
+    def _row(self, window: Window, said: Published, change: str) -> Row:
+        first = self.contents[window][0]
+        row = {name: first[name] for name in self.by}
+        row |= {"window_start": window[1], "window_end": window[1] + self.size, **said.values}
+        if self.corrects:
+            row["revision"] = said.revision
+        if self.stragglers == "retract":
+            row["_change_type"] = change
+        if self.routes:
+            row["late"] = None
+        return row
+
+    def _late(self, row: Row, start: int | None, reason: str) -> Row:
+        judged = start is not None
+        said = {name: row[name] for name in self.by}
+        said["window_start"] = start
+        said["window_end"] = start + self.size if start is not None else None
+        said |= dict.fromkeys(self.agg)
+        if self.corrects:
+            said["revision"] = None
+        if self.stragglers == "retract":
+            said["_change_type"] = None
+        said["late"] = {
+            "reason": reason,
+            "lateness": self.watermark - row[self.time]
+            if judged and self.watermark is not None
+            else None,
+            "watermark": self.watermark if judged else None,
+            "row": dict(row),
+        }
+        return said
+
+
+def key_of(row: Row, by: Sequence[str]) -> tuple[Any, ...]:
+    """The key as SQL compares it: null is null, NaN is NaN, -0.0 is 0.0."""
+    return tuple("NaN" if is_nan(row[name]) else row[name] for name in by)
+
+
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def same(left: Row, right: Row) -> bool:
+    return all(
+        left[name] == right[name] or (is_nan(left[name]) and is_nan(right[name])) for name in left
+    )
+
+
+def value_of(aggregate: Aggregate, rows: Sequence[Row], time: str) -> Any:
+    """The aggregate over these rows."""
+    if aggregate.column is None:
+        return len(rows)
+    if aggregate.function in ("first", "last"):
+        ordered = sorted(rows, key=lambda row: (row[time], *ranked(row[aggregate.tie_break])))
+        return ordered[0 if aggregate.function == "first" else -1][aggregate.column]
+    return reduce(aggregate.function, list(present(rows, aggregate.column)))
+
+
+def ranked(value: Any) -> tuple[bool, bool, Any]:
+    """Spark's order of values: null below everything, NaN above everything."""
+    if value is None:
+        return (False, False, 0)
+    return (True, True, 0) if is_nan(value) else (True, False, value)
+
+
+def present(rows: Sequence[Row], column: str | None) -> Iterator[Any]:
+    assert column is not None
+    return (row[column] for row in rows if row[column] is not None)
+
+
+def reduce(function: str, values: list[Any]) -> Any:
+    """The aggregate of values that are not null."""
+    if function == "count":
+        return len(values)
+    if not values or (function in ("variance", "stddev") and len(values) < 2):
+        return None
+    match function:
+        case "sum" if isinstance(values[0], Decimal):
+            return exactly(sum(map(unscaled, values)), scale_of(values[0]))
+        case "sum":
+            return sum(values[1:], values[0])
+        case "mean" if isinstance(values[0], Decimal):
+            return half_up(values)
+        case "mean":
+            return sum(map(float, values)) / len(values)
+        case "min":
+            return min(values, key=ranked)
+        case "max":
+            return max(values, key=ranked)
+    if not all(math.isfinite(value) for value in values):
+        return math.nan
+    variance = statistics.variance([float(value) for value in values])
+    return math.sqrt(variance) if function == "stddev" else variance
+
+
+def half_up(values: Sequence[Decimal]) -> Decimal:
+    """Mean with four more digits behind the point, rounded half away from zero."""
+    total = sum(map(unscaled, values)) * 10**4
+    rounded = (2 * abs(total) + len(values)) // (2 * len(values))
+    return exactly(-rounded if total < 0 else rounded, scale_of(values[0]) + 4)
+
+
+def scale_of(value: Decimal) -> int:
+    """Digits behind the point."""
+    return -int(value.as_tuple().exponent)
+
+
+def unscaled(value: Decimal) -> int:
+    """The digits as one number, the point left out."""
+    return int(Fraction(value) * 10 ** scale_of(value))
+
+
+def exactly(digits: int, scale: int) -> Decimal:
+    """The decimal of these digits; Decimal's own arithmetic would round to 28 of them."""
+    return Decimal(f"{digits}e{-scale}")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.testing.batches import START, at, canonical, schema_of, to_table
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def test_seconds_count_from_the_start_of_2024() -> None:
+    assert at() == START == dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    assert at(10, -1) - at(10) == dt.timedelta(microseconds=-1)
+    assert at(1, since=dt.datetime(1970, 1, 1, tzinfo=dt.UTC)).timestamp() == 1
+
+
+def test_the_columns_are_those_of_all_rows_together() -> None:
+    schema = schema_of([[], [{"k": None}, {"k": "a", "ts": at(0)}], [{"v": 1.5}]], None)
+    assert schema == pa.schema([("k", pa.string()), ("ts", INSTANT), ("v", pa.float64())])
+
+
+def test_the_columns_are_those_of_the_first_table() -> None:
+    table = pa.table({"k": pa.array([1], pa.int32())})
+    assert schema_of([[], table, [{"other": 1}]], None) == table.schema
+    assert schema_of([pd.DataFrame({"x": [1.0]})], None) == pa.schema([("x", pa.float64())])
+
+
+def test_micro_batches_without_rows_need_a_schema() -> None:
+    with pytest.raises(SpecError) as caught:
+        schema_of([[], []], None)
+    assert caught.value.code == "NO_SCHEMA"
+    assert schema_of([[]], pa.schema([("k", pa.int64())])).names == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sparks"),
+    [
+        (pa.timestamp("ns", tz="Europe/Berlin"), INSTANT),
+        (pa.timestamp("ms"), pa.timestamp("us")),
+        (pa.large_string(), pa.string()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.duration("s"), pa.duration("us")),
+    ],
+    ids=str,
+)
+def test_types_become_the_ones_spark_hands_over(given: pa.DataType, sparks: pa.DataType) -> None:
+    assert canonical(pa.schema([("x", given)])).field("x").type == sparks
+
+
+def test_a_type_that_spark_lacks_is_refused() -> None:
+    with pytest.raises(SchemaError) as caught:
+        canonical(pa.schema([("x", pa.uint64())]))
+    assert caught.value.code == "TYPE_NOT_CARRIED"
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(SchemaError) as caught:
+        canonical(pa.schema([("x", pa.int64()), ("x", pa.int64())]))
+    assert caught.value.code == "DUPLICATE_COLUMN"
+
+
+SCHEMA = pa.schema([("k", pa.string()), ("ts", INSTANT)])
+
+
+def test_a_row_may_leave_columns_out() -> None:
+    table = to_table([{"ts": at(1)}, {"k": "a"}], SCHEMA)
+    assert table.to_pylist() == [{"k": None, "ts": at(1)}, {"k": "a", "ts": None}]
+
+
+def test_an_empty_micro_batch_has_the_columns_too() -> None:
+    assert to_table([], SCHEMA) == SCHEMA.empty_table()
+
+
+def test_a_row_may_not_bring_columns_of_its_own() -> None:
+    with pytest.raises(ColumnNotFound, match="did you mean 'ts'"):
+        to_table([{"k": "a", "t": at(1)}], SCHEMA)
+
+
+def test_a_table_must_have_every_column() -> None:
+    with pytest.raises(ColumnNotFound, match="'ts'"):
+        to_table(pa.table({"k": ["a"]}), SCHEMA)
+
+
+def test_columns_of_a_table_come_by_name() -> None:
+    table = to_table(pa.table({"ts": [at(1)], "k": ["a"]}), SCHEMA)
+    assert table == pa.table({"k": ["a"], "ts": [at(1)]}, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [{"k": 1}],
+        pa.table({"k": ["a"], "ts": pa.array([1], pa.timestamp("ns", tz="UTC"))}),
+    ],
+    ids=["another type", "finer than a microsecond"],
+)
+def test_a_value_that_would_change_is_refused(batch: object) -> None:
+    with pytest.raises(SchemaError) as caught:
+        to_table(batch, SCHEMA)
+    assert caught.value.code == "BATCH_TYPE"

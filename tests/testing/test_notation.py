@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from streamops.kernel.errors import SpecError
+from streamops.testing import START, at
+from streamops.testing.notation import duration, instant, window
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("0s", 0),
+        ("10s", 10_000_000),
+        ("9.999999s", 9_999_999),
+        ("-1us", -1),
+        ("-1m30s", -90_000_000),
+        ("1d2h3m4s5ms6us", 93_784_005_006),
+        ("0.5ms", 500),
+    ],
+)
+def test_a_time_is_numbers_with_units(text: str, micros: int) -> None:
+    assert duration(text, "here") == dt.timedelta(microseconds=micros)
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "1 s", "+1s", "1s ", "1.5us", "1month", 10, None])
+def test_anything_else_is_no_time(text: Any) -> None:
+    with pytest.raises(SpecError, match="here: this is not a time"):
+        duration(text, "here")
+
+
+def test_an_instant_counts_from_the_epoch_or_stands_alone() -> None:
+    assert instant("-1s", START, "here") == at(-1)
+    assert instant("2024-01-01T01:00:01+01:00", START, "here") == at(1)
+    assert instant(at(1), START, "here") == at(1)
+    assert instant(None, START, "here") is None
+
+
+@pytest.mark.parametrize("text", ["2024-01-01T00:00:00", at(0).replace(tzinfo=None), "noon"])
+def test_an_instant_without_an_offset_is_none(text: Any) -> None:
+    with pytest.raises(SpecError, match="here"):
+        instant(text, START, "here")
+
+
+def test_a_window_is_written_half_open() -> None:
+    assert window("[-5s, 10s)", START, "here") == {"window_start": at(-5), "window_end": at(10)}
+    assert window(None, START, "here") == {"window_start": None, "window_end": None}
+
+
+@pytest.mark.parametrize("text", ["[0s, 10s]", "(0s, 10s)", "0s, 10s", "[0s)", "[0, 10)", 5])
+def test_any_other_interval_is_refused(text: Any) -> None:
+    with pytest.raises(SpecError, match="here"):
+        window(text, START, "here")

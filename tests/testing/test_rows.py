@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from streamops.kernel.errors import EnvironmentError, SchemaError
+from streamops.testing import assert_rows, at
+
+NAN = float("nan")
+ONE, TWO = {"k": "a", "x": 1.0}, {"k": "b", "x": NAN}
+
+
+def test_rows_are_equal_in_any_order() -> None:
+    assert_rows([ONE, TWO], [TWO, ONE])
+    assert_rows([], [])
+
+
+def test_columns_of_a_dict_are_equal_in_any_order() -> None:
+    assert_rows([{"k": "a", "x": 1}], [{"x": 1, "k": "a"}])
+
+
+def test_nan_is_nan_at_any_depth() -> None:
+    deep = {"list": [NAN], "struct": {"x": NAN, "in": [{"y": NAN}]}}
+    assert_rows([deep], [{"list": [NAN], "struct": {"x": NAN, "in": [{"y": NAN}]}}])
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        ([ONE], [ONE, ONE]),
+        ([ONE, ONE], [ONE]),
+        ([ONE], []),
+        ([], [ONE]),
+        ([ONE, ONE, TWO], [ONE, TWO, TWO]),
+        ([{"k": "a"}], [{"k": "b"}]),
+        ([{"k": True}], [{"k": 1}]),  # equal to Python, and chispa's table shows no difference
+        ([{"k": {"x": [1, NAN]}}], [{"k": {"x": [1, None]}}]),
+        ([{"k": at(0)}], [{"k": at(0).replace(tzinfo=None)}]),
+    ],
+)
+def test_rows_that_differ_fail(actual: Any, expected: Any) -> None:
+    with pytest.raises(AssertionError, match="the rows differ"):
+        assert_rows(actual, expected)
+
+
+def test_the_failure_shows_both_sides() -> None:
+    with pytest.raises(AssertionError, match=r"1 rows, 1 expected, 1 pairs(.|\n)*k=a(.|\n)*k=b"):
+        assert_rows([{"k": "a"}], [{"k": "b"}])
+
+
+def test_order_counts_where_it_is_asked_for() -> None:
+    assert_rows([ONE, TWO], [ONE, TWO], ordered=True)
+    with pytest.raises(AssertionError, match="2 pairs differ"):
+        assert_rows([ONE, TWO], [TWO, ONE], ordered=True)
+
+
+@pytest.mark.parametrize("expected", [[{"k": "a"}], [{"k": "a", "x": 1.0, "y": None}]])
+def test_every_column_must_be_named(expected: Any) -> None:
+    for sides in ((expected, [ONE]), ([ONE], expected)):
+        with pytest.raises(AssertionError, match="the columns differ"):
+            assert_rows(*sides)
+    with pytest.raises(AssertionError, match="the columns differ"):
+        assert_rows([*expected, ONE], [*expected, ONE])
+
+
+TABLE = pa.table({"k": ["a"], "n": pa.array([1], pa.int64())})
+
+
+def test_tables_have_types_to_compare() -> None:
+    assert_rows(TABLE, TABLE.cast(pa.schema([("k", pa.large_string()), ("n", pa.int64())])))
+    narrow = TABLE.cast(pa.schema([("k", pa.string()), ("n", pa.int32())]))
+    with pytest.raises(AssertionError, match=r"the columns differ(.|\n)*IntegerType"):
+        assert_rows(TABLE, narrow)
+    assert_rows(narrow, [{"k": "a", "n": 1}])
+
+
+def test_nullability_does_not_matter() -> None:
+    schema = pa.schema([pa.field("k", pa.string(), nullable=False), ("n", pa.int64())])
+    assert_rows(TABLE, TABLE.cast(schema))
+
+
+@pytest.mark.parametrize(
+    "twins",
+    [
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"]),
+        [Row("n", "n")(1, 2)],
+    ],
+    ids=["table", "Row"],
+)
+def test_two_columns_of_one_name_are_refused(twins: Any) -> None:
+    sides: tuple[Any, Any]
+    for sides in ((twins, twins), (twins, []), ([], twins)):
+        with pytest.raises(SchemaError) as caught:
+            assert_rows(*sides)
+        assert caught.value.code == "DUPLICATE_COLUMN"
+
+
+def test_a_missing_chispa_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("chispa"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(EnvironmentError, match=r"streamops\[testing\]") as caught:
+        assert_rows([], [])
+    assert caught.value.code == "TESTING_EXTRA_MISSING"
+
+
+def test_frames_are_equal_to_frames_and_to_lists(spark: SparkSession) -> None:
+    rows = [("a", NAN, {"x": 1.0}, at(1)), ("b", 0.0, None, at(2))]
+    names = ["k", "v", "m", "ts"]
+    types = "k string, v double, m map<string, double>, ts timestamp"
+    frame = spark.createDataFrame(rows, types)
+    assert_rows(frame, spark.createDataFrame(rows[::-1], types))
+    assert_rows(frame, [dict(zip(names, row, strict=True)) for row in rows])
+    assert_rows(frame.collect(), frame)
+    assert_rows(frame, frame.toArrow())
+    with pytest.raises(AssertionError, match="the rows differ"):
+        assert_rows(frame, frame.limit(1))
+    with pytest.raises(AssertionError, match="the columns differ"):
+        assert_rows(frame, frame.withColumn("v", frame.v.cast("float")))
+    with pytest.raises(AssertionError, match="the columns differ"):
+        assert_rows(frame, [{"k": "a"}])
+
+
+def test_frames_with_two_columns_of_one_name_are_refused(spark: SparkSession) -> None:
+    """Chispa compares rows as dicts: of two columns of one name it sees the last."""
+    one, other = (
+        spark.range(1).selectExpr(f"{first} AS x", "2 AS x") for first in (1, 999)
+    )  # what differs is the first
+    with pytest.raises(SchemaError) as caught:
+        assert_rows(one, other)
+    assert caught.value.code == "DUPLICATE_COLUMN"
+
+
+def test_instants_are_compared_and_not_what_a_clock_shows(spark: SparkSession) -> None:
+    hours = [dt.datetime(2024, 10, 27, hour, 30, tzinfo=dt.UTC) for hour in (0, 1)]
+    one, other = (spark.createDataFrame([(hour,)], "ts timestamp") for hour in hours)
+    assert_rows(one, [{"ts": hours[0]}])
+    with pytest.raises(AssertionError, match="the rows differ"):
+        assert_rows(one, other)

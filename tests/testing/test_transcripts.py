@@ -1,0 +1,187 @@
+"""The harness of the transcripts: what is wrong must fail, what means nothing be refused."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamops.kernel.errors import EnvironmentError, SpecError
+from streamops.testing.scenarios import assert_replays
+from streamops.testing.transcripts import load, parse
+
+RIGHT = """
+name: right
+operator: windows.tumbling
+columns: {k: string, ts: timestamp, v: bigint}
+spec:
+  {size: 10 seconds, delay: 5 seconds, allowed_lateness: 10 seconds, stragglers: retract,
+   too_late: route, by: k, agg: {n: count, total: sum v}}
+script:
+  - rows: [a 1s 1, {k: a, ts: 4s, v: 2}, null 2s 5, b 15s 0]
+    watermark: null
+  - no_data: true
+    watermark: 10s
+    expect:
+      - {k: a, window: "[0s, 10s)", n: 2, total: 3, revision: 0, change: insert}
+      - {k: null, window: "[0s, 10s)", n: 1, total: 5, revision: 0, change: insert}
+    counts: {results: 2}
+    state_rows: 3
+  - rows: [a 3s 7, a -1s 0, a null 0]
+    expect:
+      - {k: a, window: "[0s, 10s)", n: 2, total: 3, revision: 0, change: update_preimage}
+      - {k: a, window: "[0s, 10s)", n: 3, total: 10, revision: 1, change: update_postimage}
+    late:
+      - {row: a -1s 0, window: "[-10s, 0s)", reason: too_late, lateness: 11s, watermark: 10s}
+      - {row: a null 0, reason: null_time}
+    counts: {stragglers: 1, corrections: 1, rejected: 1}
+  - rows: [b 25s 0]
+"""
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = RIGHT
+    for old, new in edits:
+        assert text.count(old) == 1, (old, text.count(old))
+        text = text.replace(old, new)
+    return text
+
+
+def test_the_right_transcript_passes() -> None:
+    (transcript,) = parse(RIGHT + '  - no_data: true\n    watermark: 20s\n    expect:\n      - '
+                          '{k: b, window: "[10s, 20s)", n: 1, total: 0, revision: 0, '
+                          "change: insert}\n")  # fmt: skip
+    assert_replays(transcript)
+    assert_replays(transcript, restart=True, shards=2)
+
+
+POST = "n: 3, total: 10, revision: 1, change: update_postimage"
+
+
+@pytest.mark.parametrize(
+    ("line", "edits"),
+    [
+        (1, [("    watermark: null", "    watermark: 0s")]),
+        (1, [("    watermark: null", "    expect: [{k: a, window: '[0s, 10s)', n: 2, total: 3, "
+              "revision: 0, change: insert}]")]),
+        (2, [("    watermark: 10s\n", "    watermark: 9s\n")]),
+        (2, [("counts: {results: 2}", "counts: {results: 3}")]),
+        (2, [("state_rows: 3", "state_rows: 2")]),
+        (2, [('{k: null, window: "[0s, 10s)", n: 1', '{k: null, window: "[0s, 10s)", n: 2')]),
+        (2, [('{k: null, window: "[0s, 10s)"', '{k: null, window: "[0s, 10.000001s)"')]),
+        (2, [("{k: null,", '{k: "null",')]),
+        (2, [('      - {k: null, window: "[0s, 10s)", n: 1, total: 5, revision: 0, '
+              "change: insert}\n", "")]),
+        (2, [("total: 5, revision: 0, change: insert", "total: 5, revision: 1, change: insert")]),
+        (3, [(POST, POST.replace("total: 10", "total: null"))]),
+        (3, [(POST, POST.replace("revision: 1", "revision: 2"))]),
+        (3, [(POST, POST.replace("update_postimage", "insert"))]),
+        (3, [("a 3s 7, ", "a 3s 7, a 3s 7, ")]),
+        (3, [("lateness: 11s", "lateness: 11.000001s")]),
+        (3, [("reason: too_late", "reason: straggler")]),
+        (3, [("lateness: 11s, watermark: 10s", "lateness: 11s, watermark: 11s")]),
+        (3, [("{row: a -1s 0,", "{row: a -1s 1,")]),
+        (3, [("      - {row: a null 0, reason: null_time}\n", "")]),
+        (3, [("{stragglers: 1,", "{stragglers: 2,")]),
+        (5, []),  # the micro-batch without data publishes, and the transcript does not say so
+    ],
+)  # fmt: skip
+def test_a_wrong_expectation_fails_and_names_its_line(line: int, edits: list[Any]) -> None:
+    (transcript,) = parse(edited(*edits))
+    with pytest.raises(AssertionError, match=f"'right', line {line}: "):
+        assert_replays(transcript)
+
+
+def test_a_micro_batch_without_data_that_spark_would_not_run_fails() -> None:
+    text = RIGHT.replace("  - rows: [b 25s 0]\n", "  - no_data: true\n")
+    (transcript,) = parse(text)
+    with pytest.raises(AssertionError, match="line 4: there is no micro-batch without data"):
+        assert_replays(transcript)
+
+
+@pytest.mark.parametrize(
+    ("what", "edits"),
+    [
+        ("missing keys: name", [("name: right\n", "")]),
+        ("unknown or missing keys: note", [("name: right", "name: right\nnote: x")]),
+        ("no such operator", [("windows.tumbling", "windows.rolling")]),
+        ("no such operator", [("windows.tumbling", "windows.split_late.x")]),
+        ("no such operator", [("windows.tumbling", "os.remove")]),
+        ("does not take this spec", [("delay: 5 seconds", "dely: 5 seconds")]),
+        ("does not take this spec", [("windows.tumbling", "windows.split_late")]),
+        ("not an aggregate", [("total: sum v", "total: summ v")]),
+        ("not an aggregate", [("total: sum v", "total: Aggregate v")]),
+        ("not an aggregate", [("total: sum v", "total: ''")]),
+        ("not an aggregate", [("total: sum v", "total: sum")]),
+        ("not an aggregate", [("total: sum v", "total: sum v by k")]),
+        ("not an aggregate", [("total: sum v", "total: sum v over k")]),
+        ("no known type", [("v: bigint", "v: long")]),
+        ("`columns` is not a mapping", [("columns: {k: string, ts: timestamp, v: bigint}",
+                                         "columns: [k, ts, v]")]),
+        ("this is not a row", [("[a 1s 1,", "[a 1s,")]),
+        ("this is not a row", [("{k: a, ts: 4s, v: 2}", "{k: a, ts: 4s}")]),
+        ("this is not a time", [("[a 1s 1,", "[a 1 1,")]),
+        ("does not fit its column", [("[a 1s 1,", "[a 1s x,")]),
+        ("does not fit its column", [("{k: a, ts: 4s, v: 2}", "{k: 1, ts: 4s, v: 2}")]),
+        ("one micro-batch", [("  - no_data: true", "  - no_data: false")]),
+        ("one micro-batch", [("  - no_data: true", "  - no_data: true\n    rows: []")]),
+        ("one micro-batch", [("  - rows: [b 25s 0]", "  - expect: []")]),
+        ("keys: watermrak", [("    watermark: null", "    watermrak: null")]),
+        ("`rows` is not a list", [("  - rows: [b 25s 0]", "  - rows: b 25s 0")]),
+        ("given twice", [("    state_rows: 3", "    state_rows: 3\n    state_rows: 3")]),
+        ("given twice", [("columns: {k: string,", "columns: {k: string, k: bigint,")]),
+        ("no such count", [("{stragglers: 1,", "{straglers: 1,")]),
+        ("no such count", [("state_rows: 3", "state_rows: three")]),
+        ("other columns than the output", [("n: 3, total: 10,", "n: 3,")]),
+        ("other columns than the output", [("n: 3, total: 10,", "n: 3, total: 10, x: 1,")]),
+        ("other columns than the output", [
+            ('{k: null, window: "[0s, 10s)",', "{k: null,")]),
+        ("this is not a window", [
+            ('{k: null, window: "[0s, 10s)"', '{k: null, window: "[0s, 10s]"')]),
+        ("does not fit its column", [("n: 3, total: 10,", "n: three, total: 10,")]),
+        ("missing keys: reason", [("{row: a null 0, reason: null_time}", "{row: a null 0}")]),
+        ("has no offset", [("name: right", "name: right\nepoch: 2024-01-01T00:00:00")]),
+        ("no lines", [(RIGHT[RIGHT.index("script:") :], "script: []\n")]),
+        ("not YAML", [("name: right", "name: [right")]),
+    ],
+)  # fmt: skip
+def test_a_transcript_that_means_nothing_is_refused(what: str, edits: list[Any]) -> None:
+    with pytest.raises(SpecError, match=what) as caught:
+        parse(edited(*edits))
+    assert caught.value.code == "TRANSCRIPT_MALFORMED"
+
+
+@pytest.mark.parametrize("text", ["", "---\n", f"{RIGHT}\n---\n{RIGHT}", "- a list", "word"])
+def test_a_file_holds_transcripts_of_different_names(text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(text)
+    assert caught.value.code == "TRANSCRIPT_MALFORMED"
+
+
+def test_what_the_operator_refuses_is_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(edited(("size: 10 seconds", "size: 0 seconds")))
+    assert caught.value.code == "DURATION_TOO_SMALL"
+
+
+def test_an_error_names_the_file_the_transcript_and_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(edited(("{stragglers: 1,", "{straglers: 1,")), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"wrong\.yaml, 'right', line 3: "):
+        load(file)
+
+
+def test_a_missing_yaml_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "yaml":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(EnvironmentError, match=r"streamops\[testing\]") as caught:
+        parse(RIGHT)
+    assert caught.value.code == "TESTING_EXTRA_MISSING"

@@ -1,0 +1,35 @@
+"""Every transcript, replayed without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamops.testing.scenarios import assert_replays
+from streamops.testing.transcripts import Transcript, load
+
+TRANSCRIPTS = [each for file in sorted(Path(__file__).parent.glob("*.yaml")) for each in load(file)]
+
+each_transcript = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.name)
+
+
+@each_transcript
+def test_on_the_core(transcript: Transcript) -> None:
+    assert_replays(transcript, shards=1)
+
+
+@each_transcript
+def test_on_the_core_with_a_restart_between_every_two_lines(transcript: Transcript) -> None:
+    assert_replays(transcript, shards=3, restart=True)
+
+
+@each_transcript
+def test_on_as_many_shards_as_by_default(transcript: Transcript) -> None:
+    assert_replays(transcript)
+
+
+def test_a_name_stands_for_one_transcript() -> None:
+    names = [transcript.name for transcript in TRANSCRIPTS]
+    assert len(names) == len(set(names))
+    assert len(names) >= 25

@@ -1,0 +1,49 @@
+"""Every transcript as a query on Spark, by turns behind either state API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamops.spark.transform import StateApi
+from streamops.testing.scenarios import assert_streams
+from streamops.testing.transcripts import Transcript, load
+
+TRANSCRIPTS = [each for file in sorted(Path(__file__).parent.glob("*.yaml")) for each in load(file)]
+APIS: tuple[StateApi, ...] = ("transformWithStateInPandas", "applyInPandasWithState")
+
+# These are about what wakes a shard, and what a restart remembers: each API has a way of its own.
+BOTH = {
+    "a watermark that moved by a millisecond wakes every key",
+    "the micro-batch without data publishes",
+    "the frame brings its own watermark",
+    "windows before 1970 come out once the watermark has passed 1970",
+}
+SCENARIOS = [
+    pytest.param(transcript, api, id=f"{transcript.name}-{api}")
+    for transcript, turn in zip(TRANSCRIPTS, cycle(APIS), strict=False)
+    for api in (APIS if transcript.name in BOTH else (turn,))
+]
+
+
+@pytest.fixture
+def one_partition(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session for a handful of rows: what a second task would do is to take time."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("transcript", "state_api"), SCENARIOS)
+def test_on_spark(one_partition: SparkSession, transcript: Transcript, state_api: StateApi) -> None:
+    assert_streams(one_partition, transcript, state_api=state_api, shards=2, source="files")
+
+
+def test_the_scenarios_for_both_state_apis_exist() -> None:
+    assert {transcript.name for transcript in TRANSCRIPTS} >= BOTH
