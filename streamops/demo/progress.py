@@ -1,0 +1,118 @@
+"""What the query is doing, while it does it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from streamops.demo.flights import NEW_YORK
+
+__all__ = ["HEADER", "Progress"]
+
+HEADER = """\
+                                             state    stragglers        corrections       too late
+  batch     rows  watermark (New York)   rows  kB   hourly  3 hours   hourly  3 hours   hourly  3 hours"""
+
+
+class Progress(StreamingQueryListener):
+    """Adds up the counts of each micro-batch, and shows them.
+
+    Parameters
+    ----------
+    batches : int
+        How many micro-batches there are in the log.
+    screen : text file
+        On a terminal one line is written over and over; elsewhere, a line per micro-batch.
+
+    Attributes
+    ----------
+    counts : dict of str to Counter
+        The totals of each operator, under its name.
+    watermark : datetime or None
+        The operators' own watermark at the last micro-batch.
+    """
+
+    def __init__(self, batches: int, screen: TextIO) -> None:
+        self.counts: dict[str, Counter[str]] = {"hourly": Counter(), "three_hours": Counter()}
+        self.watermark: dt.datetime | None = None
+        self._batches = batches
+        self._screen = screen
+        self._alive = screen.isatty()
+        self._done = 0
+        self._ended = threading.Event()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """The query runs: say what the columns are."""
+        print(HEADER, file=self._screen, flush=True)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A micro-batch is done."""
+        metrics = {n: row.asDict() for n, row in event.progress.observedMetrics.items()}
+        self.add(metrics, rows=event.progress.numInputRows > 0)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing to do, nothing to say."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Every micro-batch was told."""
+        self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the last micro-batch was told; False if that takes too long.
+
+        Spark tells listeners from a thread of its own, after the query itself has ended.
+        """
+        ended = self._ended.wait(seconds)
+        if self._alive:
+            print(file=self._screen)
+        return ended
+
+    def add(self, metrics: Mapping[str, Mapping[str, Any]], *, rows: bool) -> None:
+        """Take in what the operators counted in a micro-batch, and show the totals."""
+        self._done += rows
+        state: Counter[str] = Counter()
+        for name, observed in metrics.items():
+            counted = {k: v for k, v in observed.items() if isinstance(v, int)}
+            # State is what there is now; everything else adds up.
+            state.update({k: counted.pop(k, 0) for k in ("state_rows", "state_bytes")})
+            self.counts[name].update(counted)
+            if observed["watermark"] is not None:
+                # Spark words it in the session's time zone, which is UTC.
+                told = dt.datetime.fromisoformat(str(observed["watermark"]))
+                self.watermark = told.replace(tzinfo=dt.UTC)
+        self._show(self.line(state))
+
+    def line(self, state: Mapping[str, int]) -> str:
+        """The totals so far, under the header's columns."""
+        clock = "none yet"
+        if self.watermark is not None:
+            clock = self.watermark.astimezone(NEW_YORK).strftime("%-d %b %H:%M %Z")
+        hourly, moving = self.counts["hourly"], self.counts["three_hours"]
+        pairs = "".join(
+            f"{hourly[what]:>9,}{moving[what]:>9,}"
+            for what in ("stragglers", "corrections", "too_late")
+        )
+        return (
+            f"{self._done:>3}/{self._batches:<3} {hourly['rows']:>8,}  {clock:>19}"
+            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>4}{pairs}"
+        )
+
+    def _show(self, line: str) -> None:
+        if self._alive:
+            width = shutil.get_terminal_size().columns - 1
+            self._screen.write(f"\r\x1b[2K{line[:width]}")
+            self._screen.flush()
+        else:
+            print(line, file=self._screen, flush=True)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import datetime as dt
+import io
+from typing import Any
+
+from streamops.demo.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def metrics(watermark: str | None = "2013-03-08 17:30:00", **counts: int) -> dict[str, Any]:
+    names = ("rows", "stragglers", "corrections", "too_late", "state_rows", "state_bytes")
+    observed = {**dict.fromkeys(names, 0), **counts, "watermark": watermark}
+    return {"hourly": observed, "three_hours": observed}
+
+
+def test_counts_add_up_and_state_does_not() -> None:
+    progress = Progress(2, io.StringIO())
+    progress.add(metrics(rows=10, stragglers=2, state_rows=5), rows=True)
+    progress.add(metrics(rows=20, stragglers=1, state_rows=7), rows=True)
+    assert progress.counts["hourly"]["rows"] == 30
+    assert progress.counts["three_hours"]["stragglers"] == 3
+    assert "state_rows" not in progress.counts["hourly"]
+
+
+def test_a_micro_batch_without_rows_is_none_of_the_log() -> None:
+    screen = io.StringIO()
+    progress = Progress(1, screen)
+    progress.add(metrics(rows=10), rows=True)
+    progress.add(metrics(), rows=False)
+    assert [line.split()[0] for line in screen.getvalue().splitlines()] == ["1/1", "1/1"]
+
+
+def test_the_watermark_is_shown_in_new_york_and_kept_in_utc() -> None:
+    screen = io.StringIO()
+    progress = Progress(3, screen)
+    progress.add(metrics(watermark=None), rows=True)
+    assert progress.watermark is None
+    progress.add(metrics(), rows=True)
+    progress.add(metrics(watermark="2013-07-01 16:00:00"), rows=True)
+    none, winter, summer = screen.getvalue().splitlines()
+    assert "none yet" in none
+    assert "8 Mar 12:30 EST" in winter
+    assert "1 Jul 12:00 EDT" in summer
+    assert progress.watermark == dt.datetime(2013, 7, 1, 16, tzinfo=dt.UTC)
+
+
+def test_a_terminal_shows_one_line_that_lives() -> None:
+    screen = Terminal()
+    progress = Progress(2, screen)
+    progress.add(metrics(rows=10), rows=True)
+    progress.add(metrics(rows=20), rows=True)
+    assert "\n" not in screen.getvalue()
+    assert screen.getvalue().count("\r") == 2
+
+
+def test_columns_stand_under_their_headings() -> None:
+    from streamops.demo.progress import HEADER
+
+    line = Progress(68, io.StringIO()).line({"state_rows": 1_234, "state_bytes": 56_000})
+    titles = HEADER.splitlines()[-1]
+    assert len(line) == len(titles)
+    assert line[: titles.index("rows  kB") + 8].endswith("1,234  56")
+
+
+def test_one_that_was_never_told_the_end_says_so() -> None:
+    assert not Progress(1, io.StringIO()).wait(seconds=0)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from streamops.demo.verify import Comparison, compare, recomputed
+
+HOUR = pd.Timedelta(hours=1)
+NOON = pd.Timestamp("2013-07-01 12:00", tz="UTC")
+NOBODY = pd.DataFrame({"flight_id": pd.Series(dtype="int64"), "window_start": pd.Series(dtype="datetime64[us, UTC]")})  # fmt: skip
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    """Two flights between 12 and 13, one at 13 sharp."""
+    times = [NOON, NOON + 0.5 * HOUR, NOON + HOUR]
+    return pd.DataFrame(
+        {"flight_id": [0, 1, 2], "origin": "JFK", "scheduled": times, "delay": [0, 3, 10]}
+    )
+
+
+def windows_of(table: pd.DataFrame) -> dict[int, tuple[int, float]]:
+    start = (table["window_start"] - NOON) // HOUR
+    values = zip(table["departures"], table["mean_delay"], strict=True)
+    return dict(zip(start, values, strict=True))
+
+
+def check(table: pd.DataFrame, batch: pd.DataFrame) -> Comparison:
+    return compare(table, batch, 1, NOON + 10 * HOUR)
+
+
+def test_a_flight_lies_in_the_hour_that_begins_with_it(rows: pd.DataFrame) -> None:
+    assert windows_of(recomputed(rows, NOBODY, 1)) == {0: (2, 1.5), 1: (1, 10.0)}
+
+
+def test_a_flight_lies_in_three_windows_of_three_hours(rows: pd.DataFrame) -> None:
+    found = windows_of(recomputed(rows, NOBODY, 3))
+    assert {start: n for start, (n, _) in found.items()} == {-2: 2, -1: 3, 0: 3, 1: 1}
+
+
+def test_a_flight_too_late_for_one_window_counts_in_the_next(rows: pd.DataFrame) -> None:
+    late = pd.DataFrame({"flight_id": [1], "window_start": [NOON - 2 * HOUR]})
+    found = windows_of(recomputed(rows, late, 3))
+    assert found[-2] == (1, 0.0)
+    assert found[-1][0] == 3
+
+
+def test_a_window_whose_flights_were_all_too_late_is_no_window(rows: pd.DataFrame) -> None:
+    late = pd.DataFrame({"flight_id": [2], "window_start": [NOON + HOUR]})
+    assert set(windows_of(recomputed(rows, late, 1))) == {0}
+
+
+def test_equal_tables_are_equal(rows: pd.DataFrame) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    found = check(batch.sample(frac=1, random_state=1), batch)
+    assert found.equal
+    assert (found.compared, found.furthest, found.example) == (2, 0.0, "")
+
+
+def test_windows_beyond_the_watermark_are_open_and_not_compared(rows: pd.DataFrame) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    found = compare(batch.iloc[:1], batch, 1, NOON + HOUR)
+    assert found.equal
+    assert (found.compared, found.still_open, found.open_rows) == (1, 1, 1)
+
+
+def test_a_window_published_before_the_watermark_passed_it_is_unexpected(
+    rows: pd.DataFrame,
+) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    found = compare(batch, batch, 1, NOON + HOUR)
+    assert (found.unexpected, found.equal) == (1, False)
+
+
+def test_nothing_compared_is_not_equal(rows: pd.DataFrame) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    assert not compare(batch.iloc[:0], batch, 1, NOON).equal
+
+
+def test_a_missing_window_is_found(rows: pd.DataFrame) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    found = check(batch.iloc[:1], batch)
+    assert (found.missing, found.equal) == (1, False)
+    assert "13:00" in found.example
+
+
+def test_a_window_that_is_there_twice_is_found(rows: pd.DataFrame) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    found = check(pd.concat([batch, batch.iloc[:1]]), batch)
+    assert (found.unexpected, found.equal) == (1, False)
+
+
+def test_a_count_that_is_off_by_one_is_found(rows: pd.DataFrame) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    found = check(batch.assign(departures=batch["departures"] + [1, 0]), batch)
+    assert (found.counts, found.means, found.equal) == (1, 0, False)
+
+
+@pytest.mark.parametrize(("error", "equal"), [(1e-12, True), (1e-8, False), (None, False)])
+def test_means_are_compared_to_nine_digits(
+    rows: pd.DataFrame, error: float | None, equal: bool
+) -> None:
+    batch = recomputed(rows, NOBODY, 1)
+    wrong = [1.5, None if error is None else 10.0 + error]
+    found = check(batch.assign(mean_delay=wrong), batch)
+    assert (found.means == 0, found.equal) == (equal, equal)
+
+
+def test_the_verification_does_not_use_what_it_verifies() -> None:
+    import streamops.demo.verify as verify
+
+    text = Path(verify.__file__).read_text()
+    assert "import streamops" not in text
+    assert "from streamops" not in text
