@@ -1,0 +1,1 @@
+"""Benchmarks: workloads x systems, measured side by side in one run (`python -m benchmarks`)."""

@@ -1,0 +1,231 @@
+"""One run: one system over one workload, in a process of its own.
+
+`python -m benchmarks.measure SPEC` reads a JSON specification and writes a JSON result. A single
+query runs without a break over all phases. It is given micro-batches by linking files into its
+input folder; before and after the measured ones it is idle, and the CPU clock of the process tree
+is read. So neither the start of a query nor the loading of a checkpoint is in the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.cpu import ProcessTree
+from benchmarks.systems import SYSTEMS, session
+from benchmarks.workloads import MINUTE_MS, SCHEMA, Workload, prepare
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class RunFailed(RuntimeError):
+    """A run ended without a result, or with a wrong one; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the measured micro-batches of one phase used."""
+
+    rows_per_batch: int
+    rows: int
+    jvm: float
+    python: float
+    helpers: float
+    lost_exits: int
+    wall: float
+    batch_ms: list[int]
+
+    @property
+    def per_million(self) -> float:
+        """CPU seconds of the whole process tree per million rows."""
+        return (self.jvm + self.python + self.helpers) / self.rows * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run gave."""
+
+    system: str
+    workload: Workload
+    readings: list[Reading]
+    rows_dropped: int
+    state_rows: int
+    state_bytes: int
+    load: float
+    """Load average of the machine when the run began."""
+    java: str
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Run:
+        """Rebuild a run from what `asdict` and JSON made of it."""
+        readings = [Reading(**reading) for reading in record["readings"]]
+        workload = Workload.from_record(record["workload"])
+        return cls(**(record | {"workload": workload, "readings": readings}))
+
+
+def measure(system: str, workload: Workload, shards: int | None, cache: Path) -> Run:
+    """Run `system` in a fresh process with a fresh checkpoint; its results go nowhere."""
+    with tempfile.TemporaryDirectory(dir=cache, prefix="run-") as folder:
+        return _in_process(system, workload, shards, cache, Path(folder), "noop")
+
+
+def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> str:
+    """Run `system` into Parquet files and compare with the answer; return a sentence about it."""
+    with tempfile.TemporaryDirectory(dir=cache, prefix="run-") as folder:
+        run = _in_process(system, workload, shards, cache, Path(folder), "parquet")
+        found = pq.read_table(Path(folder) / "output").to_pandas()
+    if run.rows_dropped:
+        raise RunFailed(f"{system}: {run.rows_dropped:,} rows were dropped as late; none is")
+    if system == "ceiling":
+        sent = pd.DataFrame(workload.events())
+        if (len(found), found["v"].sum()) != (len(sent), sent["v"].sum()):
+            raise RunFailed(f"{system}: rows or sums differ from what was sent")
+        return f"{len(found):,} rows passed through, nothing lost"
+    expected = workload.expected()
+    rows = pd.DataFrame(
+        {
+            "k": found["k"],
+            "start": found["window_start"].to_numpy("datetime64[ms]").astype("int64"),
+            "n": found["n"],
+            "total": found["total"],
+        }
+    )
+    ends = found["window_end"].to_numpy("datetime64[ms]").astype("int64")
+    ends_fit = bool((ends - rows["start"] == MINUTE_MS).all())
+    rows = rows.sort_values(["k", "start"], ignore_index=True)
+    if not ends_fit or not rows.equals(expected):
+        raise RunFailed(
+            f"{system} differs from the answer: {len(rows):,} results of {rows['n'].sum():,} "
+            f"events, total {rows['total'].sum():,}; expected {len(expected):,} results of "
+            f"{expected['n'].sum():,} events, total {expected['total'].sum():,}"
+        )
+    return f"{len(rows):,} results of {rows['n'].sum():,} events, each equal to the answer"
+
+
+def _in_process(
+    system: str, workload: Workload, shards: int | None, cache: Path, folder: Path, sink: str
+) -> Run:
+    spec = {
+        "system": system,
+        "workload": asdict(workload),
+        "shards": shards,
+        "sink": sink,
+        "folder": str(folder),
+        "steps": [[str(path) for path in step] for step in prepare(workload, cache)],
+    }
+    spec_file, result_file, log_file = (folder / name for name in ("spec", "result", "log"))
+    spec_file.write_text(json.dumps(spec))
+    # The workers, too, must find this package and the interpreter that runs it.
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    with log_file.open("w") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.measure", str(spec_file)],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode != 0:
+        tail = "\n".join(log_file.read_text().splitlines()[-60:])
+        raise RunFailed(f"{system} ended with exit code {done.returncode}:\n{tail}")
+    return Run.from_record(json.loads(result_file.read_text()))
+
+
+def _run(spec: dict[str, Any]) -> Run:
+    folder = Path(spec["folder"])
+    system, workload = SYSTEMS[spec["system"]], Workload.from_record(spec["workload"])
+    load, readings = os.getloadavg()[0], []
+    incoming = folder / "input"
+    incoming.mkdir()
+    fill, *steps = spec["steps"]
+    with ProcessTree() as tree:
+        spark = session(system.store)
+        java = _java_version(spark)
+        events = (
+            spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(incoming))
+        )
+        results = system.build(events, spec["shards"])
+        writer = results.writeStream.outputMode("append").format(spec["sink"])
+        if spec["sink"] == "parquet":
+            writer = writer.option("path", str(folder / "output"))
+        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+        _feed(query, incoming, fill)
+        for phase, warm, measured in zip(workload.phases, steps[::2], steps[1::2], strict=True):
+            _feed(query, incoming, warm)
+            first = len(query.recentProgress)
+            before, started = tree.read(), time.perf_counter()
+            _feed(query, incoming, measured)
+            used, wall = tree.read().since(before), time.perf_counter() - started
+            progress = query.recentProgress[first:]
+            rows = phase.rows // workload.divisor * phase.batches
+            if sum(report.numInputRows for report in progress) != rows:
+                raise RunFailed(f"the measured batches did not read the {rows:,} rows sent")
+            if measured:
+                reading = Reading(
+                    rows_per_batch=phase.rows,
+                    rows=rows,
+                    jvm=used.jvm,
+                    python=used.python,
+                    helpers=used.helpers,
+                    lost_exits=used.lost_exits,
+                    wall=wall,
+                    batch_ms=[report.batchDuration for report in progress],
+                )
+                readings.append(reading)
+        history = query.recentProgress
+        query.stop()
+        spark.stop()
+    last = history[-1].stateOperators
+    return Run(
+        system=system.name,
+        workload=workload,
+        readings=readings,
+        rows_dropped=sum(o.numRowsDroppedByWatermark for r in history for o in r.stateOperators),
+        state_rows=sum(operator.numRowsTotal for operator in last),
+        state_bytes=sum(operator.memoryUsedBytes for operator in last),
+        load=load,
+        java=java,
+    )
+
+
+def _java_version(spark: SparkSession) -> str:
+    query = "SELECT reflect('java.lang.System', 'getProperty', 'java.version') AS version"
+    return str(spark.sql(query).collect()[0]["version"])
+
+
+def _feed(query: StreamingQuery, incoming: Path, files: list[str]) -> None:
+    # Linked in the order in which they are to be read, with the times they were prepared with: the
+    # source takes the oldest file that it sees, and none that comes later is older.
+    for name in files:
+        os.link(name, incoming / Path(name).name)
+    if files:
+        query.processAllAvailable()
+
+
+def main() -> None:
+    """Carry out the specification named on the command line."""
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    run = _run(spec)
+    (Path(spec["folder"]) / "result").write_text(json.dumps(asdict(run)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""From runs to tables: medians, spreads, ratios, and whether the aims are met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measure import Reading, Run
+from benchmarks.systems import SYSTEMS
+
+README = Path(__file__).with_name("README.md")
+BEGIN = "<!-- figures: begin (written by `python -m benchmarks --write`) -->"
+END = "<!-- figures: end -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A ratio of CPU seconds that is wanted: `of` over `to`, at most or at least `bound`."""
+
+    keys: int
+    rows_per_batch: int
+    of: str
+    to: str
+    bound: float
+    at_most: bool = True
+
+
+AIMS = [
+    aim
+    for kernel, native in (("kernel-aipws", "native"), ("kernel-tws", "native-rocksdb"))
+    for aim in (
+        Aim(100_000, 500_000, "naive", kernel, 25.0, at_most=False),
+        Aim(100_000, 500_000, kernel, native, 0.7),
+        Aim(1_000, 500_000, kernel, native, 1.0),
+        Aim(1_000, 500_000, kernel, "ceiling", 1.5),
+        Aim(100_000, 60_000, kernel, native, 1.1),
+        Aim(1_000, 60_000, kernel, native, 1.1),
+    )
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """All repeats of one system in one cell (number of keys, rows per batch)."""
+
+    readings: tuple[Reading, ...]
+    divisor: int
+
+    @property
+    def total(self) -> float:
+        return median(reading.per_million for reading in self.readings)
+
+    @property
+    def spread(self) -> str:
+        values = [reading.per_million for reading in self.readings]
+        return f"{_number(min(values))} to {_number(max(values))}"
+
+    @property
+    def jvm(self) -> float:
+        return median((r.jvm + r.helpers) / r.rows * 1e6 for r in self.readings)
+
+    @property
+    def python(self) -> float:
+        return median(r.python / r.rows * 1e6 for r in self.readings)
+
+
+_Cell = dict[str, _Figure]
+
+
+def cells(runs: Iterable[Run]) -> dict[tuple[int, int], _Cell]:
+    """Sort the readings of all runs into cells: by (keys, rows per batch), then by system."""
+    gathered: dict[tuple[int, int], dict[str, list[tuple[Reading, int]]]] = {}
+    for run in runs:
+        for reading in run.readings:
+            cell = gathered.setdefault((run.workload.keys, reading.rows_per_batch), {})
+            cell.setdefault(run.system, []).append((reading, run.workload.divisor))
+    return {
+        place: {
+            name: _Figure(tuple(reading for reading, _ in cell[name]), cell[name][0][1])
+            for name in SYSTEMS
+            if name in cell
+        }
+        for place, cell in sorted(gathered.items(), key=lambda item: (-item[0][0], -item[0][1]))
+    }
+
+
+def markdown(runs: Iterable[Run]) -> str:
+    """Return the tables of figures, one for each cell, and the table of aims."""
+    table = cells(runs)
+    lines: list[str] = []
+    for (keys, rows), cell in table.items():
+        lines += [
+            f"#### {keys:,} keys, micro-batches of {rows:,} rows",
+            "",
+            "| system | state store | CPU s per million rows | lowest to highest | JVM | Python "
+            "| ÷ `native` | ÷ `native-rocksdb` | ÷ `ceiling` | rows measured |",
+            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+            *(_line(name, figure, cell) for name, figure in cell.items()),
+            "",
+        ]
+    aims = [line for aim in AIMS if (line := _aim(aim, table)) is not None]
+    if aims:
+        lines += ["#### Aims", "", "| wanted | measured | |", "|---|---:|---|", *aims, ""]
+    return "\n".join(lines)
+
+
+def write(text: str) -> None:
+    """Put `text` between the markers of the README."""
+    before, _, rest = README.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+
+
+def _line(name: str, figure: _Figure, cell: _Cell) -> str:
+    replica = f", 1/{figure.divisor} replica" if figure.divisor > 1 else ""
+    repeats = len(figure.readings)
+    fields = [
+        f"`{name}`{replica}",
+        SYSTEMS[name].store,
+        f"**{_number(figure.total)}**",
+        figure.spread,
+        _number(figure.jvm),
+        _number(figure.python),
+        *(_ratio(figure, cell.get(other)) for other in ("native", "native-rocksdb", "ceiling")),
+        f"{repeats} x {figure.readings[0].rows:,}",
+    ]
+    return f"| {' | '.join(fields)} |"
+
+
+def _aim(aim: Aim, table: dict[tuple[int, int], _Cell]) -> str | None:
+    cell = table.get((aim.keys, aim.rows_per_batch), {})
+    if aim.of not in cell or aim.to not in cell:
+        return None
+    ratio = cell[aim.of].total / cell[aim.to].total
+    met = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
+    wanted = "at most" if aim.at_most else "at least"
+    return (
+        f"| {aim.keys:,} keys, {aim.rows_per_batch:,} rows: `{aim.of}` {wanted} "
+        f"{aim.bound:g} times `{aim.to}` | {ratio:.2f} | {'met' if met else 'not met'} |"
+    )
+
+
+def _ratio(figure: _Figure, other: _Figure | None) -> str:
+    return "" if other is None else f"{figure.total / other.total:.2f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

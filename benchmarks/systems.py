@@ -1,0 +1,190 @@
+"""The systems that are compared: count and sum over tumbling windows of one minute, per key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from benchmarks.workloads import DELAY, LARGE, MINUTE_MS, SCHEMA, SMALL, Phase, Workload
+
+StateApi = Literal["applyInPandasWithState", "transformWithStateInPandas"]
+RESULT = "k long, window_start timestamp, window_end timestamp, n long, total double"
+STORES = {
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+SETTINGS = {
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    # The default keeps 100 progress reports; the rows of every batch are checked at the end.
+    "spark.sql.streaming.numRecentProgressUpdates": "10000",
+}
+MASTER = "local[2,4]"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One way to compute the windows."""
+
+    name: str
+    store: str
+    """State store provider: `hdfs` (Spark's default), `rocksdb`, or `none` (no state)."""
+    build: Callable[[DataFrame, int | None], DataFrame]
+    """From the stream of events and a number of shards to the stream of results."""
+    parts: Callable[[Workload], list[Workload]] = lambda workload: [workload]
+    """What this system is given in place of the full workload, one process for each part."""
+
+
+def session(store: str) -> SparkSession:
+    """Start the local session of a run: the same settings for all but the state store."""
+    builder = SparkSession.builder.master(MASTER).appName("streamops benchmarks")
+    settings = dict(SETTINGS)
+    if store != "none":
+        settings["spark.sql.streaming.stateStore.providerClass"] = STORES[store]
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _native(events: DataFrame, shards: int | None) -> DataFrame:
+    return (
+        events.withWatermark("ts", DELAY)
+        .groupBy("k", F.window("ts", "1 minute").alias("w"))
+        .agg(F.count(F.lit(1)).alias("n"), F.sum("v").alias("total"))
+        .select(
+            "k",
+            F.col("w.start").alias("window_start"),
+            F.col("w.end").alias("window_end"),
+            "n",
+            "total",
+        )
+    )
+
+
+def _close_windows(
+    key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Count and sum one key's windows, as one would write it by hand: one group per key.
+
+    Open windows are kept as JSON, because array and map state columns do not work in Spark 4.3.
+    The loop over the rows is deliberate: a `frame.groupby` per key would take most of a millisecond.
+    """
+    windows: dict[str, list[float]] = json.loads(state.get[0]) if state.exists else {}
+    if not state.hasTimedOut:
+        for frame in frames:
+            millis = frame["ts"].to_numpy("datetime64[ms]").astype(np.int64)
+            starts = millis // MINUTE_MS * MINUTE_MS
+            for start, value in zip(starts.tolist(), frame["v"].tolist(), strict=True):
+                window = windows.setdefault(str(start), [0, 0.0])
+                window[0] += 1
+                window[1] += value
+    watermark = state.getCurrentWatermarkMs()
+    closed = [start for start in windows if int(start) + MINUTE_MS <= watermark]
+    results = [windows.pop(start) for start in closed]
+    if windows:
+        state.update((json.dumps(windows),))
+        # A timeout fires once the watermark is above it; a window is closed when they are equal.
+        state.setTimeoutTimestamp(min(map(int, windows)) + MINUTE_MS - 1)
+    else:
+        state.remove()
+    if closed:
+        starts = np.array(closed, dtype=np.int64)
+        yield pd.DataFrame(
+            {
+                "k": key[0],
+                "window_start": starts.astype("datetime64[ms]"),
+                "window_end": (starts + MINUTE_MS).astype("datetime64[ms]"),
+                "n": [int(n) for n, _ in results],
+                "total": [total for _, total in results],
+            }
+        )
+
+
+def _naive(events: DataFrame, shards: int | None) -> DataFrame:
+    return (
+        events.withWatermark("ts", DELAY)
+        .groupBy("k")
+        .applyInPandasWithState(
+            _close_windows,
+            outputStructType=RESULT,
+            stateStructType="windows string",
+            outputMode="append",
+            timeoutConf=GroupStateTimeout.EventTimeTimeout,
+        )
+    )
+
+
+def _in_minutes(workload: Workload) -> list[Workload]:
+    """Return what one group per key can do in minutes: fewer batches, and a tenth of many keys.
+
+    Small batches stay at full scale: in a replica, what a batch costs before it does anything would
+    be divided by a tenth of the rows.
+    """
+    phases = [_fewer(phase) for phase in workload.phases]
+    if workload.keys < 10_000:
+        return [replace(workload, phases=tuple(phases))]
+    large = tuple(phase for phase in phases if phase.rows >= SMALL)
+    small = tuple(phase for phase in phases if phase.rows < SMALL)
+    parts = [replace(workload, phases=large, divisor=10), replace(workload, phases=small)]
+    return [part for part in parts if any(phase.batches for phase in part.phases)]
+
+
+def _fewer(phase: Phase) -> Phase:
+    warm, batches = (1, 2) if phase.rows >= LARGE else (2, 5) if phase.rows >= SMALL else (5, 30)
+    return Phase(phase.rows, min(phase.warm, warm), min(phase.batches, batches))
+
+
+def _kernel(state_api: StateApi) -> Callable[[DataFrame, int | None], DataFrame]:
+    def build(events: DataFrame, shards: int | None) -> DataFrame:
+        # Here, not above: the other systems are measured without this library in the process.
+        from streamops import aggregates as agg
+        from streamops import windows
+
+        options: dict[str, Any] = {} if shards is None else {"shards": shards}
+        return events.transform(
+            windows.tumbling(
+                "1 minute",
+                time="ts",
+                by="k",
+                agg={"n": agg.count(), "total": agg.sum("v")},
+                delay=DELAY,
+                engine="kernel",
+                state_api=state_api,
+                **options,
+            )
+        )
+
+    return build
+
+
+def _ceiling(events: DataFrame, shards: int | None) -> DataFrame:
+    def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return events.mapInArrow(identity, SCHEMA)
+
+
+SYSTEMS = {
+    system.name: system
+    for system in (
+        System("ceiling", "none", _ceiling),
+        System("native", "hdfs", _native),
+        System("native-rocksdb", "rocksdb", _native),
+        System("kernel-aipws", "hdfs", _kernel("applyInPandasWithState")),
+        System("kernel-tws", "rocksdb", _kernel("transformWithStateInPandas")),
+        System("naive", "hdfs", _naive, _in_minutes),
+    )
+}

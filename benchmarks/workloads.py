@@ -1,0 +1,163 @@
+"""The events that every system reads, and what the right answer over them is.
+
+Event time advances with the stream (`ROWS_PER_MINUTE`) and each event is up to `DISORDER_MS` older
+than its place says. The disorder is smaller than the delay of the watermark, so nothing is late
+however the stream is cut, every system owes exactly the same results, and they can be computed
+beforehand without Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MINUTE_MS = 60_000
+DELAY = "30 seconds"
+DELAY_MS = 30_000
+DISORDER_MS = 10_000
+# 30,000 events a minute over 100,000 keys: 0.3 events per key and window, so 0.86 results per
+# event. The same rate over 1,000 keys: 30 events per key and window, one result for 30 events.
+ROWS_PER_MINUTE = 30_000
+# After two minutes of events windows close as fast as they open: state is as large as it will get.
+FILL_MINUTES = 2
+# A whole minute well after 1970: a watermark of 0 means "none yet" to Spark's Python state API.
+ORIGIN_MS = 1_700_000_040_000
+SCHEMA = "k long, v double, ts timestamp"
+# Micro-batches of this many rows and more are large; of fewer than that, small.
+LARGE = 200_000
+SMALL = 10_000
+KEYS = {"100k-keys": 100_000, "1k-keys": 1_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Micro-batches of one size: `warm` of them, then a pause, then `batches` that are measured."""
+
+    rows: int
+    warm: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One stream of events over `keys` keys, and how it is cut into micro-batches.
+
+    `divisor` 10 means a replica at a tenth of the scale: a tenth of the keys, of the rows per
+    minute and of the rows per batch. Rows per key and batch, results per row and timers per key
+    stay what they were, so what is paid per key or per row is paid as often for each row.
+    """
+
+    keys: int
+    phases: tuple[Phase, ...]
+    divisor: int = 1
+    seed: int = 20_240_229
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Workload:
+        """Rebuild a workload from what `asdict` and JSON made of it."""
+        phases = tuple(Phase(**phase) for phase in record["phases"])
+        return cls(record["keys"], phases, record["divisor"], record["seed"])
+
+    @property
+    def batches(self) -> list[list[int]]:
+        """Rows of each micro-batch: the fill, then each phase's warm ones and its measured ones."""
+        steps = [[FILL_MINUTES * ROWS_PER_MINUTE // self.divisor]]
+        for phase in self.phases:
+            steps.append([phase.rows // self.divisor] * phase.warm)
+            steps.append([phase.rows // self.divisor] * phase.batches)
+        return steps
+
+    @property
+    def rows(self) -> int:
+        """All rows of the stream."""
+        return sum(map(sum, self.batches))
+
+    def events(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return all events in arrival order: key, value, event time in milliseconds."""
+        rng = np.random.default_rng(self.seed)
+        place = np.arange(self.rows, dtype=np.int64)
+        arrival = ORIGIN_MS + place * MINUTE_MS * self.divisor // ROWS_PER_MINUTE
+        return {
+            "k": rng.integers(0, self.keys // self.divisor, self.rows, dtype=np.int64),
+            # Doubles add up quarters exactly, in any order: results can be compared with `==`.
+            "v": rng.integers(0, 400, self.rows).astype(np.float64) / 4,
+            "ts": arrival - rng.integers(0, DISORDER_MS, self.rows, dtype=np.int64),
+        }
+
+    def expected(self) -> pd.DataFrame:
+        """Return the windows that are closed at the end of the stream, computed without Spark."""
+        frame = pd.DataFrame(self.events())
+        frame["start"] = frame["ts"] // MINUTE_MS * MINUTE_MS
+        watermark = int(frame["ts"].max()) - DELAY_MS
+        windows = frame.groupby(["k", "start"], sort=True)["v"].agg(["size", "sum"]).reset_index()
+        windows.columns = pd.Index(["k", "start", "n", "total"])
+        return windows[windows["start"] + MINUTE_MS <= watermark].reset_index(drop=True)
+
+
+def standard(keys: int, sizes: Sequence[int], quick: bool) -> Workload:
+    """Return the workload that is measured with micro-batches of the given sizes, largest first.
+
+    Four million rows come before the first measurement: by then compiled code costs what it
+    will cost; after one million rows native Spark still costs a fifth more.
+    """
+    phases = [Phase(500_000, 2 if quick else 8, 0)]
+    for rows in sorted(sizes, reverse=True):
+        if rows >= LARGE:
+            warm, measured = 1, 1_000_000 if quick else 2_000_000
+        elif rows >= SMALL:
+            warm, measured = 5 if quick else 10, 300_000 if quick else 1_000_000
+        else:
+            # A million rows would be a thousand batches. Whole minutes of event time instead:
+            # windows close, and results come out, once a minute.
+            warm, measured = 10 if quick else 30, ROWS_PER_MINUTE * (1 if quick else 2)
+        phases.append(Phase(rows, warm, max(1, -(-measured // rows))))
+    return Workload(keys, tuple(phases))
+
+
+def for_verification(keys: int) -> Workload:
+    """Return a short workload with micro-batches of three sizes, to compare results on."""
+    return Workload(keys, (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10)))
+
+
+def prepare(workload: Workload, cache: Path) -> list[list[Path]]:
+    """Write the micro-batches as Parquet files, once, and return them step by step.
+
+    File times rise by two seconds, because the file source takes files in the order of their
+    modification times.
+    """
+    steps = workload.batches
+    identity = json.dumps([asdict(workload), ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    folder = cache / f"events-{workload.keys}-keys-{digest}"
+    if not folder.exists():
+        partial = cache / f"{folder.name}.partial-{os.getpid()}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _write(workload, [rows for step in steps for rows in step], partial)
+        partial.rename(folder)
+    files = iter(sorted(folder.iterdir()))
+    return [[next(files) for _ in step] for step in steps]
+
+
+def _write(workload: Workload, sizes: list[int], folder: Path) -> None:
+    columns = workload.events()
+    times = pa.array(columns["ts"] * 1000).cast(pa.timestamp("us", tz="UTC"))
+    table = pa.table({"k": columns["k"], "v": columns["v"], "ts": times})
+    offset = 0
+    for index, rows in enumerate(sizes):
+        path = folder / f"{index:05d}.parquet"
+        # Several row groups, so that a large file is read by more than one task.
+        pq.write_table(table.slice(offset, rows), path, row_group_size=125_000)
+        os.utime(path, times=(ORIGIN_MS // 1000 + 2 * index,) * 2)
+        offset += rows

@@ -1,0 +1,35 @@
+"""What all tests share: Hypothesis profiles, the fixtures of the shipped plugin, markers."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Deadlines and slowness say something about the machine, not about the code. The two short
+# profiles draw the same examples each time, so that a commit is not green by luck; "laws"
+# draws new ones each time.
+_CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=25, derandomize=True, **_CALM)
+settings.register_profile("test", max_examples=300, derandomize=True, **_CALM)
+settings.register_profile("laws", max_examples=1_000, print_blob=True, **_CALM)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+_PLUGIN = "streamops.testing.plugin"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # An installed streamops has registered its plugin by now; a bare checkout has not.
+    plugins = config.pluginmanager
+    if not plugins.hasplugin("streamops") and importlib.util.find_spec(_PLUGIN):
+        plugins.register(importlib.import_module(_PLUGIN), "streamops")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)

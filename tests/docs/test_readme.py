@@ -1,0 +1,275 @@
+"""What the documentation promises is run, its links lead somewhere, its words are the API's."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import streamops
+from streamops import aggregates, testing, windows
+from streamops.kernel import codec
+from streamops.kernel.contract import Counts
+from streamops.spark.runners import STORED
+from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
+from streamops.windows.core import fixed
+from streamops.windows.core.spec import Stragglers, TooLate
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+SECTIONS = [
+    "Problem",
+    "How we would know it is solved",
+    "Out of scope",
+    "Options",
+    "Choice",
+    "Consequences",
+    "What would make us change our mind",
+]
+
+DECISIONS = sorted((ROOT / "decisions").glob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *DECISIONS]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A fenced block of Python. ``spark``: it needs a session. ``output``: what it prints."""
+
+    path: Path
+    line: int
+    spark: bool
+    source: str
+    output: str
+
+    def run(self, namespace: dict[str, Any]) -> str:
+        # Lines are counted as in the document, so that a traceback leads there.
+        code = compile("\n" * self.line + self.source, named(self.path), "exec")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+        return printed.getvalue()
+
+
+def examples(path: Path) -> list[Example]:
+    """The Python blocks of a document; a ``text`` block right below one is its output."""
+    text = path.read_text()
+    found = []
+    fences = list(FENCE.finditer(text))
+    for fence, after in zip_longest(fences, fences[1:]):
+        kind = fence["kind"].split()
+        if kind[:1] != ["python"]:
+            continue
+        adjacent = after is not None and not text[fence.end() : after.start()].strip()
+        output = after["text"] if adjacent and after["kind"] == "text" else ""
+        line = text.count("\n", 0, fence.start("text"))
+        found.append(Example(path, line, "spark" in kind, fence["text"], output))
+    return found
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a document, as links name them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path: Path) -> Iterator[str]:
+    """Relative links that lead nowhere."""
+    for link in LINK.finditer(FENCE.sub("", path.read_text())):
+        target = link["target"]
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            yield target
+
+
+def words(path: Path) -> set[str]:
+    """Every word that stands in code style, without the quotes of a choice."""
+    spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", path.read_text()))
+    return {word for span in spans for word in re.findall(r"\w+", span)}
+
+
+def public(module: ModuleType) -> set[str]:
+    """Names that a module offers, and the parameters of those that can be called."""
+    found = set()
+    for name in module.__all__:
+        if name.startswith("__"):
+            continue
+        found.add(name)
+        thing = getattr(module, name)
+        if callable(thing):
+            found |= set(inspect.signature(thing).parameters)
+    return found
+
+
+PURE = [path for path in DOCUMENTS if any(not each.spark for each in examples(path))]
+
+
+@pytest.mark.parametrize("path", PURE, ids=named)
+def test_every_example_runs_and_prints_what_it_shows(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    for example in examples(path):
+        if not example.spark:
+            assert example.run(namespace) == example.output
+
+
+@pytest.mark.slow
+def test_the_readme_example_publishes_and_corrects(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    listeners: dict[str, Any] = {}
+    (listener,) = examples(ROOT / "docs" / "operations.md")
+    listener.run(listeners)
+    totals = listeners["Totals"]("tumbling")
+    spark.streams.addListener(totals)
+    namespace: dict[str, Any] = {}
+    (example,) = (each for each in examples(ROOT / "README.md") if each.spark)
+    try:
+        printed = example.run(namespace)
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+    progress = [p.observedMetrics.get("tumbling") for p in namespace["query"].recentProgress]
+    told = [counts for counts in progress if counts is not None]
+    rows, on_time, stragglers, corrections, results = (
+        sum(counts[name] or 0 for counts in told)
+        for name in ("rows", "on_time", "stragglers", "corrections", "results")
+    )
+    assert rows == on_time + stragglers
+    assert results > 0
+    assert 0 < corrections <= stragglers
+    assert "state_bytes=" in printed
+    # A listener hears of a micro-batch a little later than the query does.
+    waited = time.monotonic() + 30
+    while totals.counts["rows"] < rows and time.monotonic() < waited:
+        time.sleep(0.1)
+    spark.streams.removeListener(totals)
+    assert (totals.counts["rows"], totals.counts["corrections"]) == (rows, corrections)
+
+
+def test_the_readme_function_writes_results_and_late_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (example,) = (e for e in examples(ROOT / "README.md") if "def write(" in e.source)
+    # A relative path would be relative to where the JVM was started.
+    placed = example.source.replace('f"out/', f'f"{tmp_path}/out/')
+    namespace: dict[str, Any] = {}
+    replace(example, source=placed).run(namespace)
+    rows = spark.range(3).select(F.when(F.col("id") > 0, F.timestamp_seconds("id")).alias("ts"))
+    routed = windows.tumbling(
+        "10 seconds", time="ts", agg={"n": aggregates.count()}, stragglers="route"
+    )
+    for _ in range(2):  # the same batch id twice does no harm
+        namespace["write"](rows.transform(routed), 7)
+    results = pq.read_table(tmp_path / "out" / "results" / "batch=7")
+    late = pq.read_table(tmp_path / "out" / "late" / "batch=7")
+    assert results.column("n").to_pylist() == [2]
+    assert late.column("reason").to_pylist() == ["null_time"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    assert list(broken_links(path)) == []
+
+
+def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A title\n[good](page.md#a-title) [good](#a-title) [good](https://spark.apache.org)\n"
+        "[gone](gone.md) [no heading](page.md#b) ![picture](picture.png)\n"
+        "```python\n[not a link](x)\n```\n"
+    )
+    assert list(broken_links(page)) == ["gone.md", "page.md#b"]
+
+
+@pytest.mark.parametrize(
+    "module", [streamops, aggregates, windows, testing], ids=lambda module: module.__name__
+)
+def test_every_word_of_the_api_is_in_the_glossary(module: ModuleType) -> None:
+    assert public(module) - words(ROOT / "docs" / "glossary.md") == set()
+
+
+def test_every_choice_and_every_column_is_in_the_glossary() -> None:
+    transform = windows.tumbling(
+        "1 hour", time="ts", agg={"n": aggregates.count()}, stragglers="retract", too_late="route"
+    )
+    instant = pa.timestamp("us", tz="UTC")
+    spec: Any = transform.settings.bind(pa.schema([("ts", instant)]), carried=0, streaming=True)
+    used = {
+        *(set(spec.output.names) - {"n"}),
+        *(field.name for field in spec.late),
+        *(field.name for field in fields(Counts)),
+        *(word for choice in (Stragglers, TooLate, Engine, StateApi) for word in get_args(choice)),
+    }
+    assert used - words(ROOT / "docs" / "glossary.md") == set()
+
+
+def test_a_word_that_is_not_in_the_glossary_is_noticed() -> None:
+    def unheard(size: str, cutoff: str) -> None: ...
+
+    planted = ModuleType("planted")
+    planted.__all__ = ["unheard"]
+    planted.unheard = unheard
+    assert public(planted) - words(ROOT / "docs" / "glossary.md") == {"unheard", "cutoff"}
+
+
+def test_the_readme_lists_every_operator_by_purpose() -> None:
+    listed = words(ROOT / "README.md")
+    assert set(windows.__all__) - listed == set()
+    assert set(aggregates.__all__) - {"Aggregate"} - listed == set()
+
+
+def test_the_state_formats_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    assert f"## The frame, version {codec.FRAME}\n" in text
+    assert f"## {fixed.STATE.kind}, version {fixed.STATE.version}\n" in text
+    for name, kind in map(str.split, STORED.split(", ")):
+        assert f"| `{name}` | {kind} |" in text
+    for table in ("panes", "revisions"):
+        assert f"**Table `{table}`**" in text
+
+
+def test_every_refusal_of_state_is_documented() -> None:
+    raised = re.findall(r'^ +"(STATE_[A-Z]+)",$', inspect.getsource(codec), re.MULTILINE)
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    documented = re.findall(r"^\| `(STATE_[A-Z]+)` \|", text, re.MULTILINE)
+    assert sorted(documented) == sorted(raised)
+
+
+def test_the_numbers_of_shards_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    assert f"`shards` pieces, {DEFAULT_SHARDS} by default, 1 to {MAX_SHARDS}" in text
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    numbers = [int(path.name.split("-")[0]) for path in DECISIONS]
+    assert numbers == list(range(1, len(DECISIONS) + 1))
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=named)
+def test_a_decision_answers_every_question(path: Path) -> None:
+    assert re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE) == SECTIONS
