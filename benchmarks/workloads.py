@@ -109,14 +109,16 @@ def standard(keys: int, sizes: Sequence[int], quick: bool) -> Workload:
     """Return the workload that is measured with micro-batches of the given sizes, largest first.
 
     Four million rows come before the first measurement: by then compiled code costs what it
-    will cost; after one million rows native Spark still costs a fifth more.
+    will cost; after one million rows native Spark still costs a fifth more. What Spark does once
+    per micro-batch is compiled later, the more of it there is: of batches of 60,000 rows the first
+    thirty cost a third more than those after the hundredth, most of it in the JVM's compiler.
     """
     phases = [Phase(500_000, 2 if quick else 8, 0)]
     for rows in sorted(sizes, reverse=True):
         if rows >= LARGE:
             warm, measured = 1, 1_000_000 if quick else 2_000_000
         elif rows >= SMALL:
-            warm, measured = 5 if quick else 10, 300_000 if quick else 1_000_000
+            warm, measured = 5 if quick else 50, 300_000 if quick else 1_000_000
         else:
             # A million rows would be a thousand batches. Whole minutes of event time instead:
             # windows close, and results come out, once a minute.

@@ -20,6 +20,7 @@ from streamops.aggregates.core.sums import (
 )
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError
+from streamops.spark.columns import type_name
 
 __all__ = ["Request", "summary"]
 
@@ -129,7 +130,7 @@ def _unusable(request: Request, shown: str, where: str) -> SchemaError:
         "AGGREGATE_TYPE",
         f"{shown} cannot be computed over this type",
         where=where,
-        got=f"column {column!r} of type {request.schema.field(column).type}",
+        got=f"column {column!r} of type {type_name(request.schema.field(column).type)}",
         expected={
             "min": "a type with an order: numbers, strings, binary, booleans, dates, timestamps",
             "max": "a type with an order: numbers, strings, binary, booleans, dates, timestamps",

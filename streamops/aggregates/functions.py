@@ -14,6 +14,7 @@ from streamops.aggregates.core.sums import Count
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.spark.columns import column as quoted
+from streamops.spark.columns import require_name
 
 __all__ = [
     "Aggregate",
@@ -43,11 +44,23 @@ class Aggregate:
         The column it reads; None only for a count of rows.
     tie_break : str, optional
         For ``first`` and ``last``: what decides between rows of the same event time.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``: a column is given otherwise than by its name.
     """
 
     function: str
     column: str | None = None
     tie_break: str | None = None
+
+    def __post_init__(self) -> None:
+        where = f"aggregates.{self.function}"
+        if self.function != "count" or self.column is not None:
+            require_name(self.column, parameter="column", where=where)
+        if self.function in ("first", "last"):
+            require_name(self.tie_break, parameter="tie_break", where=where)
 
     def __repr__(self) -> str:
         words = [repr(self.column)] if self.column is not None else []
@@ -162,7 +175,9 @@ def first(column: str, *, tie_break: str) -> Aggregate:
         The value, of any type.
     tie_break : str
         Orders rows of the same event time, least first, null before everything: a sequence
-        number, an offset. Required, as the answer would depend on the order of arrival.
+        number, an offset. It must be unique among the rows of a key at one event time: which
+        of two rows with the same event time and the same tie-break is taken depends on the
+        order of arrival.
     """
     return Aggregate("first", column, tie_break)
 
@@ -175,7 +190,8 @@ def last(column: str, *, tie_break: str) -> Aggregate:
     column : str
         The value, of any type.
     tie_break : str
-        Orders rows of the same event time; the greatest wins. See :func:`first`.
+        Orders rows of the same event time; the greatest wins. It must be unique among them:
+        see :func:`first`.
     """
     return Aggregate("last", column, tie_break)
 

@@ -168,6 +168,10 @@ class Spec(Protocol):
         """Columns of what is emitted."""
 
     @property
+    def origins(self) -> Mapping[str, str]:
+        """Columns of the output that hold values of one of the input: which one."""
+
+    @property
     def event_time(self) -> str:
         """Column of the output that carries its event time."""
 

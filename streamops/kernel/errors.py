@@ -83,8 +83,12 @@ class ColumnNotFound(SchemaError):
 
     def __init__(self, column: str, available: Iterable[str], *, where: str, role: str) -> None:
         names = list(available)
-        close = difflib.get_close_matches(column, names, n=1)
-        fix = f"did you mean {close[0]!r}?" if close else f"name one of: {', '.join(names)}"
+        # The commonest slip is the case of a letter, which Spark forgives and Arrow does not.
+        folded = {name.casefold(): name for name in reversed(names)}
+        close = difflib.get_close_matches(column.casefold(), folded, n=1)
+        fix = f"did you mean {folded[close[0]]!r}?" if close else f"name one of: {', '.join(names)}"
+        if column.casefold() in folded:
+            fix += " Upper and lower case are told apart here"
         super().__init__(
             "COLUMN_NOT_FOUND",
             f"column {column!r}, given as `{role}`, does not exist",

@@ -119,8 +119,19 @@ def pair(left: Ids, right: Ids) -> Ids:
     Examples
     --------
     >>> pair(np.array([0, 0, 1]), np.array([7, 9, 7])).tolist()
-    [0, 1, 2]
+    [0, 2, 3]
     """
-    # Numbered densely first, so that the product of the two counts cannot overflow.
+    if not len(left):
+        return left
+    (lowest, width), (base, span) = _range(left), _range(right)
+    if width * span < _NO_OVERFLOW:
+        return (left - lowest) * span + (right - base)
+    # Far apart: numbered densely first, which takes longer.
     (a, _), (b, _) = Groups.of(left), Groups.of(right)
     return a.ids * b.count + b.ids
+
+
+def _range(codes: Ids) -> tuple[int, int]:
+    """The lowest code, and how many there can be."""
+    lowest = int(codes.min())
+    return lowest, int(codes.max()) - lowest + 1

@@ -1,7 +1,8 @@
 """Spark's ``xxhash64`` over Arrow columns: the same key, the same shard, without a JVM.
 
-A streaming query lets Spark compute the shard of a key; a batch, a replay or a test may have
-no Spark at hand and must come to the same answer. The function is XXH64 (Y. Collet, "xxHash
+A key must have the same shard in every process and for as long as there are checkpoints, so the
+hash is one that is specified, and that SQL has, too. It is computed here and not by Spark, because
+one more column on the way to Python costs several times as much. The function is XXH64 (Y. Collet, "xxHash
 fast digest algorithm", 0.1.1) over one value after the other: the hash of a value is the seed
 of the next, and a null leaves the running hash as it is. How a value becomes bytes is the rule
 of its type in Spark's ``HashExpression``. All arithmetic is modulo 2^64: on unsigned arrays

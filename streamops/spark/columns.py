@@ -9,12 +9,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, SpecError
 
-__all__ = ["arrow_schema", "column", "refuse_collated", "spark_schema"]
+__all__ = [
+    "arrow_schema",
+    "column",
+    "refuse_collated",
+    "require_name",
+    "spark_schema",
+    "type_name",
+]
 
 # Spark 4.1 and 4.2 say "in UTC" by another word than 4.3.
 _IN_UTC: dict[str, Any] = (
@@ -23,10 +30,31 @@ _IN_UTC: dict[str, Any] = (
     else {"timestamp_utc": True}
 )
 
+_BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
+
 
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def require_name(value: object, *, parameter: str, where: str) -> None:
+    """Refuse what is not text where a name is wanted: a number, None, a ``Column``.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``.
+    """
+    if not isinstance(value, str):
+        raise SpecError(
+            "NOT_A_NAME",
+            f"`{parameter}` is not a name",
+            where=where,
+            got=f"{value!r} of type {type(value).__name__}",
+            expected="text",
+            fix='write the name in quotes, such as "ts", and not F.col("ts")',
+        )
 
 
 def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
@@ -35,12 +63,17 @@ def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
     Raises
     ------
     SchemaError
-        ``DUPLICATE_COLUMN``: two columns of one name. ``TYPE_NOT_CARRIED``: a type that Spark
-        does not hand over to Python as Arrow.
+        ``DUPLICATE_COLUMN``: two columns of one name, as the session compares names.
+        ``TYPE_NOT_CARRIED``: a type that Spark does not hand over to Python as Arrow.
     """
     schema = frame.schema
     names = [field.name for field in schema.fields]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = _duplicates(names, names)
+    if not twice:
+        # To Spark, names that differ only in case are one name, unless it is told otherwise.
+        twice = _duplicates(names, [name.lower() for name in names])
+        if twice and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
+            twice = []
     if twice:
         raise SchemaError(
             "DUPLICATE_COLUMN",
@@ -74,7 +107,7 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
     """
     read = set(names)
     for field in frame.schema.fields:
-        if field.name in read and "collate" in field.dataType.simpleString():
+        if field.name in read and _collated(field.dataType):
             raise SchemaError(
                 "COLLATED_COLUMN",
                 f"column {field.name!r} has a collation that the kernel does not know",
@@ -89,6 +122,35 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
 def spark_schema(schema: pa.Schema) -> StructType:
     """Spark's types for Arrow columns; timestamps are instants."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Spark's word for the type, or Arrow's where Spark has none.
+
+    Examples
+    --------
+    >>> type_name(pa.list_(pa.int64())), type_name(pa.timestamp("us", "UTC"))
+    ('array<bigint>', 'timestamp')
+    """
+    try:
+        return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
+    except Exception:  # PySpark's own error type moved between releases
+        return str(kind)
+
+
+def _duplicates(names: list[str], compared: list[str]) -> list[str]:
+    pairs = zip(names, compared, strict=True)
+    return sorted({name for name, each in pairs if compared.count(each) > 1})
+
+
+def _collated(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_collated(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _collated(kind.elementType)
+    if isinstance(kind, MapType):
+        return _collated(kind.keyType) or _collated(kind.valueType)
+    return bool(getattr(kind, "collation", _BINARY) != _BINARY)
 
 
 def _relaxed(kind: DataType) -> DataType:

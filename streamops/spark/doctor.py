@@ -15,22 +15,13 @@ from typing import TYPE_CHECKING
 
 from streamops.kernel.errors import StreamopsError
 from streamops.spark.java import find_java
+from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, ROCKSDB, TIMEZONE, effective
 
 if TYPE_CHECKING:  # the doctor must be able to say that PySpark is missing
     from pyspark.sql import SparkSession
 
-__all__ = ["REQUIRED", "Finding", "diagnose", "examine", "prove"]
-
-REQUIRED: Mapping[str, tuple[str, str | None]] = {
-    "pyspark": ("4.1", "5"),
-    "pandas": ("2.2", "3"),
-    "pyarrow": ("18", None),
-    "numpy": ("1.26", None),
-    "protobuf": ("6.33.5", None),
-    "datasketch": ("1.6", None),
-}
-"""For each package: the oldest version that will do, and the first that will not."""
+__all__ = ["Finding", "diagnose", "examine", "prove"]
 
 _WORKER_IMPORTS = "pyspark, pandas, pyarrow, numpy, google.protobuf, streamops"
 
@@ -144,22 +135,17 @@ def _package(name: str) -> Finding:
     try:
         return _version(name, name, metadata.version(name))
     except metadata.PackageNotFoundError:
-        return Finding(name, False, "not installed", f'pip install "{_requirement(name)}"')
+        return Finding(name, False, "not installed", f'pip install "{requirement(name)}"')
 
 
 def _version(name: str, package: str, version: str) -> Finding:
     oldest, too_new = REQUIRED[package]
-    remedy = f'pip install "{_requirement(package)}"'
-    if _numbers(version) < _numbers(oldest):
+    remedy = f'pip install "{requirement(package)}"'
+    if numbers(version) < numbers(oldest):
         return Finding(name, False, f"{version} is too old", remedy)
-    if too_new and _numbers(version) >= _numbers(too_new):
+    if too_new and numbers(version) >= numbers(too_new):
         return Finding(name, False, f"{version} is too new", remedy)
     return Finding(name, True, version)
-
-
-def _requirement(package: str) -> str:
-    oldest, too_new = REQUIRED[package]
-    return f"{package}>={oldest}" + (f",<{too_new}" if too_new else "")
 
 
 def _worker(environ: Mapping[str, str]) -> Finding:
@@ -257,10 +243,6 @@ def _is_this_interpreter(program: str, environ: Mapping[str, str]) -> bool:
 
 def _setting(name: str, ok: bool, found: str, remedy: str) -> Finding:
     return Finding(name, ok, found, "" if ok else remedy)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def _first_line(error: Exception) -> str:

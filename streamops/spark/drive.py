@@ -17,16 +17,19 @@ from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
-from streamops.spark.packing import PACKED, SHARD, packer, unpacker
+from streamops.spark.packing import PACKED, packer, unpacker
 from streamops.spark.preflight import (
     LATENESS,
     METRICS,
     STATE_API,
     WATERMARK,
     carried_watermark,
+    refuse_unchainable,
     state_api,
 )
+from streamops.spark.results import declared
 from streamops.spark.runners import (
     COUNTS,
     EMITTED,
@@ -51,16 +54,20 @@ def drive(transform: Transform, frame: DataFrame) -> DataFrame:
         carried = carried_watermark(
             frame, settings.delay, settings.allowed_lateness, time=settings.time, where=where
         )
-    spec = settings.bind(schema, carried=carried, streaming=frame.isStreaming)
+    spec = settings.bind(schema, carried=carried)
     name, names = _metric_name(frame, transform.options.name)
     if transform.options.engine != "kernel":
-        native = transform.native(_observed(frame, spec, name), spec, _insists(transform))
+        if frame.isStreaming and _insists(transform):
+            refuse_unchainable(frame, "native", where=where)
+        placeable = _observed(transform, frame, spec, name).where(_usable(spec))
+        native = transform.native(placeable, spec, _insists(transform))
         if native is not None:
-            return _marked(native, frame, spec, names, "native")
+            return declared(native, frame, spec, _mark(frame, spec, names, "native"))
         if _insists(transform):
             raise _no_native(transform, frame)
     if not frame.isStreaming:
-        return _batch(transform, _observed(frame, spec, name), spec)
+        batch = _batch(transform, _observed(transform, frame, spec, name), spec)
+        return declared(batch, frame, spec, None)
     return _stream(transform, frame, spec, name, names)
 
 
@@ -89,29 +96,23 @@ def _stream(
         )
     emitted = emitted.observe(name, *_totals())
     rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
-    return _marked(rows, frame, spec, names, api)
+    return declared(rows, frame, spec, _mark(frame, spec, names, api))
 
 
-def _marked(rows: DataFrame, frame: DataFrame, spec: Spec, names: list[str], api: str) -> DataFrame:
-    """The result with what the next operator must know, on its event-time column.
+def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str, Any] | None:
+    """What the next operator must know, for the event-time column of the result.
 
     A Python map, or taking a field of a window, loses the watermark's mark on the column; the
     watermark itself goes on.
     """
     if not frame.isStreaming:
-        return rows
-    mark = {
+        return None
+    return {
         WATERMARK: _spark_delay(frame, spec) // 1_000,
         LATENESS: spec.allowed_lateness,
         METRICS: ",".join(names),
         STATE_API: api,
     }
-    return rows.select(
-        *(
-            column(name).alias(name, metadata=mark) if name == spec.event_time else column(name)
-            for name in rows.columns
-        )
-    )
 
 
 def _totals() -> list[Column]:
@@ -125,11 +126,9 @@ def _totals() -> list[Column]:
 def _packed(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
     """Packed rows: a shard, its pack, and an event time that is always null."""
     shards = transform.options.shards
-    keys = [column(name) for name in spec.by]
-    shard = F.pmod(F.xxhash64(*keys), F.lit(shards)).cast("int") if keys else F.lit(0)
     # By position: PySpark's Python maps fail on names with dots or backticks in them.
     inputs = [column(name).alias(f"c{i}") for i, name in enumerate(spec.input.names)]
-    rows = frame.select(*inputs, shard.alias(SHARD))
+    rows = frame.select(*inputs)
     define = frame.isStreaming and spec.delay is not None
     pack = packer(transform.core, spec, shards, newest=define)
     packed = rows.mapInArrow(pack, PACKED)
@@ -148,8 +147,9 @@ def _packed(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
 def _spark_delay(frame: DataFrame, spec: Spec) -> int:
     if spec.delay is not None:
         return spec.delay + spec.allowed_lateness
-    marks = [f.metadata[WATERMARK] for f in frame.schema.fields if WATERMARK in f.metadata]
-    return int(marks[0]) * 1_000
+    carried = carried_watermark(frame, None, 0, time=spec.time, where="")
+    assert carried is not None, "a frame without a watermark was refused before"
+    return carried
 
 
 def _batch(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
@@ -175,10 +175,27 @@ def _unpacked(core: Core, spec: Any, table: pa.Table) -> pa.Table:
     return concat(packed or [core.pack(spec, spec.input.empty_table())])
 
 
-def _observed(frame: DataFrame, spec: Spec, name: str) -> DataFrame:
-    """Count what a native operator, or a batch, would leave out without a word."""
-    missing = F.count_if(column(spec.time).isNull())
-    return frame.observe(name, F.count(F.lit(1)).alias("rows"), missing.alias("rejected"))
+def _usable(spec: Spec) -> Column:
+    """Whether the row's event time can be placed; null where it is null."""
+    bounds = (F.timestamp_micros(F.lit(micros)) for micros in (MIN_INSTANT, MAX_INSTANT))
+    return column(spec.time).between(*bounds)
+
+
+def _observed(transform: Transform, frame: DataFrame, spec: Spec, name: str) -> DataFrame:
+    """Count what a native operator, or a batch, would leave out without a word.
+
+    Spark refuses two observations of one name in a query. Nobody listens to those of a batch
+    unasked, and two operators in the branches of a union or a join would be refused for them.
+    """
+    if not frame.isStreaming and not _is_named(transform):
+        return frame
+    rejected = F.count_if(~F.coalesce(_usable(spec), F.lit(False)))
+    return frame.observe(name, F.count(F.lit(1)).alias("rows"), rejected.alias("rejected"))
+
+
+def _is_named(transform: Transform) -> bool:
+    """Whether the user gave a name; else it is the operator's own."""
+    return transform.options.name != transform.operator.rpartition(".")[2]
 
 
 def _metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:
@@ -199,6 +216,7 @@ def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
         "Spark's own operators cannot say this",
         where=transform.operator,
         got=f"engine='native' in {transform!r}",
-        expected="stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing",
+        expected="stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
+        "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
         fix="leave engine out, or write engine='kernel'",
     )

@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.codec import ipc_read, ipc_write
-from streamops.kernel.columns import concat, conform, instants, one, take
+from streamops.kernel.columns import concat, conform, instants, take
 from streamops.kernel.contract import Core, Spec
+from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.workers import settle
 
-__all__ = ["NOTHING", "PACKED", "SHARD", "packer", "unpacker"]
+__all__ = ["NOTHING", "PACKED", "packer", "unpacker"]
 
 Batches = Iterator[pa.RecordBatch]
 
-SHARD = "__streamops_shard"
 PACKED = "shard int, packed binary, event_time timestamp"
 _PACKED = pa.schema(
     [("shard", pa.int32()), ("packed", pa.binary()), ("event_time", pa.timestamp("us", tz="UTC"))]
@@ -59,11 +59,11 @@ def packer(core: Core, spec: Spec, shards: int, *, newest: bool) -> Callable[[Ba
         missing = set(range(shards)) if context is None or context.partitionId() == 0 else set()
         greatest: int | None = None
         for rows in _tables(batches):
-            rows = rows.rename_columns([*spec.input.names, SHARD])  # they come by position
+            rows = conform(rows.rename_columns(spec.input.names), spec.input)  # by position
             if newest:
                 greatest = _greatest(greatest, rows, spec)
-            shard = np.asarray(one(rows.column(SHARD))).astype(np.int16)
-            rows = conform(rows, spec.input)
+            # Here and not by Spark: every further column costs Spark more than the hash.
+            shard = shard_of(rows, spec.by, shards).astype(np.int16)  # NumPy sorts these by radix
             order = np.argsort(shard, kind="stable")
             present, starts = np.unique(shard[order], return_index=True)
             rows = take(rows, order)

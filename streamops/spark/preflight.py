@@ -5,12 +5,23 @@ from __future__ import annotations
 import importlib.metadata
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.errors import EnvironmentError, SpecError, WatermarkError
+from streamops.kernel.errors import ColumnNotFound, EnvironmentError, SpecError, WatermarkError
 from streamops.kernel.time import format_duration
+from streamops.spark.requirements import REQUIRED, numbers, requirement
+from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.spark.transform import StateApi
 
-__all__ = ["LATENESS", "METRICS", "STATE_API", "WATERMARK", "carried_watermark", "state_api"]
+__all__ = [
+    "LATENESS",
+    "METRICS",
+    "STATE_API",
+    "WATERMARK",
+    "carried_watermark",
+    "refuse_unchainable",
+    "state_api",
+]
 
 WATERMARK = "spark.watermarkDelayMs"
 """Key under which Spark shows a watermark in a column's metadata."""
@@ -24,24 +35,26 @@ METRICS = "streamops.metrics"
 LATENESS = "streamops.allowed_lateness"
 """Key under which an operator tells how late, in microseconds, its corrections may come."""
 
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PROTOBUF = (6, 33, 5)
-
 
 def carried_watermark(
     frame: DataFrame, delay: int | None, allowed_lateness: int, *, time: str, where: str
 ) -> int | None:
     """Delay, in microseconds, of the watermark that a streaming frame brings.
 
-    None if it brings none and the operator defines its own.
+    None if it brings none and the operator defines its own. A watermark counts where it says
+    something about the column ``time``: it is on that column, or on a window that the column
+    was taken from.
 
     Raises
     ------
+    ColumnNotFound
+        There is no column ``time``, so nothing can be said of its watermark.
     WatermarkError
         ``WATERMARK_MISSING``, ``WATERMARK_TWICE`` or ``WATERMARK_TOO_TIGHT``.
     """
-    marks = {f.name: f.metadata for f in frame.schema.fields if WATERMARK in (f.metadata or {})}
+    if time not in frame.schema.names:
+        raise ColumnNotFound(time, frame.schema.names, where=where, role="time")
+    marks = [field for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if not marks:
         if delay is not None:
             return None
@@ -51,10 +64,11 @@ def carried_watermark(
             where=where,
             got=f"a frame without a watermark, and no delay (event time {time!r})",
             expected="delay=..., or a frame with withWatermark(...)",
-            fix='say how long results wait for late rows: delay="30 seconds"',
+            fix='say how long results wait for late rows: delay="30 seconds"; behind another '
+            "operator keep its column window_end, which has the watermark",
         )
-    name, mark = next(iter(marks.items()))
-    carried = int(mark[WATERMARK]) * 1_000
+    about = [f for f in marks if f.name == time] or [f for f in marks if _of_a_window(f)]
+    name = (about or marks)[0].name
     if delay is not None:
         raise WatermarkError(
             "WATERMARK_TWICE",
@@ -62,8 +76,22 @@ def carried_watermark(
             where=where,
             got=f"delay={format_duration(delay)!r} on a frame with a watermark on {name!r}",
             expected="one of the two",
-            fix="leave delay out; it is the frame's own delay less allowed_lateness",
+            fix="leave delay out; it is the frame's own delay less allowed_lateness"
+            if about
+            else f"leave withWatermark({name!r}, ...) out: the operator defines one on {time!r}",
         )
+    if not about:
+        raise WatermarkError(
+            "WATERMARK_MISSING",
+            f"the frame's watermark is on {name!r} and says nothing about {time!r}",
+            where=where,
+            got=f"time={time!r} on a frame with a watermark on {name!r}",
+            expected=f"a watermark on {time!r}, or delay=... and no watermark",
+            fix=f'leave withWatermark({name!r}, ...) out and pass delay="30 seconds", say, or '
+            f"name {time!r} in withWatermark",
+        )
+    mark = about[0].metadata
+    carried = int(mark[WATERMARK]) * 1_000
     # An operator before this one publishes as its own watermark passes: with more lateness than
     # it has, ours would be ahead of it, and find its results late.
     room = int(mark.get(LATENESS, carried))
@@ -82,15 +110,32 @@ def carried_watermark(
     return carried
 
 
-def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
-    """The state API to use; never "auto".
+def _of_a_window(field: StructField) -> bool:
+    """Whether the watermark is on a window, whose start and end are columns in their own right.
+
+    Spark marks the struct of its windows, our operators mark ``window_end``: whether ``time`` was
+    taken from there, the plan does not tell.
+    """
+    return isinstance(field.dataType, StructType) or STATE_API in field.metadata
+
+
+def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
+    """Refuse what Spark would refuse, in words of its own, when the query starts.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A streaming frame.
+    following : str
+        How the next operator runs: ``"native"``, or a state API.
+    where : str
+        The operator, for the error.
 
     Raises
     ------
     SpecError
-        ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator nothing may follow.
-    EnvironmentError
-        ``ROCKSDB_REQUIRED`` or ``PROTOBUF_REQUIRED``.
+        ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator nothing may follow, or
+        ``applyInPandasWithState`` would follow an aggregation.
     """
     behind = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
     if "applyInPandasWithState" in behind:
@@ -102,6 +147,29 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
             expected="transformWithStateInPandas in the operator before",
             fix="leave state_api out there; it needs RocksDB",
         )
+    if "native" in behind and following == "applyInPandasWithState":
+        raise SpecError(
+            "STATE_API_NOT_CHAINABLE",
+            "applyInPandasWithState may not follow an aggregation of Spark's in the same query",
+            where=where,
+            got="state_api='applyInPandasWithState' on a frame from an operator with "
+            "engine='native'",
+            expected="state_api='transformWithStateInPandas', or no aggregation before",
+            fix="leave state_api out; it needs RocksDB",
+        )
+
+
+def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
+    """The state API to use; never "auto".
+
+    Raises
+    ------
+    SpecError
+        ``STATE_API_NOT_CHAINABLE``: see :func:`refuse_unchainable`.
+    EnvironmentError
+        ``ROCKSDB_REQUIRED`` or ``PROTOBUF_REQUIRED``.
+    """
+    refuse_unchainable(frame, wanted, where=where)
     if wanted == "applyInPandasWithState":
         return wanted
     provider = frame.sparkSession.conf.get(PROVIDER, "") or ""
@@ -115,22 +183,21 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
             fix=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the query starts, or '
             'state_api="applyInPandasWithState" if this is the only stateful operator',
         )
-    found = _version("protobuf")
-    if found < _PROTOBUF:
+    found, oldest = _version("protobuf"), REQUIRED["protobuf"][0]
+    if numbers(found) < numbers(oldest):
         raise EnvironmentError(
             "PROTOBUF_REQUIRED",
             "transformWithStateInPandas needs protobuf",
             where=where,
-            got=".".join(map(str, found)) or "no protobuf",
-            expected=f"protobuf {'.'.join(map(str, _PROTOBUF))} or later",
-            fix='pip install "protobuf>=6.33.5"',
+            got=found or "no protobuf",
+            expected=f"protobuf {oldest} or later",
+            fix=f'pip install "{requirement("protobuf")}"',
         )
     return "transformWithStateInPandas"
 
 
-def _version(package: str) -> tuple[int, ...]:
+def _version(package: str) -> str:
     try:
-        text = importlib.metadata.version(package)
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return ()
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
+        return ""

@@ -38,9 +38,11 @@ def local_session(
 ) -> SparkSession:
     """Start a local Spark session with the settings that stateful streaming needs.
 
-    Java is looked for in ``JAVA_HOME``, on ``PATH``, and in the extra ``streamops[java]``.
-    Set for this process, where they are not set yet: ``PYSPARK_PYTHON`` (this interpreter;
-    Spark would take the first ``python3`` on ``PATH``) and ``SPARK_LOCAL_IP`` (127.0.0.1).
+    Java is looked for in ``JAVA_HOME``, on ``PATH``, and in the extra ``streamops[java]``; the
+    one that is found becomes this process's ``JAVA_HOME``, also where that was set to one that
+    does not start Spark. Set for this process, where they are not set yet: ``PYSPARK_PYTHON``
+    (this interpreter; Spark would take the first ``python3`` on ``PATH``) and
+    ``SPARK_LOCAL_IP`` (127.0.0.1).
     Spark logs errors only, and no longer logs each error of a plan that it also raises.
 
     A session that is already running is returned as it is: its settings are not touched.

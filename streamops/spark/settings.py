@@ -149,7 +149,7 @@ def _both_rocksdb(each: Difference) -> bool:
 
 
 def _refuse_below_one(code: str, parameter: str, value: int) -> None:
-    if value < 1:
+    if type(value) is not int or value < 1:
         raise SpecError(
             code,
             f"`{parameter}` must be at least 1",

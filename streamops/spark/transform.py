@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
+from streamops.spark.columns import require_name
 
 __all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice"]
 
@@ -46,7 +47,9 @@ class Options:
         """These options, or an error."""
         choice(self.engine, Engine, parameter="engine", where=where)
         choice(self.state_api, StateApi, parameter="state_api", where=where)
-        if self.shards not in range(1, MAX_SHARDS + 1):
+        require_name(self.name, parameter="name", where=where)
+        # 16.0 and True are in the range, too.
+        if type(self.shards) is not int or self.shards not in range(1, MAX_SHARDS + 1):
             raise SpecError(
                 "SHARDS_OUT_OF_RANGE",
                 "`shards` is out of range",
@@ -77,7 +80,7 @@ class Settings(Protocol):
     def reads(self) -> tuple[str, ...]:
         """Columns whose values are compared or computed with."""
 
-    def bind(self, schema: pa.Schema, *, carried: int | None, streaming: bool) -> Spec:
+    def bind(self, schema: pa.Schema, *, carried: int | None) -> Spec:
         """The operator's spec over these columns.
 
         ``carried`` is the delay, in microseconds, of a watermark that the frame brings.
@@ -105,13 +108,14 @@ class Transform:
         return drive(self, frame)
 
     def __repr__(self) -> str:
-        said = [(f.name, getattr(self.settings, f.name)) for f in _shown(self.settings)]
-        said += [(f.name, getattr(self.options, f.name)) for f in fields(self.options)]
-        return f"{self.operator}({', '.join(f'{name}={value!r}' for name, value in said)})"
+        said = [*_shown(self.settings), *_shown(self.options)]
+        return f"{self.operator}({', '.join(said)})"
 
 
-def _shown(settings: Any) -> list[Any]:
-    return [f for f in fields(settings) if f.repr]
+def _shown(settings: Any) -> list[str]:
+    """Name and value of each field, shown as its metadata says: a duration in words."""
+    pairs = [(f, getattr(settings, f.name)) for f in fields(settings) if f.repr]
+    return [f"{f.name}={f.metadata.get('shown', repr)(value)}" for f, value in pairs]
 
 
 def choice(value: object, words: Any, *, parameter: str, where: str) -> None:

@@ -18,9 +18,8 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from streamops.kernel.codec import decode, ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, instants
 from streamops.kernel.contract import Counts, Spec, State
-from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import Duration, parse_duration, spark_watermark
-from streamops.spark.packing import SHARD, packer
+from streamops.spark.packing import packer
 from streamops.spark.preflight import WATERMARK, carried_watermark
 from streamops.spark.runners import COUNTS, STORED, Advance, Stored
 from streamops.spark.transform import Transform
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Replay", "replay"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_ARROW = {"int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
+_ARROW = {"bigint": pa.int64(), "string": pa.string()}
 _STORED = pa.schema([(name, _ARROW[kind]) for name, kind in map(str.split, STORED.split(", "))])
 
 
@@ -155,9 +154,7 @@ class Replay:
         )
 
     def _start(self) -> None:
-        self._spec: Spec = self._transform.settings.bind(
-            self._schema, carried=self._carried, streaming=True
-        )
+        self._spec: Spec = self._transform.settings.bind(self._schema, carried=self._carried)
         self._advance = Advance(
             self._transform.operator, self._transform.core, self._spec, self._shards
         )
@@ -178,12 +175,10 @@ class Replay:
     def _packed(self, rows: pa.Table) -> tuple[dict[int, list[bytes]], int | None]:
         """Packs of each shard, and the greatest event time."""
         core, spec = self._transform.core, self._spec
-        shard = pa.array(shard_of(rows, spec.by, self._shards))
-        numbered = rows.select(spec.input.names).append_column(SHARD, shard)
         pack = packer(core, spec, self._shards, newest=self._carried is None)
         packs: dict[int, list[bytes]] = {}
         newest = None
-        for row in pack(iter(numbered.to_batches())):
+        for row in pack(iter(rows.select(spec.input.names).to_batches())):
             (number,), (packed,), (event_time,) = (column.to_pylist() for column in row.columns)
             if packed is None:
                 newest = (event_time - _EPOCH) // dt.timedelta(microseconds=1)
@@ -225,7 +220,7 @@ class Replay:
     def _decoded(self, stored: Stored) -> dict[str, pa.Table]:
         transform = self._transform
         return decode(
-            stored.blob,
+            stored.frame,
             transform.core.STATE,
             self._spec.identity,
             self._shards,

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.contract import Counts
+from streamops.kernel.errors import CapacityError
 
 __all__ = ["BatchResult", "records", "split"]
 
@@ -54,8 +55,24 @@ class BatchResult:
 
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows of a table as dicts; maps are dicts, too."""
-    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    """Rows of a table as dicts; maps are dicts, too.
+
+    Raises
+    ------
+    CapacityError
+        ``TIME_NOT_IN_PYTHON``: a window of the last days of the year 9999 ends after it.
+    """
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+    except OverflowError as error:
+        raise CapacityError(
+            "TIME_NOT_IN_PYTHON",
+            "a time lies beyond the years that Python's datetime knows",
+            where="streamops.testing",
+            got=str(error),
+            expected="times in the years 1 to 9999",
+            fix="read the result's `table` (or `late`), whose timestamps have no such limit",
+        ) from error
     return rows
 
 

@@ -144,7 +144,7 @@ def _transcript(said: Any, where: str) -> Transcript:
     carried = None
     if watermark is not None:
         carried = parse_duration(watermark, parameter="with_watermark", where=where)
-    spec = transform.settings.bind(schema, carried=carried, streaming=True)
+    spec = transform.settings.bind(schema, carried=carried)
     script = said["script"]
     if not isinstance(script, list) or not script:
         raise malformed(where, "the script has no lines", got=script, expected="a list of lines")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from streamops.kernel.errors import SchemaError
 
 __all__ = ["split_late"]
+
+_TOLD = ("reason", "lateness", "watermark", "row")
 
 
 def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -32,7 +35,7 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     Raises
     ------
     SchemaError
-        ``NOT_ROUTED``: the frame has no column ``late``.
+        ``NOT_ROUTED``: the frame is not the output of such an operator.
 
     Examples
     --------
@@ -43,17 +46,21 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     ...     late.write.mode("append").parquet("late")
     ...     batch.unpersist()
     """
-    if "late" not in batch.columns:
+    kinds = {field.name: field.dataType for field in batch.schema.fields}
+    said = kinds.get("late")
+    routed = isinstance(said, StructType) and set(_TOLD) <= set(said.names)
+    if not routed or "window_end" not in kinds:
         raise SchemaError(
             "NOT_ROUTED",
             "the frame carries no late rows",
             where="windows.split_late",
-            got=f"columns {', '.join(batch.columns)}",
-            expected="a column 'late'",
+            got=f"columns {', '.join(kinds)}",
+            expected=f"'window_end' and 'late', a struct of {', '.join(_TOLD)}",
             fix="stragglers='route', or too_late='route' beside 'update' and 'retract'",
         )
     results = batch.where(F.col("late").isNull()).drop("late")
-    keys = batch.columns[: batch.columns.index("window_end") + 1]
+    names = list(kinds)
+    keys = names[: names.index("window_end") + 1]
     late = batch.where(F.col("late").isNotNull()).select(
         *("`" + name.replace("`", "``") + "`" for name in keys), "late.*"
     )

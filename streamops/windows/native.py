@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.spark.columns import column, spark_schema
+from streamops.spark.columns import column
+from streamops.spark.settings import effective
 from streamops.windows.core.spec import Spec
 from streamops.windows.settings import FixedWindows
 
 __all__ = ["native"]
+
+_ANSI = "spark.sql.ansi.enabled"
 
 
 def native(settings: FixedWindows, frame: DataFrame, spec: Spec, insists: bool) -> DataFrame | None:
@@ -17,9 +21,11 @@ def native(settings: FixedWindows, frame: DataFrame, spec: Spec, insists: bool) 
 
     In a batch nothing is late, so only rows that must be delivered are beyond it. On a stream
     it drops late rows, counts what is left of them after partial aggregation, and knows no
-    corrections; it is used where the user insists.
+    corrections; it is used where the user insists. Where `spark.sql.ansi.enabled` is false,
+    Spark's sums wrap around or turn null where they overflow, and ours raise an error: sums of
+    integers and decimals and means of decimals are ours then.
     """
-    if spec.routes:
+    if spec.routes or (_may_wrap(spec) and not _is_ansi(frame)):
         return None
     if frame.isStreaming:
         if spec.stragglers != "drop" or spec.allowed_lateness or not insists:
@@ -37,11 +43,24 @@ def native(settings: FixedWindows, frame: DataFrame, spec: Spec, insists: bool) 
         extra.append(F.lit(0).cast("int").alias("revision"))
     if spec.stragglers == "retract":
         extra.append(F.lit("insert").alias("_change_type"))
-    types = {f.name: f.dataType for f in spark_schema(spec.output).fields}
     return counted.select(
         *keys,
         F.col("__streamops_window.start").alias("window_start"),
         F.col("__streamops_window.end").alias("window_end"),
-        *(column(name).cast(types[name]).alias(name) for name, _ in settings.agg),
+        *(column(name) for name, _ in settings.agg),
         *extra,
     )
+
+
+def _may_wrap(spec: Spec) -> bool:
+    """Whether an aggregate keeps a sum that Spark checks for overflow in ANSI mode only."""
+    parts = (part for summary in spec.summaries for part in summary.fields)
+    return any(
+        name == "sum" and (pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+        for name, kind in parts
+    )
+
+
+def _is_ansi(frame: DataFrame) -> bool:
+    # A platform that does not tell is taken to be as Spark 4 is unless told otherwise.
+    return (effective(frame.sparkSession, _ANSI) or "true").lower() == "true"

@@ -12,14 +12,23 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.grid import Grid
 from streamops.kernel.hashing import require_hashable
-from streamops.kernel.time import Duration, parse_duration, parse_instant
+from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
+from streamops.spark.columns import require_name, type_name
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import Spec, Stragglers, TooLate
 
 __all__ = ["FixedWindows"]
 
 _MILLISECOND = 1_000
+_MOST_WINDOWS = 10_000
 _RESERVED = ("window_start", "window_end", "revision", "_change_type", "late")
+
+
+def _words(micros: int | None) -> str:
+    return repr(None if micros is None else format_duration(micros))
+
+
+_IN_WORDS = {"shown": _words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +36,14 @@ class FixedWindows:
     """Settings of tumbling and hopping windows; durations in microseconds."""
 
     where: str = field(repr=False)
-    size: int
-    hop: int
-    origin: int
+    size: int = field(metadata=_IN_WORDS)
+    hop: int = field(metadata=_IN_WORDS)
+    origin: int = field(metadata=_IN_WORDS)
     time: str
     by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
-    delay: int | None
-    allowed_lateness: int
+    delay: int | None = field(metadata=_IN_WORDS)
+    allowed_lateness: int = field(metadata=_IN_WORDS)
     stragglers: Stragglers
     too_late: TooLate
 
@@ -56,7 +65,8 @@ class FixedWindows:
         """Settings as the user wrote them, normalised, or an error."""
         choice(stragglers, Stragglers, parameter="stragglers", where=where)
         choice(too_late, TooLate, parameter="too_late", where=where)
-        keys = (by,) if isinstance(by, str) else tuple(by)
+        require_name(time, parameter="time", where=where)
+        keys = _names(by, where)
         size_ = parse_duration(size, parameter="size", where=where, minimum=1)
         hop_ = parse_duration(hop, parameter="hop", where=where, minimum=1)
         lateness = parse_duration(
@@ -88,7 +98,7 @@ class FixedWindows:
         """Columns whose values are compared or computed with."""
         return (*self.by, *(name for _, aggregation in self.agg for name in aggregation.columns))
 
-    def bind(self, schema: pa.Schema, *, carried: int | None, streaming: bool) -> Spec:
+    def bind(self, schema: pa.Schema, *, carried: int | None) -> Spec:
         """The spec over these columns."""
         for role, names in (("time", (self.time,)), ("by", self.by)):
             for name in names:
@@ -119,9 +129,19 @@ class FixedWindows:
                 "HOP_EXCEEDS_SIZE",
                 "`hop` is longer than `size`: events between two windows would be lost",
                 where=self.where,
-                got=f"hop of {self.hop} and size of {self.size} microseconds",
+                got=f"hop={_words(self.hop)}, size={_words(self.size)}",
                 expected="0 < hop <= size",
                 fix="shorten hop, or lengthen size",
+            )
+        windows = -(-self.size // self.hop)
+        if windows > _MOST_WINDOWS:
+            raise SpecError(
+                "TOO_MANY_WINDOWS",
+                "each event would lie in too many windows, each of them a result",
+                where=self.where,
+                got=f"hop={_words(self.hop)}, size={_words(self.size)}: {windows:,} windows",
+                expected=f"at most {_MOST_WINDOWS:,} windows for an event: ceil(size / hop)",
+                fix="lengthen hop: a result for every event is another operator than this one",
             )
         if self.too_late == "route" and self.stragglers not in ("update", "retract"):
             raise SpecError(
@@ -162,18 +182,34 @@ class FixedWindows:
                 "COLUMN_TYPE",
                 f"column {self.time!r} cannot be used as event time",
                 where=self.where,
-                got=f"{self.time!r} of type {_spark_word(kind)}",
+                got=f"{self.time!r} of type {type_name(kind)}",
                 expected="timestamp",
                 fix=f"df.withColumn({self.time!r}, F.to_timestamp({self.time!r}))",
             )
         for name in self.by:
-            require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
+            try:
+                require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
+            except SchemaError as error:  # the kernel knows Arrow's names of types only
+                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+                raise SchemaError(
+                    error.code, error.what, got=type_name(error.got), **facts
+                ) from None
+
+
+def _names(by: object, where: str) -> tuple[str, ...]:
+    names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else by
+    for name in names:
+        require_name(name, parameter="by", where=where)
+    return tuple(names)
 
 
 def _refuse_no_aggregates(agg: object, where: str) -> None:
     named = dict(agg) if isinstance(agg, Mapping) else {"?": agg}
     for name, value in named.items():
-        if isinstance(value, type) or not all(hasattr(value, m) for m in ("bind", "to_spark")):
+        require_name(name, parameter="agg", where=where)
+        # A Column of Spark's seems to have whatever attribute it is asked for.
+        methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
+        if isinstance(value, type) or not all(map(callable, methods)):
             raise SpecError(
                 "NOT_AN_AGGREGATE",
                 f"{name!r} is not an aggregate",
@@ -182,9 +218,3 @@ def _refuse_no_aggregates(agg: object, where: str) -> None:
                 expected="a mapping of names to aggregates",
                 fix='agg={"events": aggregates.count()}',
             )
-
-
-def _spark_word(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind) and kind.tz is None:
-        return "timestamp_ntz"
-    return str(kind)

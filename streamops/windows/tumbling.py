@@ -36,7 +36,8 @@ def tumbling(
     to the window that starts there. It is published once the watermark reaches its end.
 
     Input        `time`: timestamp (event time) · key columns of any type but maps (null is a key) ·
-                 what the aggregates read
+                 what the aggregates read · a row that is delivered twice counts twice: drop
+                 duplicates before
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
                  with corrections revision: int (0 is the on-time value), with "retract" _change_type:
                  string · where rows may be routed late: struct<reason, lateness, watermark, row>
@@ -57,7 +58,7 @@ def tumbling(
     time : str
         Event-time column, of type timestamp.
     by : str or sequence of str
-        Key columns. None: one group for all.
+        Key columns. Left out: one group for all rows.
     agg : mapping of str to Aggregate
         What to compute, under which name. See :mod:`streamops.aggregates`.
     delay : duration, optional
@@ -85,7 +86,9 @@ def tumbling(
         Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
         state of a shard passes some megabytes.
     name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``.
+        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
+        operators that meet in a union or a join of streams: Spark refuses two of one name. A
+        batch is counted only where it is given.
 
     Returns
     -------
@@ -95,11 +98,11 @@ def tumbling(
     Raises
     ------
     SpecError
-        A parameter is out of range or contradicts another.
+        A parameter has the wrong type, is out of range or contradicts another.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
     WatermarkError
-        A streaming frame without a watermark and no `delay`, or both.
+        A streaming frame without a watermark on `time` and no `delay`, or both.
     EnvironmentError
         The state API needs something that is not there.
 

@@ -69,6 +69,37 @@ def test_a_column_that_does_not_exist_is_answered_with_the_nearest(aggregate: An
     assert caught.value.expected == f"one of: {', '.join(SCHEMA.names)}"
 
 
+@pytest.mark.parametrize(
+    ("make", "where", "parameter"),
+    [
+        (lambda: agg.count(1), "aggregates.count", "column"),
+        (lambda: agg.sum(None), "aggregates.sum", "column"),
+        (lambda: agg.max(["v"]), "aggregates.max", "column"),
+        (lambda: agg.first(1, tie_break="seq"), "aggregates.first", "column"),
+        (lambda: agg.last("v", tie_break=None), "aggregates.last", "tie_break"),
+    ],
+)
+def test_what_is_not_the_name_of_a_column_is_refused(make: Any, where: str, parameter: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert (caught.value.code, caught.value.where) == ("NOT_A_NAME", where)
+    assert caught.value.what == f"`{parameter}` is not a name"
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "got"),
+    [
+        (agg.sum("list"), "column 'list' of type array<bigint>"),
+        (agg.min("map"), "column 'map' of type map<string,bigint>"),
+    ],
+    ids=str,
+)
+def test_a_type_is_named_in_sparks_words(aggregate: agg.Aggregate, got: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        bind(aggregate)
+    assert caught.value.got == got
+
+
 def test_what_goes_by_event_time_needs_one_in_spark_too() -> None:
     with pytest.raises(SpecError) as caught:
         agg.first("text", tie_break="seq").to_spark()

@@ -218,7 +218,7 @@ def test_every_choice_and_every_column_is_in_the_glossary() -> None:
         "1 hour", time="ts", agg={"n": aggregates.count()}, stragglers="retract", too_late="route"
     )
     instant = pa.timestamp("us", tz="UTC")
-    spec: Any = transform.settings.bind(pa.schema([("ts", instant)]), carried=0, streaming=True)
+    spec: Any = transform.settings.bind(pa.schema([("ts", instant)]), carried=0)
     used = {
         *(set(spec.output.names) - {"n"}),
         *(field.name for field in spec.late),

@@ -79,7 +79,7 @@ class History:
             "origin": "1 second",
         } | self.settings
         settings = FixedWindows.of("windows.hopping", said.pop("size"), said.pop("hop"), **said)
-        return settings.bind(SCHEMA, carried=None, streaming=True)
+        return settings.bind(SCHEMA, carried=None)
 
     @property
     def watermark(self) -> int | None:

@@ -79,6 +79,14 @@ def test_a_missing_column_comes_with_the_nearest_name() -> None:
     )
 
 
+def test_the_nearest_name_is_found_whatever_its_case() -> None:
+    said = {"where": "windows.tumbling", "role": "time"}
+    told_apart = " Upper and lower case are told apart here"
+    assert ColumnNotFound("TS", ["ts", "k"], **said).fix == f"did you mean 'ts'?{told_apart}"
+    assert ColumnNotFound("ts", ["k", "TS"], **said).fix == f"did you mean 'TS'?{told_apart}"
+    assert ColumnNotFound("ORGIN", ["ts", "Origin"], **said).fix == "did you mean 'Origin'?"
+
+
 def test_a_missing_column_unlike_any_other_comes_with_all_names() -> None:
     error = ColumnNotFound("zzz", iter(["ts", "origin"]), where="windows.tumbling", role="time")
     assert error.fix == "name one of: ts, origin"

@@ -188,7 +188,7 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
         too_late=settings.too_late,  # type: ignore[arg-type]
         origin=dt.timedelta(microseconds=settings.origin),
     )
-    return made.bind(schema, carried=None, streaming=True)
+    return made.bind(schema, carried=None)
 
 
 def fresh(settings: WindowOracle) -> WindowOracle:

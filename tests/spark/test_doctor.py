@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from streamops import __main__ as command_line
 from streamops.kernel.errors import EnvironmentError
 from streamops.spark import doctor, proof
-from streamops.spark.doctor import REQUIRED, Finding, diagnose, examine, prove
+from streamops.spark.doctor import Finding, diagnose, examine, prove
 from streamops.spark.java import Java
+from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ def test_an_environment_as_it_should_be_has_no_problems(monkeypatch: pytest.Monk
 
 def test_the_bounds_are_those_of_the_package_itself() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert sorted(project["dependencies"]) == sorted(map(doctor._requirement, REQUIRED))
+    assert sorted(project["dependencies"]) == sorted(map(requirement, REQUIRED))
 
 
 def test_a_missing_java_comes_with_the_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,21 @@ def test_a_version_is_held_against_its_bounds(
     found = doctor._package(package)
     assert found.ok == (verdict == "")
     assert verdict in found.found
-    assert found.remedy == ("" if found.ok else f'pip install "{doctor._requirement(package)}"')
+    assert found.remedy == ("" if found.ok else f'pip install "{requirement(package)}"')
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("6.33.5", (6, 33, 5)),
+        ("5rc1", (5,)),
+        ("5.0.0.dev1", (5, 0, 0)),
+        ("4.3.0+vendor.2", (4, 3, 0)),
+        ("unknown", ()),
+    ],
+)
+def test_a_version_is_compared_by_its_release(version: str, release: tuple[int, ...]) -> None:
+    assert numbers(version) == release
 
 
 def test_a_missing_package_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,39 @@ def test_a_second_operator_behind_apply_in_pandas_with_state_is_refused(
         )
 
 
+def test_a_watermark_on_another_column_is_refused(spark: SparkSession) -> None:
+    frame = events(spark).withColumn("ingested", F.col("ts")).withWatermark("ingested", "1 minute")
+    with pytest.raises(WatermarkError, match="WATERMARK_MISSING") as caught:
+        frame.transform(tumbling())
+    assert caught.value.got == "time='ts' on a frame with a watermark on 'ingested'"
+
+
+def test_the_window_of_sparks_own_aggregation_may_come_before(spark: SparkSession) -> None:
+    counted = (
+        events(spark).withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute")).count()
+    )
+    hourly = {"agg": {"n": agg.sum("count")}, "state_api": "transformWithStateInPandas"}
+    start = counted.select("window", F.col("window.start").alias("start"), "count")
+    end = counted.select(F.window_time("window").alias("end"), "count")
+    for time, frame in (("start", start), ("end", end)):
+        assert frame.transform(windows.tumbling("1 hour", time=time, **hourly)).isStreaming
+
+
 def test_two_columns_of_one_name_are_refused(spark: SparkSession) -> None:
     frame = events(spark).select("ts", F.lit(1).alias("x"), F.lit(2).alias("x"))
+    with pytest.raises(SchemaError, match="DUPLICATE_COLUMN"):
+        frame.transform(tumbling(delay="1 minute"))
+
+
+def test_names_unlike_in_case_only_are_one_name_unless_spark_is_told_otherwise(
+    spark: SparkSession,
+) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        frame = events(spark).select("ts", F.lit(1).alias("x"), F.lit(2).alias("X"))
+        assert frame.transform(tumbling(delay="1 minute", by="X")).columns[0] == "X"
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
     with pytest.raises(SchemaError, match="DUPLICATE_COLUMN"):
         frame.transform(tumbling(delay="1 minute"))
 

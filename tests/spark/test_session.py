@@ -63,9 +63,12 @@ def test_the_users_own_settings_win() -> None:
         ({"cores": 0}, "CORES_NOT_POSITIVE"),
         ({"shuffle_partitions": 0}, "PARTITIONS_NOT_POSITIVE"),
         ({"shuffle_partitions": -1}, "PARTITIONS_NOT_POSITIVE"),
+        ({"cores": "2"}, "CORES_NOT_POSITIVE"),
+        ({"cores": 2.0}, "CORES_NOT_POSITIVE"),
+        ({"shuffle_partitions": True}, "PARTITIONS_NOT_POSITIVE"),
     ],
 )
-def test_numbers_below_one_are_refused(wrong: dict[str, int], code: str) -> None:
+def test_what_is_not_a_whole_number_above_zero_is_refused(wrong: dict[str, Any], code: str) -> None:
     with pytest.raises(SpecError, match=next(iter(wrong))) as refused:
         streamops.local_session(**wrong)
     assert refused.value.code == code

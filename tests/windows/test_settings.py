@@ -47,7 +47,7 @@ def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedWi
 
 
 def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> Spec:
-    return settings(**said).bind(schema, carried=carried, streaming=True)
+    return settings(**said).bind(schema, carried=carried)
 
 
 def refused(
@@ -303,7 +303,7 @@ def test_a_hop_longer_than_the_size_is_refused() -> None:
     assert str(error) == (
         "[HOP_EXCEEDS_SIZE] windows.hopping: `hop` is longer than `size`: "
         "events between two windows would be lost\n"
-        "  got:       hop of 7200000000 and size of 3600000000 microseconds\n"
+        "  got:       hop='2 hours', size='1 hour'\n"
         "  expected:  0 < hop <= size\n"
         "  fix:       shorten hop, or lengthen size"
     )
@@ -385,6 +385,55 @@ def test_a_name_for_two_columns_of_the_result_is_refused(said: dict[str, Any], t
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "parameter", "got"),
+    [
+        ({"time": None}, "time", "None of type NoneType"),
+        ({"time": ["ts"]}, "time", "['ts'] of type list"),
+        ({"by": None}, "by", "None of type NoneType"),
+        ({"by": [1]}, "by", "1 of type int"),
+        ({"by": ["origin", None]}, "by", "None of type NoneType"),
+        ({"by": {"origin"}}, "by", "{'origin'} of type set"),
+        ({"agg": {1: agg.count()}}, "agg", "1 of type int"),
+    ],
+)
+def test_what_is_not_a_name_is_refused(said: dict[str, Any], parameter: str, got: str) -> None:
+    error = refused(SpecError, **said)
+    assert (error.code, error.where) == ("NOT_A_NAME", "windows.hopping")
+    assert error.what == f"`{parameter}` is not a name"
+    assert error.got == got
+
+
+def test_a_name_of_counts_that_is_not_text_is_refused() -> None:
+    said: dict[str, Any] = {"name": 5}
+    with pytest.raises(SpecError) as caught:
+        windows.tumbling("1 hour", time="ts", agg={"n": agg.count()}, **said)
+    assert (caught.value.code, caught.value.what) == ("NOT_A_NAME", "`name` is not a name")
+
+
+def test_a_column_expression_is_not_an_aggregate() -> None:
+    class Column:
+        """As Spark's: it has whatever attribute it is asked for."""
+
+        def __getattr__(self, name: str) -> Column:
+            return Column()
+
+    assert refused(SpecError, agg={"n": Column()}).code == "NOT_AN_AGGREGATE"
+
+
+def test_ten_thousand_windows_for_an_event_are_the_most() -> None:
+    assert settings("10000 seconds", "1 second").hop == 1_000_000
+    error = refused(SpecError, "10000 seconds", "999999 microseconds")
+    assert str(error) == (
+        "[TOO_MANY_WINDOWS] windows.hopping: "
+        "each event would lie in too many windows, each of them a result\n"
+        "  got:       hop='999 milliseconds 999 microseconds', "
+        "size='2 hours 46 minutes 40 seconds': 10,001 windows\n"
+        "  expected:  at most 10,000 windows for an event: ceil(size / hop)\n"
+        "  fix:       lengthen hop: a result for every event is another operator than this one"
+    )
+
+
 def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
     assert refused(SpecError, by="origin", agg={"Origin": agg.count()}).code == "NAME_TAKEN"
     assert refused(SpecError, agg={"Window_End": agg.count()}).code == "NAME_TAKEN"
@@ -422,7 +471,7 @@ def test_a_column_that_does_not_exist_is_answered_with_the_nearest_name() -> Non
 
 @pytest.mark.parametrize(
     ("column", "kind"),
-    [("text", "string"), ("delay", "int64"), ("local", "timestamp_ntz"), ("flag", "bool")],
+    [("text", "string"), ("delay", "bigint"), ("local", "timestamp_ntz"), ("flag", "boolean")],
 )
 def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> None:
     assert str(refused_bound(SchemaError, time=column)) == (
@@ -438,7 +487,7 @@ def test_a_map_at_any_depth_cannot_be_a_key(column: str) -> None:
     assert str(refused_bound(SchemaError, by=column)) == (
         f"[KEY_NOT_HASHABLE] windows.hopping, key {column!r}: "
         "a key has a type that Spark does not hash\n"
-        "  got:       map<string, int64>\n"
+        "  got:       map<string,bigint>\n"
         "  expected:  a boolean, number, string, binary, date, time, timestamp, day-time "
         "interval, or a struct or array of these\n"
         "  fix:       cast it to one of these; a map: F.array_sort(F.map_entries(column))"
@@ -453,11 +502,11 @@ def test_a_type_that_cannot_be_a_key_may_stand_beside_the_keys() -> None:
     ("aggregate", "kind", "expected"),
     [
         (agg.sum("text"), "string", "numbers"),
-        (agg.mean("flag"), "bool", "numbers"),
+        (agg.mean("flag"), "boolean", "numbers"),
         (agg.variance("raw"), "binary", "numbers"),
         (
             agg.min("point"),
-            "struct<x: double>",
+            "struct<x:double>",
             "a type with an order: numbers, strings, binary, booleans, dates, timestamps",
         ),
     ],
@@ -478,7 +527,7 @@ def test_a_tie_break_without_an_order_is_refused_by_its_own_name() -> None:
     error = refused_bound(SchemaError, agg={"f": agg.first("text", tie_break="point")})
     assert error.code == "AGGREGATE_TYPE"
     assert error.expected == "a tie_break column of a type with an order"
-    assert error.got == "column 'point' of type struct<x: double>"
+    assert error.got == "column 'point' of type struct<x:double>"
 
 
 def test_a_mistake_is_answered_before_spark_sees_it_and_names_the_operator() -> None:
@@ -486,7 +535,7 @@ def test_a_mistake_is_answered_before_spark_sees_it_and_names_the_operator() -> 
         windows.tumbling("0 seconds", time="ts", agg={"n": agg.count()})
 
 
-@pytest.mark.parametrize("shards", [0, -1, 2**15 + 1, "16", 1.5, None])
+@pytest.mark.parametrize("shards", [0, -1, 2**15 + 1, "16", 1.5, 16.0, True, None])
 def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
     with pytest.raises(SpecError) as caught:
         windows.tumbling("1 hour", time="ts", agg={"n": agg.count()}, shards=shards)
@@ -519,11 +568,33 @@ def test_an_engine_or_state_api_that_does_not_exist_is_refused(
     )
 
 
+def test_a_transform_shows_its_durations_in_words() -> None:
+    shown = repr(
+        windows.hopping(
+            "3 hours",
+            "90 minutes",
+            time="ts",
+            agg={"n": agg.count()},
+            delay=dt.timedelta(seconds=90),
+            allowed_lateness="6 hours",
+            origin="15 minutes",
+        )
+    )
+    for words in (
+        "size='3 hours'",
+        "hop='1 hour 30 minutes'",
+        "origin='15 minutes'",
+        "delay='1 minute 30 seconds'",
+        "allowed_lateness='6 hours'",
+    ):
+        assert words in shown
+
+
 def test_a_transform_shows_everything_that_was_said() -> None:
     shown = repr(windows.tumbling("1 hour", time="ts", by="origin", agg={"n": agg.count()}))
     assert shown == (
-        "windows.tumbling(size=3600000000, hop=3600000000, origin=0, time='ts', "
-        "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness=0, "
+        "windows.tumbling(size='1 hour', hop='1 hour', origin='0 seconds', time='ts', "
+        "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness='0 seconds', "
         "stragglers='drop', too_late='drop', engine='auto', state_api='auto', shards=16, "
         "name='tumbling')"
     )

@@ -66,7 +66,10 @@ def correct(
     """
     lowest = spec.grid.last_closed(judged_by - spec.allowed_lateness) + 1
     highest = spec.grid.last_closed(judged_by)
-    touched, old, now = (_pairs(spec, coded, lowest, highest) for coded in (new, before, after))
+    touched = _pairs(spec, new, lowest, highest)
+    if not len(touched.numbers):
+        return Correction(spec.output.empty_table(), revisions[0], Counts())
+    old, now = (_pairs(spec, coded, lowest, highest, of=touched.keys) for coded in (before, after))
     told = _Pairs(revisions[0], revisions[1], micros(revisions[0], "window"))
     count = _number(touched, old, now, told)
 
@@ -116,9 +119,12 @@ class _Pairs:
     ids: Ids = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def _pairs(spec: Spec, coded: Coded, lowest: int, highest: int) -> _Pairs:
+def _pairs(spec: Spec, coded: Coded, lowest: int, highest: int, *, of: Ids | None = None) -> _Pairs:
+    """All pairs of the panes with these windows; of the keys in ``of``, if given."""
     table, codes = coded
-    rows, numbers = spec.grid.explode(micros(table, "pane"), lowest, highest)
+    members = np.arange(len(codes)) if of is None else np.flatnonzero(np.isin(codes, of))
+    rows, numbers = spec.grid.explode(micros(table, "pane")[members], lowest, highest)
+    rows = members[rows]
     return _Pairs(table, codes[rows], numbers, rows)
 
 

@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import instants, key_codes, one, take
+from streamops.kernel.columns import concat, instants, key_codes, nulls, one, take
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.windows.core.spec import Spec
 
 __all__ = ["Windows", "keys_of", "micros", "pane_schema", "partial", "placed", "unite"]
-
-_NOWHERE = np.iinfo(np.int64).min  # the pane of rows without a usable time
 
 
 def pane_schema(spec: Spec) -> pa.Schema:
@@ -53,20 +51,27 @@ def placed(spec: Spec, rows: pa.Table) -> tuple[Instants, npt.NDArray[np.bool_]]
 def partial(spec: Spec, rows: pa.Table) -> pa.Table:
     """Panes of raw rows, with their number in the column ``rows``.
 
-    Rows without a usable event time stay together, under a pane that is null.
+    Rows without a usable event time are only counted: together, under a pane that is null.
     """
     times, valid = placed(spec, rows)
-    panes = np.where(valid, spec.grid.pane_of(times), _NOWHERE)
+    unplaced = len(valid) - int(np.count_nonzero(valid))
+    if unplaced:
+        good = np.flatnonzero(valid)
+        rows, times = take(rows, good), times[good]
+    panes = spec.grid.pane_of(times)
     codes = key_codes([rows.column(name) for name in spec.by], len(rows))
     groups, firsts = Groups.of(pair(codes, panes))
     index = pa.array(firsts)
     keys = [one(rows.column(name)).take(index) for name in spec.by]
     states = [state for summary in spec.summaries for state in summary.update(groups, rows)]
-    schema = pane_schema(spec)
-    return pa.table(
-        [*keys, pa.array(panes[firsts], mask=~valid[firsts]), *states, pa.array(groups.sizes())],
-        schema=schema.append(pa.field("rows", pa.int64())),
+    number = pa.field("rows", pa.int64())
+    table = pa.table(
+        [*keys, pa.array(panes[firsts]), *states, pa.array(groups.sizes())],
+        schema=pane_schema(spec).append(number),
     )
+    if not unplaced:
+        return table
+    return concat([table, nulls(pane_schema(spec), 1).append_column(number, [[unplaced]])])
 
 
 def merged(spec: Spec, groups: Groups, table: pa.Table) -> list[pa.Array]:

@@ -74,6 +74,15 @@ class Spec:
         return [self.input.field(name) for name in self.by]
 
     @property
+    def origins(self) -> dict[str, str]:
+        """Columns of the output that hold values of one of the input: keys, picked values."""
+        found = {name: name for name in self.by}
+        for name, _, summary in self.aggregates:
+            if summary.inputs and self.input.field(summary.inputs[0]).type == summary.result:
+                found[name] = summary.inputs[0]
+        return found
+
+    @property
     def summaries(self) -> list[Summary]:
         """The summaries, in order."""
         return [summary for _, _, summary in self.aggregates]

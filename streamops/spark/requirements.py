@@ -1,0 +1,42 @@
+"""The packages that streamops needs, and which versions of them will do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["REQUIRED", "numbers", "requirement"]
+
+REQUIRED: Mapping[str, tuple[str, str | None]] = {
+    "pyspark": ("4.1", "5"),
+    "pandas": ("2.2", "3"),
+    "pyarrow": ("18", None),
+    "numpy": ("1.26", None),
+    "protobuf": ("6.33.5", None),
+    "datasketch": ("1.6", None),
+}
+"""For each package: the oldest version that will do, and the first that will not."""
+
+
+def requirement(package: str) -> str:
+    """What pip is told to install.
+
+    Examples
+    --------
+    >>> requirement("pandas")
+    'pandas>=2.2,<3'
+    """
+    oldest, too_new = REQUIRED[package]
+    return f"{package}>={oldest}" + (f",<{too_new}" if too_new else "")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The release of a version, to compare by; a candidate counts as its release.
+
+    Examples
+    --------
+    >>> numbers("6.33.5"), numbers("5.0.0rc1"), numbers("")
+    ((6, 33, 5), (5, 0, 0), ())
+    """
+    release = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in release[0].split(".")) if release else ()

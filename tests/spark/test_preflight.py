@@ -1,0 +1,192 @@
+"""What the preflight reads off a frame's schema, on schemas as Spark makes them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from streamops.kernel.errors import ColumnNotFound, EnvironmentError, SpecError, WatermarkError
+from streamops.spark.preflight import (
+    LATENESS,
+    METRICS,
+    STATE_API,
+    WATERMARK,
+    carried_watermark,
+    refuse_unchainable,
+    state_api,
+)
+from streamops.spark.settings import PROVIDER, ROCKSDB
+
+INSTANT = TimestampType()
+WINDOW = StructType([StructField("start", INSTANT), StructField("end", INSTANT)])
+MINUTE = {WATERMARK: 60_000}
+OURS = {**MINUTE, LATENESS: 0, METRICS: "tumbling", STATE_API: "transformWithStateInPandas"}
+
+
+class FakeFrame:
+    """A frame that is nothing but its columns and a session that is nothing but its settings."""
+
+    def __init__(self, *columns: tuple[str, Any, dict[str, Any]], **conf: str) -> None:
+        self.schema = StructType([StructField(n, kind, True, mark) for n, kind, mark in columns])
+        self.sparkSession = self.conf = self
+        self.settings = conf
+
+    def get(self, key: str, default: str) -> str:
+        return self.settings.get(key.rsplit(".", 1)[1], default)
+
+
+def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **said: Any) -> Any:
+    given: dict[str, Any] = {"delay": None, "allowed_lateness": 0} | said
+    return carried_watermark(FakeFrame(*columns), **given, time=time, where="windows.tumbling")
+
+
+def refused(*columns: tuple[str, Any, dict[str, Any]], **said: Any) -> WatermarkError:
+    with pytest.raises(WatermarkError) as caught:
+        carried(*columns, **said)
+    return caught.value
+
+
+def test_a_watermark_on_the_event_time_is_taken() -> None:
+    assert carried(("ts", INSTANT, MINUTE)) == 60_000_000
+
+
+def test_without_a_watermark_the_operator_defines_one() -> None:
+    assert carried(("ts", INSTANT, {}), delay=5_000_000) is None
+
+
+def test_a_frame_without_a_watermark_is_told_both_ways_to_one() -> None:
+    error = refused(("ts", INSTANT, {}))
+    assert error.code == "WATERMARK_MISSING"
+    assert error.got == "a frame without a watermark, and no delay (event time 'ts')"
+    assert 'delay="30 seconds"' in error.fix
+    assert "keep its column window_end" in error.fix
+
+
+def test_a_watermark_on_another_column_is_not_taken_for_one_on_the_event_time() -> None:
+    error = refused(("ingested", INSTANT, MINUTE), ("ts", INSTANT, {}))
+    assert str(error) == (
+        "[WATERMARK_MISSING] windows.tumbling: "
+        "the frame's watermark is on 'ingested' and says nothing about 'ts'\n"
+        "  got:       time='ts' on a frame with a watermark on 'ingested'\n"
+        "  expected:  a watermark on 'ts', or delay=... and no watermark\n"
+        "  fix:       leave withWatermark('ingested', ...) out and pass delay=\"30 seconds\", say, "
+        "or name 'ts' in withWatermark"
+    )
+
+
+def test_a_mistyped_event_time_is_told_the_nearest_name_and_nothing_of_watermarks() -> None:
+    for columns in ((("ts", INSTANT, {}),), (("ts", INSTANT, MINUTE),)):
+        with pytest.raises(ColumnNotFound) as caught:
+            carried(*columns, time="tss")
+        assert caught.value.fix == "did you mean 'ts'?"
+
+
+def test_of_several_watermarks_the_one_on_the_event_time_is_taken() -> None:
+    other = ("left_ts", INSTANT, {WATERMARK: 1_000})
+    assert carried(other, ("ts", INSTANT, MINUTE)) == 60_000_000
+    assert carried(("window", WINDOW, {WATERMARK: 1_000}), ("ts", INSTANT, MINUTE)) == 60_000_000
+    start, end = ("window_start", INSTANT, {}), ("window_end", INSTANT, OURS)
+    assert carried(other, start, end, time="window_start") == 60_000_000
+
+
+def test_the_start_of_a_window_goes_by_the_watermark_of_the_window() -> None:
+    start, end = ("window_start", INSTANT, {}), ("window_end", INSTANT, OURS)
+    assert carried(start, end, time="window_start") == 60_000_000
+    spark = ("window", WINDOW, MINUTE), ("start", INSTANT, {})
+    assert carried(*spark, time="start") == 60_000_000
+
+
+def test_a_delay_beside_a_watermark_is_refused_with_what_to_leave_out() -> None:
+    error = refused(("ts", INSTANT, MINUTE), delay=5_000_000)
+    assert error.code == "WATERMARK_TWICE"
+    assert error.fix.startswith("leave delay out")
+    error = refused(("ingested", INSTANT, MINUTE), ("ts", INSTANT, {}), delay=5_000_000)
+    assert error.code == "WATERMARK_TWICE"
+    assert error.fix == (
+        "leave withWatermark('ingested', ...) out: the operator defines one on 'ts'"
+    )
+
+
+def test_the_room_for_lateness_is_that_of_the_operator_before() -> None:
+    own, ours = ("ts", INSTANT, MINUTE), ("ts", INSTANT, OURS | {LATENESS: 1_000_000})
+    assert carried(own, allowed_lateness=60_000_000) == 60_000_000
+    assert refused(own, allowed_lateness=61_000_000).code == "WATERMARK_TOO_TIGHT"
+    assert carried(ours, allowed_lateness=1_000_000) == 60_000_000
+    error = refused(ours, allowed_lateness=2_000_000)
+    assert error.code == "WATERMARK_TOO_TIGHT"
+    assert error.expected.startswith("allowed_lateness up to '1 second'")
+
+
+# What may follow what.
+
+
+def behind(api: str) -> Any:
+    return FakeFrame(("window_end", INSTANT, OURS | {STATE_API: api}), providerClass=ROCKSDB)
+
+
+@pytest.mark.parametrize(
+    "following", ["native", "applyInPandasWithState", "transformWithStateInPandas"]
+)
+def test_nothing_stateful_may_follow_apply_in_pandas_with_state(following: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        refuse_unchainable(behind("applyInPandasWithState"), following, where="windows.tumbling")
+    assert caught.value.code == "STATE_API_NOT_CHAINABLE"
+    assert "in the operator before" in caught.value.expected
+
+
+def test_apply_in_pandas_with_state_may_not_follow_an_aggregation() -> None:
+    with pytest.raises(SpecError) as caught:
+        state_api(behind("native"), "applyInPandasWithState", where="windows.tumbling")
+    assert str(caught.value) == (
+        "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
+        "applyInPandasWithState may not follow an aggregation of Spark's in the same query\n"
+        "  got:       state_api='applyInPandasWithState' on a frame from an operator with "
+        "engine='native'\n"
+        "  expected:  state_api='transformWithStateInPandas', or no aggregation before\n"
+        "  fix:       leave state_api out; it needs RocksDB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("api", "following"),
+    [
+        ("native", "native"),
+        ("native", "transformWithStateInPandas"),
+        ("transformWithStateInPandas", "native"),
+        ("transformWithStateInPandas", "transformWithStateInPandas"),
+        ("transformWithStateInPandas", "applyInPandasWithState"),
+    ],
+)
+def test_what_spark_lets_follow_is_let_follow(api: str, following: str) -> None:
+    refuse_unchainable(behind(api), following, where="windows.tumbling")
+
+
+# What a session must have.
+
+
+@pytest.mark.parametrize(("version", "got"), [(None, "no protobuf"), ("5.29.0rc1", "5.29.0rc1")])
+def test_a_missing_or_old_protobuf_is_said_with_the_bound_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, got: str
+) -> None:
+    def found(package: str) -> str:
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", found)
+    with pytest.raises(EnvironmentError) as caught:
+        state_api(behind("native"), "auto", where="windows.tumbling")
+    assert caught.value.code == "PROTOBUF_REQUIRED"
+    assert caught.value.got == got
+    assert caught.value.expected == "protobuf 6.33.5 or later"
+    assert caught.value.fix == 'pip install "protobuf>=6.33.5"'
+
+
+def test_a_state_store_that_is_not_rocksdb_is_said() -> None:
+    with pytest.raises(EnvironmentError) as caught:
+        state_api(FakeFrame(("ts", INSTANT, {})), "auto", where="windows.tumbling")
+    assert caught.value.code == "ROCKSDB_REQUIRED"
+    assert PROVIDER in caught.value.fix
