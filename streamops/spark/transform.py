@@ -18,7 +18,7 @@ __all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice"]
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
 
-DEFAULT_SHARDS = 16
+DEFAULT_SHARDS = 8
 MAX_SHARDS = 1 << 15
 
 

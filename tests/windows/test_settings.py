@@ -543,7 +543,7 @@ def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
         "[SHARDS_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
         f"  got:       shards={shards!r}\n"
         "  expected:  an integer from 1 to 32768\n"
-        "  fix:       leave it out (16); more where a shard's state passes some MB"
+        "  fix:       leave it out (8); more where a shard's state passes some MB"
     )
 
 
@@ -595,6 +595,6 @@ def test_a_transform_shows_everything_that_was_said() -> None:
     assert shown == (
         "windows.tumbling(size='1 hour', hop='1 hour', origin='0 seconds', time='ts', "
         "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness='0 seconds', "
-        "stragglers='drop', too_late='drop', engine='auto', state_api='auto', shards=16, "
+        "stragglers='drop', too_late='drop', engine='auto', state_api='auto', shards=8, "
         "name='tumbling')"
     )
