@@ -106,19 +106,20 @@ class Workload:
 
 
 def standard(keys: int, sizes: Sequence[int], quick: bool) -> Workload:
-    """Return the workload that is measured with micro-batches of the given sizes, largest first.
+    """Return the workload that is measured with micro-batches of the given sizes.
 
-    Four million rows come before the first measurement: by then compiled code costs what it
-    will cost; after one million rows native Spark still costs a fifth more. What Spark does once
-    per micro-batch is compiled later, the more of it there is: of batches of 60,000 rows the first
-    thirty cost a third more than those after the hundredth, most of it in the JVM's compiler.
+    Four million rows come before the first measurement: by then the code that rows run through
+    is compiled; after one million rows native Spark still costs a fifth more. What runs once per
+    micro-batch (planning, JSON, file names) is still being compiled after the fiftieth: a third
+    of a second of the JVM's compiler in each. Only more micro-batches help, so there are many.
     """
     phases = [Phase(500_000, 2 if quick else 8, 0)]
-    for rows in sorted(sizes, reverse=True):
+    # Large ones last: by then there were the most micro-batches.
+    for rows in sorted(sizes, key=lambda rows: (rows >= LARGE, -rows)):
         if rows >= LARGE:
-            warm, measured = 1, 1_000_000 if quick else 2_000_000
+            warm, measured = 2, 1_000_000 if quick else 4_000_000
         elif rows >= SMALL:
-            warm, measured = 5 if quick else 50, 300_000 if quick else 1_000_000
+            warm, measured = 5 if quick else 60, 300_000 if quick else 1_200_000
         else:
             # A million rows would be a thousand batches. Whole minutes of event time instead:
             # windows close, and results come out, once a minute.
