@@ -193,6 +193,22 @@ def test_operators_chain_in_one_query_ours_and_native(spark: SparkSession, tmp_p
     assert {(r["k"], r["start"], r["n"]) for r in got} == expected
 
 
+def test_a_chain_continues_after_a_restart(spark: SparkSession, tmp_path: Any) -> None:
+    script = [rows(*((k, s + b * 20, 1) for k in "ab" for s in range(20))) for b in range(6)]
+    fine = windows.tumbling(
+        "5 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="2 seconds", shards=2
+    )
+    coarse = windows.tumbling(
+        "20 seconds", time="window_start", by="k", agg={"n": agg.sum("n")}, shards=2
+    )
+    for there in (script[:3], script):
+        frame = micro_batches(spark, there, schema=SCHEMA).transform(fine).transform(coarse)
+        got = folded(spark, frame, tmp_path)
+    expected = {(k, at(20 * i).replace(tzinfo=None), 20) for k in "ab" for i in range(5)}
+    assert {(r["k"], r["window_start"], r["n"]) for r in got} == expected
+    assert len(got) == len(expected)
+
+
 def test_the_mark_of_a_watermark_is_the_key_spark_uses(spark: SparkSession) -> None:
     """The drive puts this key back where a Python map loses it; Spark must not rename it."""
     frame = micro_batches(spark, SCRIPT[:1], schema=SCHEMA).withWatermark("ts", "7 seconds")
