@@ -64,6 +64,10 @@ class _Sum:
         """Add the sums."""
         return [self._total(groups, states[0])]
 
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The sum."""
+        return states[0]
+
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
         raise AssertionError  # pragma: no cover  (each sum has its own)
 
@@ -90,10 +94,6 @@ class IntSum(_Sum):
             raise _overflow("sum", self.column, self.result) from None
         return pa.array(total, mask=groups.sizes() == 0).cast(self.result)
 
-    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The sum."""
-        return states[0]
-
 
 @dataclass(frozen=True, slots=True)
 class FloatSum(_Sum):
@@ -106,10 +106,6 @@ class FloatSum(_Sum):
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
         total, count = _float_total(groups, values)
         return pa.array(total, mask=count == 0)
-
-    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The sum."""
-        return states[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +122,6 @@ class DecimalSum(_Sum):
 
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
         return _decimal_total(groups, values, self.result, self.column)
-
-    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The sum."""
-        return states[0]
 
 
 @dataclass(frozen=True, slots=True)
