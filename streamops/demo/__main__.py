@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--every",
         type=_positive,
-        default=20,
+        default=30,
         metavar="MINUTES",
         help="of arrivals in a micro-batch on 8 March (%(default)s); the rest comes by the month",
     )
