@@ -598,3 +598,23 @@ def test_a_transform_shows_everything_that_was_said() -> None:
         "stragglers='drop', too_late='drop', engine='auto', state_api='auto', shards=8, "
         "name='tumbling')"
     )
+
+
+def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
+    """Keys and picked values; a count, or a mean of another type, are values of their own."""
+    settings = windows.tumbling(
+        "10 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count(), "mean": agg.mean("v"), "least": agg.min("v"), "total": agg.sum("x")},
+        delay="1 second",
+    ).settings
+    schema = pa.schema(
+        [
+            ("k", pa.string()),
+            ("v", pa.int64()),
+            ("x", pa.int32()),
+            ("ts", pa.timestamp("us", "UTC")),
+        ]
+    )
+    assert settings.bind(schema, carried=None).origins == {"k": "k", "least": "v"}
