@@ -38,7 +38,7 @@ STORED = "fingerprint bigint, watermark bigint, deadline bigint, entries bigint,
 """Flat types only; the blob is a frame of the kernel's codec, in base64.
 
 As text, because Spark hands binary state to Python by appending it to a string builder byte by
-byte: in micro-batches of moderate size that was a tenth of all CPU seconds.
+byte: with 14 MB of state that was an eighth of the Java samples of a profile.
 """
 
 

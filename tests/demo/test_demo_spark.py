@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.spark
 @pytest.mark.slow
-# Once in many runs NumPy warns of a float operation here whose results are equal all the same.
-@pytest.mark.filterwarnings("default::RuntimeWarning")
+# A warning from this module of NumPy was seen here once; its cause is not known yet.
+@pytest.mark.filterwarnings("default::RuntimeWarning:numpy._core.fromnumeric")
 def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
     tmp_path: Path, days: pd.DataFrame
 ) -> None:
