@@ -180,8 +180,11 @@ class Spec(Protocol):
         """Delay of the operator's own watermark; None: the frame brings one."""
 
     @property
-    def allowed_lateness(self) -> int:
-        """How much longer than ``delay`` stragglers are accepted."""
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the operator's own, in microseconds.
+
+        Rows this far back can still be accepted, and results this far back still come out.
+        """
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -208,8 +211,8 @@ class Core(Protocol):
     def finish(self, spec: Any, state: State) -> pa.Table:
         """What is still open when the stream is over."""
 
-    def run(self, spec: Any, rows: pa.Table) -> pa.Table:
-        """The batch result: one step, then finish. Nothing is late."""
+    def run(self, spec: Any, packed: pa.Table) -> pa.Table:
+        """The batch result over all packed rows: one step, then finish. Nothing is late."""
 
     def next_deadline(self, spec: Any, state: State) -> int | None:
         """Watermark at which the next step has something to do even without rows."""

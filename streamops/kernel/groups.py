@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Floats", "Groups", "Ids", "Ints", "pair"]
+__all__ = ["Floats", "Groups", "Ids", "Ints", "Mask", "first_of", "in_order", "pair", "running_max"]
 
 Ids = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
@@ -52,10 +52,7 @@ class Groups:
         encoded = pc.dictionary_encode(pa.array(codes))
         ids = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         count = len(encoded.dictionary)
-        # Written from behind, so that the first row of a group is written last and stays.
-        firsts = np.empty(count, np.int64)
-        firsts[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
-        return Groups(ids, count), firsts
+        return Groups(ids, count), first_of(ids, count)
 
     def where(self, mask: Mask) -> Groups:
         """The same groups over the rows of ``mask`` only (a group may become empty)."""
@@ -97,6 +94,16 @@ class Groups:
             msg = "a sum does not fit into 64 bits"
             raise OverflowError(msg)
 
+    def least(self, values: Ints) -> Ints:
+        """Least value per group, none of which is empty."""
+        result = np.full(self.count, _LARGEST)
+        np.minimum.at(result, self.ids, values)
+        return result
+
+    def greatest(self, values: Ints) -> Ints:
+        """Greatest value per group, none of which is empty."""
+        return ~self.least(~values)
+
     def first_by(self, *order: Ints) -> Ids:
         """Position of the row of each group that sorts first by ``order``.
 
@@ -111,6 +118,14 @@ class Groups:
         position = np.full(self.count, -1, np.int64)
         position[ids[::-1]] = rows[::-1]  # from behind: the first one is written last and stays
         return position
+
+
+def first_of(ids: Ids, count: int) -> Ids:
+    """Position of the first row of each group from 0 to ``count``, none of which is empty."""
+    # Written from behind, so that the first row of a group is written last and stays.
+    firsts = np.empty(count, np.int64)
+    firsts[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
+    return firsts
 
 
 def pair(left: Ids, right: Ids) -> Ids:
@@ -129,6 +144,46 @@ def pair(left: Ids, right: Ids) -> Ids:
     # Far apart: numbered densely first, which takes longer.
     (a, _), (b, _) = Groups.of(left), Groups.of(right)
     return a.ids * b.count + b.ids
+
+
+def in_order(left: Ids, right: Ids) -> Ids:
+    """One code per pair of codes, which sort as the pairs do.
+
+    Examples
+    --------
+    >>> in_order(np.array([1, 0, 1]), np.array([-7, 2**62, 9])).argsort().tolist()
+    [1, 0, 2]
+    """
+    if not len(left):
+        return left
+    (lowest, width), (base, span) = _range(left), _range(right)
+    if width * span >= _NO_OVERFLOW:  # far apart: numbered densely first, which takes longer
+        left, right = (np.unique(codes, return_inverse=True)[1] for codes in (left, right))
+        (lowest, width), (base, span) = _range(left), _range(right)
+    return (left - lowest) * span + (right - base)
+
+
+def running_max(values: Ints, begins: Mask) -> Ints:
+    """The greatest value so far, starting anew at each row of ``begins`` (the first is one).
+
+    Examples
+    --------
+    >>> running_max(np.array([3, 1, 5, 2, 4]), np.array([True, False, False, True, False])).tolist()
+    [3, 3, 5, 2, 4]
+    """
+    if not len(values):
+        return values
+    lowest, span = _range(values)
+    segments = np.cumsum(begins) - 1
+    if (int(segments[-1]) + 1) * span >= _NO_OVERFLOW:
+        # Far apart: by their ranks, of which there are no more than values.
+        distinct, ranks = np.unique(values, return_inverse=True)
+        highest: Ints = distinct[running_max(ranks, begins)]
+        return highest
+    # Each segment is lifted above the one before, so that one pass does for all of them.
+    lift = segments * span - lowest
+    reached: Ints = np.maximum.accumulate(values + lift)
+    return reached - lift
 
 
 def _range(codes: Ids) -> tuple[int, int]:

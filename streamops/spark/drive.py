@@ -52,7 +52,7 @@ def drive(transform: Transform, frame: DataFrame) -> DataFrame:
     carried = None
     if frame.isStreaming:
         carried = carried_watermark(
-            frame, settings.delay, settings.allowed_lateness, time=settings.time, where=where
+            frame, settings.delay, settings.lag, time=settings.time, where=where
         )
     spec = settings.bind(schema, carried=carried)
     name, names = _metric_name(frame, transform.options.name)
@@ -109,7 +109,7 @@ def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str,
         return None
     return {
         WATERMARK: _spark_delay(frame, spec) // 1_000,
-        LATENESS: spec.allowed_lateness,
+        LATENESS: spec.lag,
         METRICS: ",".join(names),
         STATE_API: api,
     }
@@ -146,7 +146,7 @@ def _packed(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
 
 def _spark_delay(frame: DataFrame, spec: Spec) -> int:
     if spec.delay is not None:
-        return spec.delay + spec.allowed_lateness
+        return spec.delay + spec.lag
     carried = carried_watermark(frame, None, 0, time=spec.time, where="")
     assert carried is not None, "a frame without a watermark was refused before"
     return carried
@@ -162,9 +162,7 @@ def _batch(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
 
 def _runner(core: Core, spec: Any) -> Any:
     def run(table: pa.Table) -> pa.Table:
-        packed = _unpacked(core, spec, table)
-        step = core.step(spec, core.empty(spec), packed, None)
-        return concat([core.finish(spec, step.state), step.late])
+        return core.run(spec, _unpacked(core, spec, table))
 
     return run
 

@@ -37,7 +37,7 @@ LATENESS = "streamops.allowed_lateness"
 
 
 def carried_watermark(
-    frame: DataFrame, delay: int | None, allowed_lateness: int, *, time: str, where: str
+    frame: DataFrame, delay: int | None, lag: int, *, time: str, where: str
 ) -> int | None:
     """Delay, in microseconds, of the watermark that a streaming frame brings.
 
@@ -95,12 +95,12 @@ def carried_watermark(
     # An operator before this one publishes as its own watermark passes: with more lateness than
     # it has, ours would be ahead of it, and find its results late.
     room = int(mark.get(LATENESS, carried))
-    if allowed_lateness > room:
+    if lag > room:
         raise WatermarkError(
             "WATERMARK_TOO_TIGHT",
             "the frame's watermark leaves no room for the allowed lateness",
             where=where,
-            got=f"allowed_lateness={format_duration(allowed_lateness)!r}, watermark on {name!r} "
+            got=f"allowed_lateness={format_duration(lag)!r}, watermark on {name!r} "
             f"with a delay of {format_duration(carried)!r}",
             expected=f"allowed_lateness up to {format_duration(room)!r}: the delay of the frame's "
             "watermark, or the allowed_lateness of the operator before",

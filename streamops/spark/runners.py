@@ -95,7 +95,7 @@ class Advance:
         """
         watermark = None
         if spark_watermark > 0:
-            watermark = spark_watermark * 1_000 + self.spec.allowed_lateness
+            watermark = spark_watermark * 1_000 + self.spec.lag
         packs = [pack for pack in packs if pack != NOTHING]
         mine = fingerprint(self.core.STATE, self.spec.identity, self.shards)
         before = None if stored is None else Stored(*stored)
@@ -129,7 +129,7 @@ class Advance:
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, when the shard was last visited."""
         watermark = Stored(*stored).watermark
-        return 0 if watermark is None else (watermark - self.spec.allowed_lateness) // 1_000
+        return 0 if watermark is None else (watermark - self.spec.lag) // 1_000
 
     def _idle(self, stored: Stored, watermark: int | None) -> bool:
         return watermark is None or stored.deadline is None or watermark < stored.deadline

@@ -73,8 +73,8 @@ class Settings(Protocol):
         """Delay of the operator's own watermark, in microseconds."""
 
     @property
-    def allowed_lateness(self) -> int:
-        """How much longer stragglers are accepted, in microseconds."""
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the operator's own, in microseconds."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -113,8 +113,9 @@ class Transform:
 
 
 def _shown(settings: Any) -> list[str]:
-    """Name and value of each field, shown as its metadata says: a duration in words."""
-    pairs = [(f, getattr(settings, f.name)) for f in fields(settings) if f.repr]
+    """Name and value of each field, shown as its metadata says: a duration in words, what defines it first."""
+    ordered = sorted(fields(settings), key=lambda f: not f.metadata.get("first", False))
+    pairs = [(f, getattr(settings, f.name)) for f in ordered if f.repr]
     return [f"{f.name}={f.metadata.get('shown', repr)(value)}" for f, value in pairs]
 
 

@@ -89,6 +89,7 @@ class _Folded:
         self.table: dict[Any, Row] = {}
         self.taken: dict[Any, Row] = {}  # preimages that wait for their postimage
         self.revisions: dict[Any, int] = {}  # newest of each key, also of deleted ones
+        self.deleted: set[Any] = set()  # keys that were not published again since
 
     def apply(self, row: Row) -> None:
         """Take in the next row."""
@@ -106,6 +107,7 @@ class _Folded:
         elif change == "delete":
             if self.table.pop(key, None) is None:
                 _refuse("DELETED_UNPUBLISHED", "a delete of a row that is not there", row, "a row")
+            self.deleted.add(key)
         else:
             _refuse(
                 "UNKNOWN_CHANGE",
@@ -173,7 +175,12 @@ class _Folded:
         if "revision" not in row:
             return
         before = self.revisions.get(key)
-        if before is not None and row["revision"] != before + 1:
+        # What comes back after a delete goes on from the rows that replaced it meanwhile.
+        again = key in self.deleted
+        self.deleted.discard(key)
+        if before is not None and not (
+            row["revision"] == before + 1 or (again and row["revision"] > before)
+        ):
             _refuse(
                 "REVISION_OUT_OF_STEP",
                 "a revision does not follow the one before",

@@ -165,7 +165,7 @@ class Replay:
         # The watermark moves at the end of a micro-batch, and never back.
         if self._carried is None:
             assert self._spec.delay is not None
-            delay = self._spec.delay + self._spec.allowed_lateness
+            delay = self._spec.delay + self._spec.lag
         else:
             delay = self._carried
             newest = _newest(rows, self._spec.time)
@@ -231,7 +231,7 @@ class Replay:
         """The operator's watermark at this one of Spark's."""
         if spark <= 0:
             return None
-        return _EPOCH + dt.timedelta(milliseconds=spark, microseconds=self._spec.allowed_lateness)
+        return _EPOCH + dt.timedelta(milliseconds=spark, microseconds=self._spec.lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _carried(transform: Transform, watermark: Duration | None) -> int | None:
     return carried_watermark(
         cast("DataFrame", _Frame(schema)),
         settings.delay,
-        settings.allowed_lateness,
+        settings.lag,
         time=settings.time,
         where=transform.operator,
     )

@@ -198,7 +198,7 @@ def _result(transform: Transform, table: pa.Table, progress: Any) -> BatchResult
     metrics = _named(progress.observedMetrics.get(transform.options.name))
     counted = "on_time" in metrics
     mark = dt.datetime.fromisoformat(progress.eventTime["watermark"]) - _EPOCH
-    lateness = dt.timedelta(microseconds=settings.allowed_lateness)
+    lateness = dt.timedelta(microseconds=settings.lag)
     return BatchResult(
         batch=progress.batchId,
         **dict(zip(("table", "late"), split(table), strict=True)),

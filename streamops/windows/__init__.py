@@ -3,12 +3,14 @@
 =================  ==============================================================
 ``tumbling``       fixed, adjacent: every event in exactly one window
 ``hopping``        fixed, overlapping: a window of ``size`` starts every ``hop``
+``session``        bursts of activity, ended by a ``gap`` of silence
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
 
 from streamops.windows.hopping import hopping
 from streamops.windows.late import split_late
+from streamops.windows.session import session
 from streamops.windows.tumbling import tumbling
 
-__all__ = ["hopping", "split_late", "tumbling"]
+__all__ = ["hopping", "session", "split_late", "tumbling"]

@@ -8,8 +8,8 @@ from typing import Any
 from streamops.kernel.time import Duration
 from streamops.spark.transform import Options, Transform
 from streamops.windows.core import fixed as core
+from streamops.windows.fixed_settings import FixedWindows
 from streamops.windows.native import native
-from streamops.windows.settings import FixedWindows
 
 __all__ = ["fixed"]
 

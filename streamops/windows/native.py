@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
-from streamops.windows.core.spec import Spec
-from streamops.windows.settings import FixedWindows
+from streamops.windows.core.spec import FixedSpec, SessionSpec, WindowSpec
+from streamops.windows.settings import WindowSettings
 
 __all__ = ["native"]
 
 _ANSI = "spark.sql.ansi.enabled"
 
 
-def native(settings: FixedWindows, frame: DataFrame, spec: Spec, insists: bool) -> DataFrame | None:
-    """The same result by Spark's ``window``; None where it cannot, or where ours is better.
+def native(
+    settings: WindowSettings, frame: DataFrame, spec: WindowSpec, insists: bool
+) -> DataFrame | None:
+    """The same result by Spark's own window; None where it cannot, or where ours is better.
 
     In a batch nothing is late, so only rows that must be delivered are beyond it. On a stream
     it drops late rows, counts what is left of them after partial aggregation, and knows no
@@ -27,21 +29,24 @@ def native(settings: FixedWindows, frame: DataFrame, spec: Spec, insists: bool) 
     """
     if spec.routes or (_may_wrap(spec) and not _is_ansi(frame)):
         return None
+    said = _window(spec)
+    if said is None:
+        return None
     if frame.isStreaming:
-        if spec.stragglers != "drop" or spec.allowed_lateness or not insists:
+        if spec.revises or spec.allowed_lateness or not insists:
             return None
         if spec.delay is not None:
             frame = frame.withWatermark(spec.time, f"{spec.delay // 1_000} milliseconds")
-    grid = spec.grid
-    size, hop, origin = (f"{n} microseconds" for n in (grid.size, grid.hop, grid.origin))
-    window = F.window(column(spec.time), size, hop, origin).alias("__streamops_window")
+    window = said.alias("__streamops_window")
     aggregates = [a.to_spark(time=spec.time).alias(name) for name, a in settings.agg]
     keys = [column(name) for name in spec.by]
     counted = frame.groupBy(window, *keys).agg(*aggregates)
     extra = []
-    if spec.corrects:
+    if spec.revises:
         extra.append(F.lit(0).cast("int").alias("revision"))
-    if spec.stragglers == "retract":
+    if spec.is_early:
+        extra.append(F.lit("on_time").alias("timing"))
+    if spec.takes_back:
         extra.append(F.lit("insert").alias("_change_type"))
     return counted.select(
         *keys,
@@ -52,7 +57,20 @@ def native(settings: FixedWindows, frame: DataFrame, spec: Spec, insists: bool) 
     )
 
 
-def _may_wrap(spec: Spec) -> bool:
+def _window(spec: WindowSpec) -> Column | None:
+    """The window as Spark says it; None where it has no word for it."""
+    time = column(spec.time)
+    match spec:
+        case FixedSpec(grid=grid):
+            size, hop, origin = (f"{n} microseconds" for n in (grid.size, grid.hop, grid.origin))
+            return F.window(time, size, hop, origin)
+        case SessionSpec(gap_column=None, cuts=False, gap=gap):
+            return F.session_window(time, f"{gap} microseconds")
+        case _:
+            return None
+
+
+def _may_wrap(spec: WindowSpec) -> bool:
     """Whether an aggregate keeps a sum that Spark checks for overflow in ANSI mode only."""
     parts = (part for summary in spec.summaries for part in summary.fields)
     return any(

@@ -1,57 +1,54 @@
-"""What a user says about windows on a grid, validated once."""
+"""What a user says about windows of any kind, validated once."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.grid import Grid
 from streamops.kernel.hashing import require_hashable
-from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
+from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name, type_name
 from streamops.spark.transform import choice
-from streamops.windows.core.spec import Spec, Stragglers, TooLate
+from streamops.windows.core.spec import Early, Stragglers, TooLate
 
-__all__ = ["FixedWindows"]
+__all__ = ["DEFINES", "IN_WORDS", "WindowSettings", "refuse_type", "words"]
 
 _MILLISECOND = 1_000
-_MOST_WINDOWS = 10_000
-_RESERVED = ("window_start", "window_end", "revision", "_change_type", "late")
+_RESERVED = ("window_start", "window_end", "revision", "timing", "_change_type", "late")
 
 
-def _words(micros: int | None) -> str:
+def words(micros: int | None) -> str:
+    """A duration as a user writes it."""
     return repr(None if micros is None else format_duration(micros))
 
 
-_IN_WORDS = {"shown": _words}
+IN_WORDS = {"shown": words}
+DEFINES = {"shown": words, "first": True}
+"""Metadata of what says which windows they are: shown before all else."""
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindows:
-    """Settings of tumbling and hopping windows; durations in microseconds."""
+class WindowSettings:
+    """What all windows have in common; durations in microseconds."""
 
     where: str = field(repr=False)
-    size: int = field(metadata=_IN_WORDS)
-    hop: int = field(metadata=_IN_WORDS)
-    origin: int = field(metadata=_IN_WORDS)
     time: str
     by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
-    delay: int | None = field(metadata=_IN_WORDS)
-    allowed_lateness: int = field(metadata=_IN_WORDS)
+    delay: int | None = field(metadata=IN_WORDS)
+    allowed_lateness: int = field(metadata=IN_WORDS)
     stragglers: Stragglers
     too_late: TooLate
+    early: Early
 
     @staticmethod
-    def of(
+    def said(
         where: str,
-        size: Duration,
-        hop: Duration,
         *,
         time: str,
         by: str | Sequence[str],
@@ -60,15 +57,14 @@ class FixedWindows:
         allowed_lateness: Duration,
         stragglers: Stragglers,
         too_late: TooLate,
-        origin: Duration | dt.datetime,
-    ) -> FixedWindows:
-        """Settings as the user wrote them, normalised, or an error."""
+        early: Early = "never",
+    ) -> dict[str, Any]:
+        """The fields, as the user wrote them, normalised; or an error."""
         choice(stragglers, Stragglers, parameter="stragglers", where=where)
         choice(too_late, TooLate, parameter="too_late", where=where)
+        choice(early, Early, parameter="early", where=where)
         require_name(time, parameter="time", where=where)
         keys = _names(by, where)
-        size_ = parse_duration(size, parameter="size", where=where, minimum=1)
-        hop_ = parse_duration(hop, parameter="hop", where=where, minimum=1)
         lateness = parse_duration(
             allowed_lateness,
             parameter="allowed_lateness",
@@ -82,25 +78,39 @@ class FixedWindows:
             waits = parse_duration(
                 delay, parameter="delay", where=where, minimum=0, whole=_MILLISECOND
             )
-        if isinstance(origin, dt.datetime):
-            phase = parse_instant(origin, parameter="origin", where=where)
-        else:
-            phase = parse_duration(origin, parameter="origin", where=where)
-        settings = FixedWindows(
-            where, size_, hop_, phase % hop_, time, keys, tuple(agg.items()), waits, lateness,
-            stragglers, too_late,
-        )  # fmt: skip
-        settings._refuse_contradictions()
-        return settings
+        return {
+            "where": where,
+            "time": time,
+            "by": keys,
+            "agg": tuple(agg.items()),
+            "delay": waits,
+            "allowed_lateness": lateness,
+            "stragglers": stragglers,
+            "too_late": too_late,
+            "early": early,
+        }
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Columns whose values are compared or computed with."""
-        return (*self.by, *(name for _, aggregation in self.agg for name in aggregation.columns))
+        own = (name for name in self.others.values() if name is not None)
+        aggregated = (name for _, aggregation in self.agg for name in aggregation.columns)
+        return (*self.by, *own, *aggregated)
 
-    def bind(self, schema: pa.Schema, *, carried: int | None) -> Spec:
-        """The spec over these columns."""
-        for role, names in (("time", (self.time,)), ("by", self.by)):
+    @property
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the operator's own."""
+        return self.allowed_lateness
+
+    @property
+    def others(self) -> Mapping[str, str | None]:
+        """Further columns that are read, by the parameter that names them."""
+        return {}
+
+    def bound(self, schema: pa.Schema, carried: int | None) -> dict[str, Any]:
+        """The common fields of a spec over these columns."""
+        named = {role: (name,) for role, name in self.others.items() if name is not None}
+        for role, names in {"time": (self.time,), "by": self.by, **named}.items():
             for name in names:
                 if name not in schema.names:
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
@@ -110,39 +120,22 @@ class FixedWindows:
             for name, aggregation in self.agg
         )
         read = {self.time, *self.by, *(name for *_, s in summaries for name in s.inputs)}
+        read |= {name for names in named.values() for name in names}
         routes = "route" in (self.stragglers, self.too_late)
-        return Spec(
-            grid=Grid(self.size, self.hop, self.origin),
-            by=self.by,
-            time=self.time,
-            aggregates=summaries,
-            input=schema if routes else pa.schema([f for f in schema if f.name in read]),
-            delay=None if carried is not None else self.delay,
-            allowed_lateness=self.allowed_lateness,
-            stragglers=self.stragglers,
-            too_late=self.too_late,
-        )
+        return {
+            "by": self.by,
+            "time": self.time,
+            "aggregates": summaries,
+            "input": schema if routes else pa.schema([f for f in schema if f.name in read]),
+            "delay": None if carried is not None else self.delay,
+            "allowed_lateness": self.allowed_lateness,
+            "stragglers": self.stragglers,
+            "too_late": self.too_late,
+            "early": self.early,
+        }
 
-    def _refuse_contradictions(self) -> None:
-        if self.hop > self.size:
-            raise SpecError(
-                "HOP_EXCEEDS_SIZE",
-                "`hop` is longer than `size`: events between two windows would be lost",
-                where=self.where,
-                got=f"hop={_words(self.hop)}, size={_words(self.size)}",
-                expected="0 < hop <= size",
-                fix="shorten hop, or lengthen size",
-            )
-        windows = -(-self.size // self.hop)
-        if windows > _MOST_WINDOWS:
-            raise SpecError(
-                "TOO_MANY_WINDOWS",
-                "each event would lie in too many windows, each of them a result",
-                where=self.where,
-                got=f"hop={_words(self.hop)}, size={_words(self.size)}: {windows:,} windows",
-                expected=f"at most {_MOST_WINDOWS:,} windows for an event: ceil(size / hop)",
-                fix="lengthen hop: a result for every event is another operator than this one",
-            )
+    def refuse_contradictions(self) -> None:
+        """Refuse what cannot be meant together."""
         if self.too_late == "route" and self.stragglers not in ("update", "retract"):
             raise SpecError(
                 "TOO_LATE_WITHOUT_CORRECTIONS",
@@ -178,13 +171,13 @@ class FixedWindows:
     def _refuse_types(self, schema: pa.Schema) -> None:
         kind = schema.field(self.time).type
         if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-            raise SchemaError(
-                "COLUMN_TYPE",
-                f"column {self.time!r} cannot be used as event time",
-                where=self.where,
-                got=f"{self.time!r} of type {type_name(kind)}",
-                expected="timestamp",
-                fix=f"df.withColumn({self.time!r}, F.to_timestamp({self.time!r}))",
+            refuse_type(
+                schema,
+                self.time,
+                "event time",
+                "timestamp",
+                f"df.withColumn({self.time!r}, F.to_timestamp({self.time!r}))",
+                self.where,
             )
         for name in self.by:
             try:
@@ -194,6 +187,20 @@ class FixedWindows:
                 raise SchemaError(
                     error.code, error.what, got=type_name(error.got), **facts
                 ) from None
+
+
+def refuse_type(
+    schema: pa.Schema, name: str, use: str, expected: str, fix: str, where: str
+) -> NoReturn:
+    """Refuse a column for its type."""
+    raise SchemaError(
+        "COLUMN_TYPE",
+        f"column {name!r} cannot be used as {use}",
+        where=where,
+        got=f"{name!r} of type {type_name(schema.field(name).type)}",
+        expected=expected,
+        fix=fix,
+    )
 
 
 def _names(by: object, where: str) -> tuple[str, ...]:

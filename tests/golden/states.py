@@ -19,8 +19,8 @@ from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
-from streamops.windows.core.spec import Spec
-from streamops.windows.settings import FixedWindows
+from streamops.windows.core.spec import FixedSpec
+from streamops.windows.fixed_settings import FixedWindows
 from tests.oracles.windows import WindowOracle
 
 FOLDER = Path(__file__).parent
@@ -67,7 +67,7 @@ class History:
         return FOLDER / f"{self.name}.bin"
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> FixedSpec:
         said = {
             "time": "ts",
             "by": ("origin", "gate"),

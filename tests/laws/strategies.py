@@ -16,7 +16,7 @@ from streamops.kernel.columns import concat
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import fixed
-from streamops.windows.settings import FixedWindows
+from streamops.windows.fixed_settings import FixedWindows
 from tests.oracles.windows import Row, WindowOracle, key_of
 
 SCHEMA = pa.schema(
@@ -232,5 +232,7 @@ def accepted_rows(settings: WindowOracle, spec: Any, judged: Sequence[Judged]) -
 
 def results_of(settings: WindowOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
     """Results of the batch, by window."""
-    results = (row for row in rows_of(fixed.run(spec, rows)) if row.get("late") is None)
+    results = (
+        row for row in rows_of(fixed.run(spec, fixed.pack(spec, rows))) if row.get("late") is None
+    )
     return {comparable((key_of(row, settings.by), row["window_start"])): row for row in results}

@@ -12,8 +12,8 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.grid import Grid
-from streamops.windows.core.spec import Spec
-from streamops.windows.settings import FixedWindows
+from streamops.windows.core.spec import FixedSpec
+from streamops.windows.fixed_settings import FixedWindows
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -46,7 +46,7 @@ def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedWi
     return FixedWindows.of("windows.hopping", size, hop, **(SAID | said))
 
 
-def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> Spec:
+def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> FixedSpec:
     return settings(**said).bind(schema, carried=carried)
 
 
@@ -69,17 +69,18 @@ def refused_bound(kind: type[StreamopsError], **said: Any) -> Any:
 
 def test_durations_become_microseconds_and_names_become_tuples() -> None:
     assert settings(by="origin", allowed_lateness=dt.timedelta(hours=6)) == FixedWindows(
-        "windows.hopping",
-        10_800_000_000,
-        3_600_000_000,
-        0,
-        "ts",
-        ("origin",),
-        (("n", agg.count()),),
-        1_800_000_000,
-        21_600_000_000,
-        "drop",
-        "drop",
+        where="windows.hopping",
+        time="ts",
+        by=("origin",),
+        agg=(("n", agg.count()),),
+        delay=1_800_000_000,
+        allowed_lateness=21_600_000_000,
+        stragglers="drop",
+        too_late="drop",
+        early="never",
+        size=10_800_000_000,
+        hop=3_600_000_000,
+        origin=0,
     )
 
 
@@ -380,7 +381,7 @@ def test_a_name_for_two_columns_of_the_result_is_refused(said: dict[str, Any], t
         f"[NAME_TAKEN] windows.hopping: a name stands for two columns of the result: {taken}\n"
         f"  got:       by={keys}, agg={list(said.get('agg', ['n']))}\n"
         "  expected:  names unlike one another and unlike "
-        "window_start, window_end, revision, _change_type, late\n"
+        "window_start, window_end, revision, timing, _change_type, late\n"
         "  fix:       name the aggregate, or rename the key column, differently"
     )
 
@@ -595,7 +596,7 @@ def test_a_transform_shows_everything_that_was_said() -> None:
     assert shown == (
         "windows.tumbling(size='1 hour', hop='1 hour', origin='0 seconds', time='ts', "
         "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness='0 seconds', "
-        "stragglers='drop', too_late='drop', engine='auto', state_api='auto', shards=8, "
+        "stragglers='drop', too_late='drop', early='never', engine='auto', state_api='auto', shards=8, "
         "name='tumbling')"
     )
 

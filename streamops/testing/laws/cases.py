@@ -89,12 +89,12 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 def watermarks(spec: Spec, batches: Batches) -> list[int | None]:
     """The operator's watermark in each micro-batch, as Spark would have it."""
-    delay = (spec.delay or 0) + spec.allowed_lateness
+    delay = (spec.delay or 0) + spec.lag
     result: list[int | None] = []
     newest: int | None = None
     for batch in batches:
         sparks = spark_watermark(newest, delay)
-        result.append(sparks * 1_000 + spec.allowed_lateness if sparks else None)
+        result.append(sparks * 1_000 + spec.lag if sparks else None)
         newest = max((t for t in (newest, *times_of(spec, batch)) if t is not None), default=None)
     return result
 
@@ -135,7 +135,8 @@ def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
     """The table that these steps, and the end of the stream after them, add up to."""
     published = [*(step.emitted for step in steps), case.core.finish(case.spec, steps[-1].state)]
     rows = fold((row for table in published for row in rows_of(table)), key=case.identity)
-    return [{name: value for name, value in row.items() if name != "revision"} for row in rows]
+    added = ("revision", "timing")
+    return [{name: value for name, value in row.items() if name not in added} for row in rows]
 
 
 def times_of(spec: Spec, batch: pa.Table) -> list[int]:

@@ -14,9 +14,10 @@ import pyarrow as pa
 from streamops.kernel.columns import changed, concat
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair
-from streamops.windows.core.panes import Windows, micros
+from streamops.windows.core.entries import key_fields, micros
+from streamops.windows.core.panes import Windows
 from streamops.windows.core.publish import published
-from streamops.windows.core.spec import Spec
+from streamops.windows.core.spec import FixedSpec
 
 __all__ = ["Correction", "correct", "forget", "no_revisions", "revision_schema"]
 
@@ -33,18 +34,17 @@ class Correction:
     counts: Counts
 
 
-def revision_schema(spec: Spec) -> pa.Schema:
+def revision_schema(spec: FixedSpec) -> pa.Schema:
     """Columns of the table of revisions: one row per corrected window."""
-    keys = [(f"key.{i}", field.type) for i, field in enumerate(spec.keys)]
-    return pa.schema([*keys, ("window", pa.int64()), ("revision", pa.int32())])
+    return pa.schema([*key_fields(spec), ("window", pa.int64()), ("revision", pa.int32())])
 
 
-def no_revisions(spec: Spec) -> pa.Table:
+def no_revisions(spec: FixedSpec) -> pa.Table:
     """Nothing was ever corrected."""
     return revision_schema(spec).empty_table()
 
 
-def forget(spec: Spec, revisions: pa.Table, watermark: int) -> pa.Table:
+def forget(spec: FixedSpec, revisions: pa.Table, watermark: int) -> pa.Table:
     """Drop the windows that cannot change any more."""
     ends = spec.grid.end_of(micros(revisions, "window"))
     alive = ends + spec.retention > watermark
@@ -52,7 +52,7 @@ def forget(spec: Spec, revisions: pa.Table, watermark: int) -> pa.Table:
 
 
 def correct(
-    spec: Spec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, judged_by: int
+    spec: FixedSpec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, judged_by: int
 ) -> Correction:
     """The windows that the new panes changed after they were on time.
 
@@ -119,7 +119,9 @@ class _Pairs:
     ids: Ids = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def _pairs(spec: Spec, coded: Coded, lowest: int, highest: int, *, of: Ids | None = None) -> _Pairs:
+def _pairs(
+    spec: FixedSpec, coded: Coded, lowest: int, highest: int, *, of: Ids | None = None
+) -> _Pairs:
     """All pairs of the panes with these windows; of the keys in ``of``, if given."""
     table, codes = coded
     members = np.arange(len(codes)) if of is None else np.flatnonzero(np.isin(codes, of))
@@ -141,7 +143,7 @@ def _number(touched: _Pairs, *others: _Pairs) -> int:
     return int(touched.ids.max(initial=-1)) + 1
 
 
-def _windows(spec: Spec, coded: Coded, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
+def _windows(spec: FixedSpec, coded: Coded, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
     """The touched windows of a table of panes, and the number of each."""
     ours = pairs.ids < count
     ids = pairs.ids[ours]

@@ -19,17 +19,11 @@ from streamops.kernel.columns import concat, conform, key_codes, one
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair
 from streamops.windows.core.corrections import correct, forget, no_revisions, revision_schema
+from streamops.windows.core.entries import keys_of, micros
 from streamops.windows.core.late import route
-from streamops.windows.core.panes import (
-    Windows,
-    keys_of,
-    micros,
-    pane_schema,
-    partial,
-    unite,
-)
+from streamops.windows.core.panes import Windows, pane_schema, partial, unite
 from streamops.windows.core.publish import published
-from streamops.windows.core.spec import Spec
+from streamops.windows.core.spec import FixedSpec
 
 __all__ = [
     "STATE",
@@ -49,24 +43,24 @@ _BEGINNING = -(1 << 62)
 _END = 1 << 62
 
 
-def layout(spec: Spec) -> Mapping[str, pa.Schema]:
+def layout(spec: FixedSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     tables = {"panes": pane_schema(spec)}
     return tables | {"revisions": revision_schema(spec)} if spec.corrects else tables
 
 
-def empty(spec: Spec) -> State:
+def empty(spec: FixedSpec) -> State:
     """The state before the first step."""
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: Spec, rows: pa.Table) -> pa.Table:
+def pack(spec: FixedSpec, rows: pa.Table) -> pa.Table:
     """Panes of the rows; the rows themselves where late ones must be delivered."""
     rows = conform(rows, spec.input)
     return rows if spec.routes else partial(spec, rows)
 
 
-def step(spec: Spec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
     judged_by = state.watermark
     watermark = _later(judged_by, watermark)
@@ -117,20 +111,20 @@ def step(spec: Spec, state: State, packed: pa.Table, watermark: int | None) -> S
     )
 
 
-def finish(spec: Spec, state: State) -> pa.Table:
+def finish(spec: FixedSpec, state: State) -> pa.Table:
     """Every window that is still open."""
     panes = state.tables["panes"]
     codes = key_codes(keys_of(panes, spec), len(panes))
     return published(spec, Windows.of(spec, panes, codes, _first_open(spec, state.watermark), _END))
 
 
-def run(spec: Spec, rows: pa.Table) -> pa.Table:
+def run(spec: FixedSpec, packed: pa.Table) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), pack(spec, rows), None)
+    only = step(spec, empty(spec), packed, None)
     return concat([finish(spec, only.state), only.late])
 
 
-def next_deadline(spec: Spec, state: State) -> int | None:
+def next_deadline(spec: FixedSpec, state: State) -> int | None:
     """The first end of an open window, or the first moment something can be forgotten."""
     pane = micros(state.tables["panes"], "pane")
     first, last = spec.grid.windows_of(pane)
@@ -143,7 +137,7 @@ def next_deadline(spec: Spec, state: State) -> int | None:
     return int(due.min()) if len(due) else None
 
 
-def check(spec: Spec, state: State) -> None:
+def check(spec: FixedSpec, state: State) -> None:
     """Panes lie on the grid, once per key, and none is kept beyond its time."""
     panes = state.tables["panes"]
     pane = micros(panes, "pane")
@@ -160,7 +154,7 @@ def check(spec: Spec, state: State) -> None:
 
 
 def _judged(
-    spec: Spec, packed: pa.Table, judged_by: int | None
+    spec: FixedSpec, packed: pa.Table, judged_by: int | None
 ) -> tuple[pa.Table, pa.Table, Counts]:
     """Late rows to deliver, panes to take in, and the count of both."""
     late = spec.output.empty_table()
@@ -177,7 +171,7 @@ def _judged(
     return late, _evicted(spec, packed, judged_by), counts
 
 
-def _pairs(spec: Spec, panes: pa.Table, judged_by: int | None) -> Counts:
+def _pairs(spec: FixedSpec, panes: pa.Table, judged_by: int | None) -> Counts:
     first, last = spec.grid.windows_of(micros(panes, "pane"))
     rows = micros(panes, "rows")
     closed, gone = _BEGINNING, _BEGINNING
@@ -197,7 +191,7 @@ def _pairs(spec: Spec, panes: pa.Table, judged_by: int | None) -> Counts:
     )
 
 
-def _evicted(spec: Spec, panes: pa.Table, watermark: int | None) -> pa.Table:
+def _evicted(spec: FixedSpec, panes: pa.Table, watermark: int | None) -> pa.Table:
     """The panes without those in which no window can change any more."""
     if watermark is None:
         return panes
@@ -206,7 +200,7 @@ def _evicted(spec: Spec, panes: pa.Table, watermark: int | None) -> pa.Table:
     return panes if alive.all() else panes.filter(pa.array(alive)).combine_chunks()
 
 
-def _first_open(spec: Spec, watermark: int | None) -> int:
+def _first_open(spec: FixedSpec, watermark: int | None) -> int:
     return _BEGINNING if watermark is None else spec.grid.last_closed(watermark) + 1
 
 

@@ -1,4 +1,6 @@
-"""Late rows as data: which windows a row missed, and why."""
+"""Rows delivered instead of counted in a result: late ones, with the windows they missed, and
+those that cannot be placed in any.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import instants, one, take
-from streamops.windows.core.panes import placed
-from streamops.windows.core.spec import INSTANT, Spec
+from streamops.kernel.time import Instants
+from streamops.windows.core.entries import placed
+from streamops.windows.core.spec import INSTANT, FixedSpec, WindowSpec
 
-__all__ = ["route"]
+__all__ = ["deliver", "route"]
 
 
-def route(spec: Spec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, pa.Table, int]:
+def route(spec: FixedSpec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, pa.Table, int]:
     """Take out of the rows what must be delivered.
 
     Returns
@@ -32,8 +35,7 @@ def route(spec: Spec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, 
     if len(bad):
         present = instants(rows.column(spec.time))[1][bad]
         reason = np.where(present, "time_out_of_range", "null_time")
-        nowhere = pa.nulls(len(bad), INSTANT)
-        pieces.append(_delivered(spec, take(rows, bad), (nowhere, nowhere), reason, None))
+        pieces.append(deliver(spec, take(rows, bad), None, reason, None))
         good = np.flatnonzero(valid)
         rows, times = take(rows, good), times[good]
     if judged_by is not None:
@@ -41,10 +43,9 @@ def route(spec: Spec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, 
         gone = spec.grid.last_closed(judged_by - spec.allowed_lateness)
         index, numbers = spec.grid.explode(times, _BEGINNING, spec.grid.last_closed(missed))
         if len(index):
-            start = spec.grid.start_of(numbers)
-            window = pa.array(start).cast(INSTANT), pa.array(start + spec.grid.size).cast(INSTANT)
+            window = spec.grid.start_of(numbers), spec.grid.end_of(numbers)
             reason = np.where(numbers <= gone, "too_late", "straggler")
-            pieces.append(_delivered(spec, take(rows, index), window, reason, judged_by))
+            pieces.append(deliver(spec, take(rows, index), window, reason, judged_by))
     late = pa.concat_tables(pieces) if pieces else spec.output.empty_table()
     return late, rows, len(bad)
 
@@ -52,13 +53,23 @@ def route(spec: Spec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, 
 _BEGINNING = -(1 << 62)
 
 
-def _delivered(
-    spec: Spec,
+def deliver(
+    spec: WindowSpec,
     rows: pa.Table,
-    window: tuple[pa.Array, pa.Array],
+    window: tuple[Instants, Instants] | None,
     reason: npt.NDArray[np.str_],
     judged_by: int | None,
 ) -> pa.Table:
+    """The rows in the output schema, with what is said of each.
+
+    Parameters
+    ----------
+    window : (start, end), optional
+        The window that each row missed; None for rows without one.
+    reason : array of str
+    judged_by : int, optional
+        The watermark the rows were judged by.
+    """
     count = len(rows)
     if judged_by is None:
         lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
@@ -70,8 +81,9 @@ def _delivered(
     late = pa.StructArray.from_arrays(
         [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
     )
-    said = {name: rows.column(name) for name in spec.by}
-    said |= {"window_start": window[0], "window_end": window[1], "late": late}
+    said = {name: rows.column(name) for name in spec.by} | {"late": late}
+    if window is not None:
+        said["window_start"], said["window_end"] = (pa.array(each).cast(INSTANT) for each in window)
     return pa.table(
         [said.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
     )

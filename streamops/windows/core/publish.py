@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.windows.core.panes import Windows
-from streamops.windows.core.spec import INSTANT, Spec
+from streamops.kernel.time import Instants
+from streamops.windows.core.spec import INSTANT, WindowSpec
 
-__all__ = ["published"]
+__all__ = ["Results", "published"]
+
+
+class Results(Protocol):
+    """Results to publish: keys, windows and aggregates as columns of one length."""
+
+    @property
+    def keys(self) -> list[pa.Array]:
+        """Key columns."""
+
+    @property
+    def start(self) -> Instants:
+        """Start of each window."""
+
+    @property
+    def end(self) -> Instants:
+        """End of each window."""
+
+    @property
+    def values(self) -> list[pa.Array]:
+        """The aggregates."""
 
 
 def published(
-    spec: Spec,
-    windows: Windows,
+    spec: WindowSpec,
+    results: Results,
     revision: npt.NDArray[np.int32] | None = None,
     change: str = "insert",
+    timing: pa.Array | None = None,
 ) -> pa.Table:
     """Result rows of these windows.
 
@@ -26,18 +49,22 @@ def published(
         One per window; 0, the on-time value, if not given.
     change : str
         The change type of all of them.
+    timing : Array, optional
+        Whether each is early, on time or late, where the output says so.
     """
-    start = spec.grid.start_of(windows.numbers)
+    count = len(results.start)
     columns = [
-        *windows.keys,
-        pa.array(start).cast(INSTANT),
-        pa.array(start + spec.grid.size).cast(INSTANT),
-        *windows.values,
+        *results.keys,
+        pa.array(results.start).cast(INSTANT),
+        pa.array(results.end).cast(INSTANT),
+        *results.values,
     ]
-    if spec.corrects:
-        columns.append(pa.array(np.zeros(len(windows), np.int32) if revision is None else revision))
-    if spec.stragglers == "retract":
-        columns.append(pa.repeat(change, len(windows)))
+    if spec.revises:
+        columns.append(pa.array(np.zeros(count, np.int32) if revision is None else revision))
+    if spec.is_early:
+        columns.append(timing)
+    if spec.takes_back:
+        columns.append(pa.repeat(change, count))
     if spec.routes:
-        columns.append(pa.nulls(len(windows), spec.late))
+        columns.append(pa.nulls(count, spec.late))
     return pa.table(columns, schema=spec.output)

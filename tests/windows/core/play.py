@@ -12,7 +12,7 @@ from streamops.kernel.contract import Counts, State, Summary
 from streamops.kernel.grid import Grid
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
-from streamops.windows.core.spec import Spec
+from streamops.windows.core.spec import FixedSpec
 
 SCHEMA = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
 
@@ -26,6 +26,11 @@ def table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     times, keys, values = zip(*full, strict=True) if full else ((), (), ())
     instants = pa.array(times, pa.int64()).cast(SCHEMA.field("t").type)
     return pa.table([instants, pa.array(keys, pa.string()), pa.array(values, pa.int64())], SCHEMA)
+
+
+def batch(spec: FixedSpec, rows: pa.Table) -> pa.Table:
+    """The batch result over raw rows."""
+    return fixed.run(spec, fixed.pack(spec, rows))
 
 
 class Stream:
@@ -43,7 +48,7 @@ class Stream:
         too_late: Any = "drop",
         lateness: int = 0,
     ) -> None:
-        self.spec = Spec(
+        self.spec = FixedSpec(
             grid=Grid(size, hop or size, origin),
             by=tuple(by),
             time="t",
@@ -53,6 +58,7 @@ class Stream:
             allowed_lateness=lateness,
             stragglers=stragglers,
             too_late=too_late,
+            early="never",
         )
         self.state: State = fixed.empty(self.spec)
         self.counts = Counts()
@@ -76,7 +82,7 @@ class Stream:
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
         given = table([r if isinstance(r, tuple) else (r,) for r in rows])
-        return shown(fixed.run(self.spec, given))
+        return shown(batch(self.spec, given))
 
     @property
     def deadline(self) -> int | None:

@@ -17,7 +17,8 @@ from streamops.kernel.grid import Grid
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import fixed
-from streamops.windows.core.spec import Spec
+from streamops.windows.core.spec import FixedSpec
+from tests.windows.core.play import batch
 
 INSTANT = pa.timestamp("us", tz="UTC")
 NAN = float("nan")
@@ -44,11 +45,11 @@ KEYS: dict[pa.DataType, list[Any]] = {
 }
 
 
-def spec_of(kind: pa.DataType, **said: Any) -> Spec:
+def spec_of(kind: pa.DataType, **said: Any) -> FixedSpec:
     schema = pa.schema([("t", INSTANT), ("k", kind), ("seq", pa.int64())])
     latest = ByTime("k", "t", "seq", kind, INSTANT, pa.int64(), latest=True)
-    policy: dict[str, Any] = {"stragglers": "retract", "too_late": "route"} | said
-    return Spec(
+    policy: dict[str, Any] = {"stragglers": "retract", "too_late": "route", "early": "never"} | said
+    return FixedSpec(
         grid=Grid(10, 10, 0),
         by=("k",),
         time="t",
@@ -60,13 +61,13 @@ def spec_of(kind: pa.DataType, **said: Any) -> Spec:
     )
 
 
-def rows(spec: Spec, values: list[Any], instant: int) -> pa.Table:
+def rows(spec: FixedSpec, values: list[Any], instant: int) -> pa.Table:
     times = pa.array([instant] * len(values), pa.int64()).cast(INSTANT)
     keys = pa.array(values, spec.input.field("k").type)
     return pa.table([times, keys, pa.array(range(len(values)))], schema=spec.input)
 
 
-def restarted(spec: Spec, state: State) -> State:
+def restarted(spec: FixedSpec, state: State) -> State:
     known = fixed.STATE, spec.identity, 1
     return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
 
@@ -100,10 +101,10 @@ def test_late_rows_carry_keys_of_every_type(kind: pa.DataType) -> None:
 
 def test_minus_zero_and_zero_are_one_key_as_in_spark() -> None:
     spec = spec_of(pa.float64(), stragglers="drop", too_late="drop")
-    found = rows_of(fixed.run(spec, rows(spec, [-0.0, 0.0, -0.0], 5)))
+    found = rows_of(batch(spec, rows(spec, [-0.0, 0.0, -0.0], 5)))
     assert [row["n"] for row in found] == [3]
 
 
 def test_every_nan_is_one_key_as_in_spark() -> None:
     spec = spec_of(pa.float64(), stragglers="drop", too_late="drop")
-    assert [row["n"] for row in rows_of(fixed.run(spec, rows(spec, [NAN, -NAN], 5)))] == [2]
+    assert [row["n"] for row in rows_of(batch(spec, rows(spec, [NAN, -NAN], 5)))] == [2]

@@ -8,7 +8,7 @@ from streamops.kernel.contract import Counts
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
-from tests.windows.core.play import Stream, table
+from tests.windows.core.play import Stream, batch, table
 
 
 def test_a_late_row_is_delivered_with_the_reason_the_lateness_and_the_watermark() -> None:
@@ -77,7 +77,7 @@ def test_before_there_is_a_watermark_no_row_is_late() -> None:
 
 def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
     stream = Stream(10, stragglers="route")
-    rows = rows_of(fixed.run(stream.spec, table([(25,), (1,), (None, "b")])))
+    rows = rows_of(batch(stream.spec, table([(25,), (1,), (None, "b")])))
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
     assert rows[2]["k"] == "b"
 
@@ -97,7 +97,7 @@ def test_beside_corrections_only_what_is_too_late_is_delivered(stragglers: str) 
 
 def test_a_late_row_has_neither_revision_nor_change_type() -> None:
     spec = Stream(10, stragglers="retract", too_late="route").spec
-    late = rows_of(fixed.run(spec, table([(None,)])))
+    late = rows_of(batch(spec, table([(None,)])))
     assert (late[0]["revision"], late[0]["_change_type"]) == (None, None)
 
 

@@ -1,0 +1,91 @@
+"""Entries of state: what is kept per key and piece of time, as columns.
+
+A table of entries has the columns ``key.0``, ``key.1``, ... (the keys), some columns of its own
+that say which piece of time it is about, and ``agg.0.sum``, ... (the states of the aggregates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import instants, one
+from streamops.kernel.groups import Groups
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+from streamops.windows.core.spec import WindowSpec
+
+__all__ = [
+    "entry_schema",
+    "estimates",
+    "key_fields",
+    "keys_of",
+    "merged",
+    "micros",
+    "placed",
+    "states_of",
+    "updated",
+]
+
+
+def key_fields(spec: WindowSpec) -> list[tuple[str, pa.DataType]]:
+    """The columns that hold the keys."""
+    return [(f"key.{i}", field.type) for i, field in enumerate(spec.keys)]
+
+
+def entry_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
+    """Columns of a table of entries with these columns of its own."""
+    states = [
+        (f"agg.{i}.{name}", kind)
+        for i, summary in enumerate(spec.summaries)
+        for name, kind in summary.fields
+    ]
+    return pa.schema([*key_fields(spec), *own, *states])
+
+
+def keys_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
+    """Key columns of a table of entries."""
+    return [one(table.column(f"key.{i}")) for i in range(len(spec.by))]
+
+
+def states_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
+    """States of the aggregates in a table of entries."""
+    names = [f"agg.{i}.{n}" for i, s in enumerate(spec.summaries) for n, _ in s.fields]
+    return [one(table.column(name)) for name in names]
+
+
+def micros(table: pa.Table, name: str) -> Instants:
+    """An int64 column without nulls."""
+    return np.asarray(one(table.column(name)))
+
+
+def placed(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, npt.NDArray[np.bool_]]:
+    """Event times in microseconds, and which of them can be placed in a window."""
+    times, valid = instants(rows.column(spec.time))
+    return times, valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
+
+
+def updated(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+    """States of the groups over rows."""
+    return [state for summary in spec.summaries for state in summary.update(groups, rows)]
+
+
+def merged(spec: WindowSpec, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+    """States of the groups over states, those of all aggregates in one row."""
+    result: list[pa.Array] = []
+    for summary in spec.summaries:
+        width, position = len(summary.fields), len(result)
+        result += summary.merge(groups, states[position : position + width])
+    return result
+
+
+def estimates(spec: WindowSpec, states: Sequence[pa.Array]) -> list[pa.Array]:
+    """The values that the states stand for."""
+    result, position = [], 0
+    for summary in spec.summaries:
+        width = len(summary.fields)
+        result.append(summary.estimate(states[position : position + width]))
+        position += width
+    return result

@@ -1,0 +1,220 @@
+"""What a step publishes of sessions: those that close, and what corrections make of others.
+
+The value published before is not stored: it is that of the session as it was before the step,
+because every change to a published session is itself published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import changed, concat, take
+from streamops.kernel.contract import Counts
+from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
+from streamops.kernel.time import Instants
+from streamops.windows.core.entries import estimates, keys_of, merged, states_of
+from streamops.windows.core.publish import published
+from streamops.windows.core.spec import SessionSpec
+from streamops.windows.core.stretches import Sessions
+
+__all__ = ["Publication", "Told", "publish"]
+
+_EARLY, _ON_TIME, _LATE = range(3)
+_TIMINGS = pa.array(["early", "on_time", "late"])
+_NEVER = -(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Sessions, and the table of the stretches they are made of."""
+
+    table: pa.Table
+    sessions: Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a step says.
+
+    Parameters
+    ----------
+    emitted : Table
+    counts : Counts
+    closing : array of int64
+        The sessions, after the step, that are on time now and were not before.
+    revision, timing : arrays of int64
+        To remember of each session after the step.
+    """
+
+    emitted: pa.Table
+    counts: Counts
+    closing: Ids
+    revision: Ids
+    timing: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """Sessions to publish or to take back."""
+
+    keys: list[pa.Array]
+    start: Instants
+    end: Instants
+    values: list[pa.Array]
+
+    @staticmethod
+    def of(spec: SessionSpec, told: Told, chosen: Ids) -> _Results:
+        """These sessions, in this order, each once."""
+        sessions = told.sessions
+        place = np.full(len(sessions), -1, np.int64)
+        place[chosen] = np.arange(len(chosen))
+        members = place[sessions.ids]
+        if (members < 0).any():
+            rows = np.flatnonzero(members >= 0)
+            table, members = take(told.table, rows), members[rows]
+        else:
+            table = told.table
+        first = first_of(members, len(chosen))
+        if len(members) == len(chosen):  # a stretch each
+            states = states_of(take(table, first), spec)
+        else:
+            states = merged(spec, Groups(members, len(chosen)), states_of(table, spec))
+        index = pa.array(first)
+        keys = [key.take(index) for key in keys_of(table, spec)]
+        return _Results(keys, sessions.start[chosen], sessions.end[chosen], estimates(spec, states))
+
+    def take(self, rows: Ids) -> _Results:
+        """The results at these positions."""
+        index = pa.array(rows)
+        return _Results(
+            [key.take(index) for key in self.keys],
+            self.start[rows],
+            self.end[rows],
+            [value.take(index) for value in self.values],
+        )
+
+
+def publish(
+    spec: SessionSpec,
+    before: Told,
+    after: Told,
+    *,
+    follows: Ids,
+    prompt: Ids,
+    came: Ids,
+    judged_by: int | None,
+    watermark: int | None,
+) -> Publication:
+    """What follows from one state of the sessions to the next.
+
+    Parameters
+    ----------
+    before, after : Told
+        Sessions before the step, and with the rows it accepted.
+    follows : array of int64
+        For each stretch of before, the session after it that it is now part of.
+    prompt : array of int64
+        For each row accepted that is on time, its session.
+    came : array of int64
+        The keys of the rows accepted; others can only have closed.
+    judged_by, watermark : int, optional
+        The watermark of the step before, and of this one.
+    """
+    was_by = _NEVER if judged_by is None else judged_by
+    now_by = _NEVER if watermark is None else watermark
+    old, new = before.sessions, after.sessions
+    stands = _some(new, follows[(old.end <= was_by)[old.ids]])
+    closing = (new.end <= now_by) & ~stands
+    if not spec.revises:
+        results = _Results.of(spec, after, np.flatnonzero(closing))
+        none = np.zeros(len(new), np.int64)
+        counts = Counts(results=len(results.start))
+        emitted = published(spec, results)
+        return Publication(emitted, counts, np.flatnonzero(closing), none, none)
+
+    # Chosen: what may differ. Of keys without rows that is what closes after it was early.
+    was_out = (old.end <= was_by) | spec.is_early
+    ends = (old.end > was_by) & (old.end <= now_by)
+    ours = np.flatnonzero(was_out & (np.isin(old.codes, came) | (ends & spec.is_early)))
+    is_out = (new.end <= now_by) | spec.is_early
+    theirs = np.flatnonzero(is_out & (np.isin(new.codes, came) | closing))
+    gone, here = _Results.of(spec, before, ours), _Results.of(spec, after, theirs)
+    match = _matched(old, ours, new, theirs)  # position in `ours` of each of `theirs`, or -1
+    stood = np.flatnonzero(match >= 0)
+
+    number, when = _remembered(before, "revision"), _remembered(before, "timing")
+    timing = np.zeros(len(new), np.int64)
+    np.maximum.at(timing, follows, when[old.ids])
+    # A closing row can end a session behind the watermark that no straggler has a part in.
+    tardy = (new.end <= was_by) & ~_some(new, prompt) & ~_some(new, follows)
+    late = tardy | (stands & (new.end <= was_by))
+    timing[theirs] = np.select([late, new.end <= now_by], [_LATE, _ON_TIME], _EARLY)[theirs]
+    same = np.zeros(len(theirs), np.bool_)
+    same[stood] = ~changed(gone.take(match[stood]).values, here.take(stood).values)
+    if spec.is_early:  # that a value is now on time is news, though it be the same
+        news = (when[ours[match[stood]]] == _EARLY) & (timing[theirs[stood]] != _EARLY)
+        same[stood] &= ~news
+
+    # A session goes on from the highest revision among those that it replaces.
+    unchanged = ~was_out
+    unchanged |= ~np.isin(np.arange(len(old)), ours)
+    unchanged[ours[match[same]]] = True
+    raised = number + ~unchanged
+    revision = np.zeros(len(new), np.int64)
+    np.maximum.at(revision, follows, raised[old.ids])
+    replaces = _some(new, follows[was_out[old.ids]])
+    revision[tardy] = 1  # only stragglers made it
+    timing[theirs[same]] = when[ours[match[same]]]
+
+    swallowed = np.setdiff1d(np.arange(len(ours)), match[stood])
+    again, first = stood[~same[stood]], np.flatnonzero(match < 0)
+    back = match[again]
+    said = [
+        (gone, swallowed, number[ours], when[ours], "delete"),
+        (gone, back, number[ours], when[ours], "update_preimage"),
+        (here, again, revision[theirs], timing[theirs], "update_postimage"),
+        (here, first, revision[theirs], timing[theirs], "insert"),
+    ]
+    emitted = [
+        published(
+            spec,
+            results.take(rows),
+            counted[rows].astype(np.int32),
+            change,
+            _TIMINGS.take(pa.array(stage[rows])),
+        )
+        for results, rows, counted, stage, change in said
+    ]
+    anew = int(np.count_nonzero(replaces[theirs[first]]))
+    counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
+    return Publication(concat(emitted), counts, np.flatnonzero(closing), revision, timing)
+
+
+def _matched(old: Sessions, ours: Ids, new: Sessions, theirs: Ids) -> Ids:
+    """For each of ``theirs``, the position in ``ours`` of the same window; -1 if there is none."""
+    names = [np.concatenate([getattr(old, n)[ours], getattr(new, n)[theirs]]) for n in _WINDOW]
+    # Numbered in order of first appearance, so those of `ours` have the lowest numbers.
+    groups, _ = Groups.of(pair(pair(names[0], names[1]), names[2]))
+    found = groups.ids[len(ours) :]
+    return np.where(found < len(ours), found, -1)
+
+
+_WINDOW = ("codes", "start", "end")
+
+
+def _some(sessions: Sessions, members: Ids) -> Mask:
+    """The sessions that are named at least once."""
+    result = np.zeros(len(sessions), np.bool_)
+    result[members] = True
+    return result
+
+
+def _remembered(told: Told, name: str) -> Ids:
+    """What is kept of each session in this column of its stretches; 0 where nothing is."""
+    result = np.zeros(len(told.sessions), np.int64)
+    if name in told.table.column_names:
+        np.maximum.at(result, told.sessions.ids, np.asarray(told.table.column(name)))
+    return result

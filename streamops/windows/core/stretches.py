@@ -1,0 +1,211 @@
+"""Stretches and sessions: what rows of one key add up to where their intervals touch.
+
+A row at ``t`` lasts from ``t`` to ``t + gap``, both included where it comes to touching: events
+exactly one gap apart are one session. A *stretch* is what is kept of rows that touch: from the
+first of them to the end of the one that lasts longest. Where nothing cuts sessions, a stretch
+is a session. A closing row, or the greatest length, cuts a chain of stretches that touch into
+several sessions; then rows stay apart while a cut may still come between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.errors import CapacityError
+from streamops.kernel.groups import Ids, Mask, in_order, running_max
+from streamops.kernel.time import Instants, format_duration
+from streamops.windows.core.entries import entry_schema, micros
+from streamops.windows.core.spec import SessionSpec
+
+__all__ = ["UNCUT", "Bounds", "Sessions", "Stretches", "stretch_schema"]
+
+UNCUT = -(1 << 62)
+"""The ``cut`` of a stretch without a closing row."""
+
+
+def stretch_schema(spec: SessionSpec) -> pa.Schema:
+    """Columns of a table of stretches."""
+    own = [("start", pa.int64()), ("end", pa.int64())]
+    if spec.until is not None:
+        own.append(("cut", pa.int64()))
+    if spec.max_length is not None:
+        own.append(("anchor", pa.int64()))
+    if spec.revises:
+        own.append(("revision", pa.int32()))
+    if spec.is_early:
+        own.append(("timing", pa.int8()))
+    return entry_schema(spec, *own)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Stretches of the keys of a shard, in any order.
+
+    Parameters
+    ----------
+    codes : array of int64
+        The key of each, as a number.
+    start, end : arrays of int64
+        First event; end of the event that lasts longest.
+    cut : array of int64
+        Time of its closing row, which is its last; or ``UNCUT``.
+    anchor : array of int64
+        Where the lengths of its sessions are measured from: the start, unless the chain began
+        before it.
+    """
+
+    codes: Ids
+    start: Instants
+    end: Instants
+    cut: Instants
+    anchor: Instants
+
+    @staticmethod
+    def of(table: pa.Table, codes: Ids) -> Stretches:
+        """The stretches of a table."""
+        start, end = micros(table, "start"), micros(table, "end")
+        names = table.column_names
+        cut = micros(table, "cut") if "cut" in names else np.full(len(table), UNCUT)
+        anchor = micros(table, "anchor") if "anchor" in names else start
+        return Stretches(codes, start, end, cut, anchor)
+
+    def below(self, other: Stretches) -> Stretches:
+        """These, and the others after them."""
+        return Stretches(
+            *(
+                np.concatenate([getattr(self, name), getattr(other, name)])
+                for name in ("codes", "start", "end", "cut", "anchor")
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where sessions lie. Of one key, no two overlap.
+
+    Parameters
+    ----------
+    codes, start : arrays of int64
+        Key and start of each session.
+    reach : array of int64
+        The last event time at which a row would still be part of it.
+    """
+
+    codes: Ids
+    start: Instants
+    reach: Instants
+
+    def touched_by(self, codes: Ids, start: Instants, end: Instants) -> Mask:
+        """Whether each of these intervals, both ends included, lies in a session or touches one."""
+        count = len(self.codes)
+        if not count:
+            return np.zeros(len(codes), np.bool_)
+        keys = np.concatenate([self.codes, codes])
+        begins, ends = np.split(in_order(keys, np.concatenate([self.start, end])), [count])
+        order = np.argsort(begins, kind="stable")
+        # The last session that begins before the interval ends: the others are over before it.
+        nearest = np.searchsorted(begins[order], ends, side="right") - 1
+        found = order[np.maximum(nearest, 0)]
+        touched: Mask = (nearest >= 0) & (self.codes[found] == codes)
+        return touched & (self.reach[found] >= start)
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions, and the stretches each is made of.
+
+    Parameters
+    ----------
+    ids : array of int64
+        The session of each stretch.
+    codes, start, end : arrays of int64
+        Key and window of each session.
+    reach : array of int64
+        The last event time at which a row would still be part of the session.
+    anchor : array of int64
+        Where the chain that the session belongs to begins.
+    """
+
+    ids: Ids
+    codes: Ids
+    start: Instants
+    end: Instants
+    reach: Instants
+    anchor: Instants
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def published(self, watermark: int | None) -> Bounds:
+        """Those that are on time."""
+        over = self.end <= (UNCUT if watermark is None else watermark)
+        return Bounds(self.codes[over], self.start[over], self.reach[over])
+
+    @staticmethod
+    def of(spec: SessionSpec, stretches: Stretches) -> Sessions:
+        """The sessions of these stretches."""
+        order = np.argsort(in_order(stretches.codes, stretches.start), kind="stable")
+        codes, start, end = (a[order] for a in (stretches.codes, stretches.start, stretches.end))
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = codes[1:] != codes[:-1]
+        if spec.until is not None:
+            cut = np.maximum(stretches.cut[order], start.min(initial=0) - 1)
+            latest = running_max(cut, begins)[:-1]
+            # A closing row lies between two events if it came with the first, or after it.
+            begins[1:] |= (latest >= start[:-1]) & (latest < start[1:])
+        begins[1:] |= start[1:] > running_max(end, begins)[:-1]
+        chain, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
+        ends = reach = np.maximum.reduceat(end, heads) if len(heads) else end
+        if spec.until is not None and len(heads):
+            closed = np.maximum.reduceat(cut, heads)
+            ends = np.where(closed >= start[heads], closed + 1, ends)
+            reach = np.where(closed >= start[heads], closed, reach)
+        if spec.max_length is None:
+            return _sessions(order, begins, codes, start[heads], ends, reach, start[heads])
+        anchors = np.minimum.reduceat(stretches.anchor[order], heads) if len(heads) else start
+        number = (start - anchors[chain]) // spec.max_length
+        if spec.when_longer == "fail" and number.any():
+            raise _too_long(spec, int((ends - anchors).max()))
+        begins[1:] |= number[1:] != number[:-1]
+        heads = np.flatnonzero(begins)
+        chain = chain[heads]
+        first = anchors[chain] + number[heads] * spec.max_length
+        last = first + spec.max_length
+        return _sessions(
+            order,
+            begins,
+            codes,
+            first,
+            np.minimum(ends[chain], last),
+            np.minimum(reach[chain], last - 1),
+            anchors[chain],
+        )
+
+
+def _sessions(
+    order: Ids,
+    begins: Mask,
+    codes: Ids,
+    start: Instants,
+    end: Instants,
+    reach: Instants,
+    anchor: Instants,
+) -> Sessions:
+    ids = np.empty(len(order), np.int64)
+    ids[order] = np.cumsum(begins) - 1
+    return Sessions(ids, codes[begins], start, end, reach, anchor)
+
+
+def _too_long(spec: SessionSpec, length: int) -> CapacityError:
+    longest = format_duration(spec.max_length or 0)
+    return CapacityError(
+        "SESSION_TOO_LONG",
+        "a session is longer than `max_length`",
+        where="windows.session",
+        got=f"a session of {format_duration(length)}",
+        expected=f"at most {longest}, as when_longer='fail' wants it",
+        fix="when_longer='split', or a longer max_length",
+    )

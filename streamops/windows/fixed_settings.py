@@ -1,0 +1,70 @@
+"""What a user says about windows on a grid, validated once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.errors import SpecError
+from streamops.kernel.grid import Grid
+from streamops.kernel.time import Duration, parse_duration, parse_instant
+from streamops.windows.core.spec import FixedSpec
+from streamops.windows.settings import DEFINES, WindowSettings, words
+
+__all__ = ["FixedWindows"]
+
+_MOST_WINDOWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindows(WindowSettings):
+    """Settings of tumbling and hopping windows; durations in microseconds."""
+
+    size: int = field(metadata=DEFINES)
+    hop: int = field(metadata=DEFINES)
+    origin: int = field(metadata=DEFINES)
+
+    @staticmethod
+    def of(
+        where: str, size: Duration, hop: Duration, *, origin: Duration | dt.datetime, **said: Any
+    ) -> FixedWindows:
+        """Settings as the user wrote them, normalised, or an error."""
+        common = WindowSettings.said(where, **said)
+        size_ = parse_duration(size, parameter="size", where=where, minimum=1)
+        hop_ = parse_duration(hop, parameter="hop", where=where, minimum=1)
+        if isinstance(origin, dt.datetime):
+            phase = parse_instant(origin, parameter="origin", where=where)
+        else:
+            phase = parse_duration(origin, parameter="origin", where=where)
+        settings = FixedWindows(**common, size=size_, hop=hop_, origin=phase % hop_)
+        settings._refuse_grid()
+        settings.refuse_contradictions()
+        return settings
+
+    def bind(self, schema: pa.Schema, *, carried: int | None) -> FixedSpec:
+        """The spec over these columns."""
+        return FixedSpec(**self.bound(schema, carried), grid=Grid(self.size, self.hop, self.origin))
+
+    def _refuse_grid(self) -> None:
+        if self.hop > self.size:
+            raise SpecError(
+                "HOP_EXCEEDS_SIZE",
+                "`hop` is longer than `size`: events between two windows would be lost",
+                where=self.where,
+                got=f"hop={words(self.hop)}, size={words(self.size)}",
+                expected="0 < hop <= size",
+                fix="shorten hop, or lengthen size",
+            )
+        windows = -(-self.size // self.hop)
+        if windows > _MOST_WINDOWS:
+            raise SpecError(
+                "TOO_MANY_WINDOWS",
+                "each event would lie in too many windows, each of them a result",
+                where=self.where,
+                got=f"hop={words(self.hop)}, size={words(self.size)}: {windows:,} windows",
+                expected=f"at most {_MOST_WINDOWS:,} windows for an event: ceil(size / hop)",
+                fix="lengthen hop: a result for every event is another operator than this one",
+            )
