@@ -130,9 +130,7 @@ def next_deadline(spec: SessionSpec, state: State) -> int | None:
     table = state.tables["stretches"]
     sessions = Sessions.of(spec, _stretches(spec, table))
     is_open = sessions.end > (_BEGINNING if state.watermark is None else state.watermark)
-    due = np.where(
-        is_open[sessions.ids], sessions.end[sessions.ids], micros(table, "end") + spec.retention
-    )
+    due = np.where(is_open, sessions.end, sessions.greatest(micros(table, "end")) + spec.retention)
     if not spec.corrects:
         due = np.append(due, micros(state.tables["published"], "reach") + spec.retention)
     return int(due.min()) if len(due) else None
@@ -225,10 +223,10 @@ def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: in
     """The stretches of sessions that are open, or that can still be changed or prolonged."""
     if watermark is None:
         return np.ones(len(table), np.bool_)
-    is_open = (sessions.end > watermark)[sessions.ids]
-    if not spec.corrects and not spec.cuts:
-        return is_open
-    return is_open | (micros(table, "end") + spec.retention > watermark)
+    alive = sessions.end > watermark
+    if spec.corrects or spec.cuts:
+        alive |= sessions.greatest(micros(table, "end")) + spec.retention > watermark
+    return alive[sessions.ids]
 
 
 def _kept(

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.groups import Ids, Mask, in_order, running_max
+from streamops.kernel.groups import Groups, Ids, Mask, in_order, running_max
 from streamops.kernel.time import Instants, format_duration
 from streamops.windows.core.entries import entry_schema, micros
 from streamops.windows.core.spec import SessionSpec
@@ -138,6 +138,10 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def greatest(self, values: Instants) -> Instants:
+        """The greatest of these values of its stretches, per session."""
+        return Groups(self.ids, len(self)).greatest(values)
 
     def published(self, watermark: int | None) -> Bounds:
         """Those that are on time."""
