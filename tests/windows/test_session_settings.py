@@ -1,0 +1,185 @@
+"""What a user may say about sessions, and what is refused, in which words."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
+from streamops.testing import at, replay
+from streamops.windows.session_settings import SessionWindows
+
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("user", pa.string()),
+        ("patience", pa.duration("us")),
+        ("out", pa.bool_()),
+        ("seconds", pa.int64()),
+    ]
+)
+
+
+def session(gap: Any = "30 minutes", **said: Any) -> Any:
+    common: dict[str, Any] = {"time": "ts", "by": "user", "agg": {"n": agg.count()}}
+    return windows.session(gap, **{**common, "delay": "1 minute", **said})
+
+
+def settings(**said: Any) -> SessionWindows:
+    found = session(**said).settings
+    assert isinstance(found, SessionWindows)
+    return found
+
+
+def refused(kind: type[Exception], **said: Any) -> Any:
+    with pytest.raises(kind) as caught:
+        session(**said).settings.bind(SCHEMA, carried=None)
+    return caught.value
+
+
+def test_durations_become_microseconds() -> None:
+    said = settings(gap=dt.timedelta(minutes=1), max_length="2 hours")
+    assert (said.gap, said.max_length) == (60_000_000, 7_200_000_000)
+    assert settings().max_length is None
+
+
+def test_a_transform_shows_everything_that_was_said() -> None:
+    assert repr(session(until="out", max_length="8 hours", when_longer="fail")) == (
+        "windows.session(gap='30 minutes', gap_column=None, until='out', max_length='8 hours', "
+        "when_longer='fail', time='ts', by=('user',), agg=(('n', count()),), delay='1 minute', "
+        "allowed_lateness='0 seconds', stragglers='drop', too_late='drop', early='never', "
+        "engine='auto', state_api='auto', shards=8, name='session')"
+    )
+
+
+def test_the_output_says_what_corrections_and_early_results_add() -> None:
+    def names(**said: Any) -> list[str]:
+        found: list[str] = settings(**said).bind(SCHEMA, carried=None).output.names
+        return found[4:]
+
+    assert names() == []
+    assert names(stragglers="route") == ["late"]
+    assert names(stragglers="retract") == ["revision", "_change_type"]
+    assert names(early="every batch") == ["revision", "timing", "_change_type"]
+    assert names(early="every batch", stragglers="retract", too_late="route") == [
+        "revision",
+        "timing",
+        "_change_type",
+        "late",
+    ]
+
+
+def test_only_columns_that_are_read_travel_unless_rows_are_delivered() -> None:
+    plain = settings(gap_column="patience", until="out").bind(SCHEMA, carried=None)
+    assert plain.input.names == ["ts", "user", "patience", "out"]
+    assert settings(stragglers="route").bind(SCHEMA, carried=None).input == SCHEMA
+
+
+def test_sparks_watermark_lies_a_gap_further_back_where_a_closing_row_can_come() -> None:
+    for said, minutes in (({}, 10), ({"until": "out"}, 40)):
+        found = settings(allowed_lateness="10 minutes", **said)
+        assert found.lag == found.bind(SCHEMA, carried=None).lag == minutes * 60_000_000
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "got"),
+    [
+        ({"gap": "0 seconds"}, "DURATION_TOO_SMALL", "'0 seconds'"),
+        ({"gap": "1 month"}, "CALENDAR_DURATION", "'1 month'"),
+        ({"max_length": "-1 hours"}, "DURATION_TOO_SMALL", "'-1 hours'"),
+        (
+            {"max_length": "29 minutes"},
+            "MAX_LENGTH_BELOW_GAP",
+            "max_length='29 minutes', gap='30 minutes'",
+        ),
+        ({"when_longer": "split it", "max_length": "1 hour"}, "UNKNOWN_CHOICE", "'split it'"),
+        (
+            {"when_longer": "fail"},
+            "WHEN_LONGER_WITHOUT_LENGTH",
+            "when_longer='fail' without max_length",
+        ),
+        ({"early": True}, "UNKNOWN_CHOICE", "early=True"),
+        ({"stragglers": "update"}, "UPDATE_CANNOT_MERGE", "stragglers='update'"),
+        ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS", "too_late='route'"),
+        ({"until": 7}, "NOT_A_NAME", "7 of type int"),
+        ({"by": "timing"}, "NAME_TAKEN", "by=['timing']"),
+        ({"allowed_lateness": "-1 second"}, "DURATION_TOO_SMALL", "'-1 second'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_was_said(
+    said: dict[str, Any], code: str, got: str
+) -> None:
+    error = refused(SpecError, **said)
+    assert error.code == code
+    assert error.where.startswith("windows.session")
+    assert got in error.got
+    assert error.expected
+    assert error.fix
+
+
+def test_an_update_is_refused_with_the_way_out() -> None:
+    assert str(refused(SpecError, stragglers="update")) == (
+        "[UPDATE_CANNOT_MERGE] windows.session: a straggler can merge sessions, and an update "
+        "cannot take one back\n"
+        "  got:       stragglers='update'\n"
+        "  expected:  one of 'drop', 'route', 'retract'\n"
+        "  fix:       stragglers='retract': the sessions merged are deleted, by their own start "
+        "and end"
+    )
+
+
+def test_columns_that_do_not_exist_are_named_with_the_nearest_that_do() -> None:
+    error = refused(ColumnNotFound, gap_column="patienc")
+    assert error.code == "COLUMN_NOT_FOUND"
+    assert "patience" in error.fix
+    assert "gap_column" in str(error)
+    assert "until" in str(refused(ColumnNotFound, until="outt"))
+
+
+def test_columns_of_another_type_are_refused_with_the_cast() -> None:
+    error = refused(SchemaError, gap_column="seconds")
+    assert (error.code, error.got) == ("COLUMN_TYPE", "'seconds' of type bigint")
+    assert error.expected == "interval day to second"
+    assert (
+        error.fix
+        == "F.make_dt_interval(secs=F.col('seconds')), say, where it is a number of seconds"
+    )
+    error = refused(SchemaError, until="seconds")
+    assert (error.code, error.expected) == ("COLUMN_TYPE", "boolean")
+    assert error.what == "column 'seconds' cannot be used as the sign of a closing row"
+
+
+def test_rows_without_a_usable_gap_or_time_are_kept_with_the_reason() -> None:
+    minute = dt.timedelta(minutes=1)
+    rows = [
+        {"ts": at(0), "user": "a", "patience": minute},
+        {"ts": at(1), "user": "a", "patience": None},
+        {"ts": at(2), "user": None, "patience": 0 * minute},
+        {"ts": at(3), "user": "a", "patience": 31 * minute},
+        {"ts": None, "user": "a", "patience": None},
+    ]
+    for policy, delivered in (("route", 4), ("drop", 0)):
+        transform = session(gap_column="patience", stragglers=policy)
+        only, *_, end = replay(transform, [rows], schema=SCHEMA, flush=True)
+        assert (only.counts.rows, only.counts.rejected, only.counts.on_time) == (5, 4, 1)
+        reasons = sorted(row["reason"] for row in only.late_rows)
+        assert reasons == (["gap_out_of_range"] * 3 + ["null_time"])[:delivered]
+        assert [row["window_end"] - row["window_start"] for row in end.rows] == [minute]
+
+
+def test_a_session_that_is_too_long_ends_the_query_where_that_is_wanted() -> None:
+    transform = session(gap="10 seconds", max_length="15 seconds", when_longer="fail")
+    replay(transform, [[{"ts": at(s), "user": "a"} for s in (0, 5, 14)]], schema=SCHEMA)
+    with pytest.raises(CapacityError) as caught:
+        replay(transform, [[{"ts": at(s), "user": "a"} for s in (0, 9, 15)]], schema=SCHEMA)
+    assert str(caught.value) == (
+        "[SESSION_TOO_LONG] windows.session: a session is longer than `max_length`\n"
+        "  got:       a session of 25 seconds\n"
+        "  expected:  at most 15 seconds, as when_longer='fail' wants it\n"
+        "  fix:       when_longer='split', or a longer max_length"
+    )
