@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from benchmarks import report
 from benchmarks.measure import Run, RunFailed, measure, verify
 from benchmarks.systems import MASTER, SETTINGS, SYSTEMS
-from benchmarks.workloads import DELAY, KEYS, Workload, for_verification, standard
+from benchmarks.workloads import DELAY, TUMBLING, WORKLOADS, Workload, for_verification, standard
 
 RESULTS = Path(__file__).with_name("results")
 BATCHES = (500_000, 60_000, 1_000)
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.workloads is None:
-        options.workloads = ["100k-keys"] if options.quick else list(KEYS)
+        options.workloads = ["100k-keys"] if options.quick else TUMBLING
     if not Path("/proc/self/stat").exists():
         print("benchmarks read CPU seconds from /proc: they run on Linux only", file=sys.stderr)
         return 2
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add = parser.add_argument
     add("--systems", type=words(SYSTEMS), default=list(SYSTEMS), help=", ".join(SYSTEMS))
-    add("--workloads", type=words(KEYS), help=", ".join(KEYS))
+    add("--workloads", type=words(WORKLOADS), help=", ".join(WORKLOADS))
     add("--batches", type=sizes, default=list(BATCHES), help="rows per micro-batch: 500000,60000")
     add("--repeats", type=int, help="fresh processes per system and workload (3; quick: 1)")
     add("--shards", type=int, help="shards of the kernel systems (the library's default)")
@@ -108,8 +108,8 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         for name in _rotated(options.systems, repeat):
             if repeat and name == "naive":  # takes as long as all others, and is far from them
                 continue
-            for keys in options.workloads:
-                workload = standard(KEYS[keys], options.batches, options.quick)
+            for asked in options.workloads:
+                workload = standard(asked, options.batches, options.quick)
                 plan += [(name, part) for part in SYSTEMS[name].parts(workload)]
     record: dict[str, Any] = {
         "started": started.isoformat(timespec="seconds"),
@@ -132,19 +132,19 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def _verify(options: argparse.Namespace) -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
-    for keys in options.workloads:
+    for asked in options.workloads:
         for name in options.systems:
-            for workload in SYSTEMS[name].parts(for_verification(KEYS[keys])):
+            for workload in SYSTEMS[name].parts(for_verification(asked)):
                 answer = verify(name, workload, options.shards, options.cache)
                 scale = f" (1/{workload.divisor} replica)" if workload.divisor > 1 else ""
-                print(f"{keys} {name}{scale}: {answer}", flush=True)
+                print(f"{asked} {name}{scale}: {answer}", flush=True)
 
 
 def _say_progress(number: int, of: int, run: Run, seconds: float) -> None:
     figures = ", ".join(f"{r.per_million:,.1f} at {r.rows_per_batch:,}" for r in run.readings)
     left = seconds / number * (of - number) / 60
     print(
-        f"[{number}/{of}] {run.system}, {run.workload.keys:,} keys: "
+        f"[{number}/{of}] {run.system}, {run.workload.windows}, {run.workload.keys:,} keys: "
         f"CPU s per million rows {figures} (load {run.load:.1f}; about {left:.0f} min left)",
         flush=True,
     )

@@ -25,7 +25,11 @@ class Aim:
     to: str
     bound: float
     at_most: bool = True
+    windows: str = "tumbling"
 
+
+_Place = tuple[str, int, int]
+"""A kind of windows, a number of keys, rows per batch."""
 
 AIMS = [
     aim
@@ -37,13 +41,17 @@ AIMS = [
         Aim(1_000, 500_000, kernel, "ceiling", 1.5),
         Aim(100_000, 60_000, kernel, native, 1.1),
         Aim(1_000, 60_000, kernel, native, 1.1),
+        Aim(100_000, 500_000, kernel, native, 0.55, windows="session"),
+        Aim(100_000, 500_000, kernel, native, 0.5, windows="hopping"),
+        Aim(100_000, 60_000, kernel, native, 1.0, windows="session"),
+        Aim(100_000, 60_000, kernel, native, 1.0, windows="hopping"),
     )
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """All repeats of one system in one cell (number of keys, rows per batch)."""
+    """All repeats of one system in one cell."""
 
     readings: tuple[Reading, ...]
     divisor: int
@@ -69,12 +77,14 @@ class _Figure:
 _Cell = dict[str, _Figure]
 
 
-def cells(runs: Iterable[Run]) -> dict[tuple[int, int], _Cell]:
-    """Sort the readings of all runs into cells: by (keys, rows per batch), then by system."""
-    gathered: dict[tuple[int, int], dict[str, list[tuple[Reading, int]]]] = {}
+def cells(runs: Iterable[Run]) -> dict[_Place, _Cell]:
+    """Sort the readings of all runs into cells: by place, then by system."""
+    gathered: dict[_Place, dict[str, list[tuple[Reading, int]]]] = {}
     for run in runs:
         for reading in run.readings:
-            cell = gathered.setdefault((run.workload.keys, reading.rows_per_batch), {})
+            cell = gathered.setdefault(
+                (run.workload.windows, run.workload.keys, reading.rows_per_batch), {}
+            )
             cell.setdefault(run.system, []).append((reading, run.workload.divisor))
     return {
         place: {
@@ -82,17 +92,22 @@ def cells(runs: Iterable[Run]) -> dict[tuple[int, int], _Cell]:
             for name in SYSTEMS
             if name in cell
         }
-        for place, cell in sorted(gathered.items(), key=lambda item: (-item[0][0], -item[0][1]))
+        for place, cell in sorted(gathered.items(), key=lambda item: _order(item[0]))
     }
+
+
+def _order(place: _Place) -> tuple[int, int, int]:
+    windows, keys, rows = place
+    return ("tumbling", "hopping", "session").index(windows), -keys, -rows
 
 
 def markdown(runs: Iterable[Run]) -> str:
     """Return the tables of figures, one for each cell, and the table of aims."""
     table = cells(runs)
     lines: list[str] = []
-    for (keys, rows), cell in table.items():
+    for (windows, keys, rows), cell in table.items():
         lines += [
-            f"#### {keys:,} keys, micro-batches of {rows:,} rows",
+            f"#### {windows.capitalize()} windows, {keys:,} keys, micro-batches of {rows:,} rows",
             "",
             "| system | state store | CPU s per million rows | lowest to highest | JVM | Python "
             "| ÷ `native` | ÷ `native-rocksdb` | ÷ `ceiling` | rows measured |",
@@ -129,15 +144,15 @@ def _line(name: str, figure: _Figure, cell: _Cell) -> str:
     return f"| {' | '.join(fields)} |"
 
 
-def _aim(aim: Aim, table: dict[tuple[int, int], _Cell]) -> str | None:
-    cell = table.get((aim.keys, aim.rows_per_batch), {})
+def _aim(aim: Aim, table: dict[_Place, _Cell]) -> str | None:
+    cell = table.get((aim.windows, aim.keys, aim.rows_per_batch), {})
     if aim.of not in cell or aim.to not in cell:
         return None
     ratio = cell[aim.of].total / cell[aim.to].total
     met = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
     wanted = "at most" if aim.at_most else "at least"
     return (
-        f"| {aim.keys:,} keys, {aim.rows_per_batch:,} rows: `{aim.of}` {wanted} "
+        f"| {aim.windows}, {aim.keys:,} keys, {aim.rows_per_batch:,} rows: `{aim.of}` {wanted} "
         f"{aim.bound:g} times `{aim.to}` | {ratio:.2f} | {'met' if met else 'not met'} |"
     )
 

@@ -1,4 +1,4 @@
-"""The systems that are compared: count and sum over tumbling windows of one minute, per key."""
+"""The systems that are compared: count and sum over event-time windows, per key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from benchmarks.workloads import DELAY, LARGE, MINUTE_MS, SCHEMA, SMALL, Phase, Workload
+from benchmarks.workloads import (
+    DELAY,
+    GAP_MS,
+    HOPS,
+    LARGE,
+    MINUTE_MS,
+    SCHEMA,
+    SMALL,
+    Phase,
+    Workload,
+)
 
 StateApi = Literal["applyInPandasWithState", "transformWithStateInPandas"]
 RESULT = "k long, window_start timestamp, window_end timestamp, n long, total double"
@@ -40,8 +50,8 @@ class System:
     name: str
     store: str
     """State store provider: `hdfs` (Spark's default), `rocksdb`, or `none` (no state)."""
-    build: Callable[[DataFrame, int | None], DataFrame]
-    """From the stream of events and a number of shards to the stream of results."""
+    build: Callable[[DataFrame, str, int | None], DataFrame]
+    """From the stream of events, a kind of windows and a number of shards to the results."""
     parts: Callable[[Workload], list[Workload]] = lambda workload: [workload]
     """What this system is given in place of the full workload, one process for each part."""
 
@@ -59,10 +69,15 @@ def session(store: str) -> SparkSession:
     return spark
 
 
-def _native(events: DataFrame, shards: int | None) -> DataFrame:
+def _native(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
+    window = {
+        "tumbling": F.window("ts", "1 minute"),
+        "hopping": F.window("ts", f"{HOPS} minutes", "1 minute"),
+        "session": F.session_window("ts", f"{GAP_MS} milliseconds"),
+    }[windows]
     return (
         events.withWatermark("ts", DELAY)
-        .groupBy("k", F.window("ts", "1 minute").alias("w"))
+        .groupBy("k", window.alias("w"))
         .agg(F.count(F.lit(1)).alias("n"), F.sum("v").alias("total"))
         .select(
             "k",
@@ -113,7 +128,7 @@ def _close_windows(
         )
 
 
-def _naive(events: DataFrame, shards: int | None) -> DataFrame:
+def _naive(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
     return (
         events.withWatermark("ts", DELAY)
         .groupBy("k")
@@ -133,6 +148,8 @@ def _in_minutes(workload: Workload) -> list[Workload]:
     Small batches stay at full scale: in a replica, what a batch costs before it does anything would
     be divided by a tenth of the rows.
     """
+    if workload.windows != "tumbling":
+        return []
     phases = [_fewer(phase) for phase in workload.phases]
     if workload.keys < 10_000:
         return [replace(workload, phases=tuple(phases))]
@@ -147,30 +164,33 @@ def _fewer(phase: Phase) -> Phase:
     return Phase(phase.rows, min(phase.warm, warm), min(phase.batches, batches))
 
 
-def _kernel(state_api: StateApi) -> Callable[[DataFrame, int | None], DataFrame]:
-    def build(events: DataFrame, shards: int | None) -> DataFrame:
+def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataFrame]:
+    def build(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
         # Here, not above: the other systems are measured without this library in the process.
         from streamops import aggregates as agg
-        from streamops import windows
+        from streamops.windows import hopping, session, tumbling
 
-        options: dict[str, Any] = {} if shards is None else {"shards": shards}
-        return events.transform(
-            windows.tumbling(
-                "1 minute",
-                time="ts",
-                by="k",
-                agg={"n": agg.count(), "total": agg.sum("v")},
-                delay=DELAY,
-                engine="kernel",
-                state_api=state_api,
-                **options,
-            )
-        )
+        said: dict[str, Any] = {
+            "time": "ts",
+            "by": "k",
+            "agg": {"n": agg.count(), "total": agg.sum("v")},
+            "delay": DELAY,
+            "engine": "kernel",
+            "state_api": state_api,
+            **({} if shards is None else {"shards": shards}),
+        }
+        match windows:
+            case "tumbling":
+                return events.transform(tumbling("1 minute", **said))
+            case "hopping":
+                return events.transform(hopping(f"{HOPS} minutes", "1 minute", **said))
+            case _:
+                return events.transform(session(f"{GAP_MS} milliseconds", **said))
 
     return build
 
 
-def _ceiling(events: DataFrame, shards: int | None) -> DataFrame:
+def _ceiling(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
     def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 

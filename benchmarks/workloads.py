@@ -37,7 +37,16 @@ SCHEMA = "k long, v double, ts timestamp"
 # Micro-batches of this many rows and more are large; of fewer than that, small.
 LARGE = 200_000
 SMALL = 10_000
-KEYS = {"100k-keys": 100_000, "1k-keys": 1_000}
+# Number of keys, and the windows that are computed over them.
+WORKLOADS = {
+    "100k-keys": (100_000, "tumbling"),
+    "1k-keys": (1_000, "tumbling"),
+    "100k-keys-session": (100_000, "session"),
+    "100k-keys-hopping": (100_000, "hopping"),
+}
+TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
+HOPS = 5  # a hopping window is five minutes long and starts every minute
+GAP_MS = 5 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +71,14 @@ class Workload:
     phases: tuple[Phase, ...]
     divisor: int = 1
     seed: int = 20_240_229
+    windows: str = "tumbling"
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Workload:
         """Rebuild a workload from what `asdict` and JSON made of it."""
         phases = tuple(Phase(**phase) for phase in record["phases"])
-        return cls(record["keys"], phases, record["divisor"], record["seed"])
+        windows = record.get("windows", "tumbling")  # the only ones that were measured at first
+        return cls(record["keys"], phases, record["divisor"], record["seed"], windows)
 
     @property
     def batches(self) -> list[list[int]]:
@@ -98,15 +109,27 @@ class Workload:
     def expected(self) -> pd.DataFrame:
         """Return the windows that are closed at the end of the stream, computed without Spark."""
         frame = pd.DataFrame(self.events())
-        frame["start"] = frame["ts"] // MINUTE_MS * MINUTE_MS
         watermark = int(frame["ts"].max()) - DELAY_MS
-        windows = frame.groupby(["k", "start"], sort=True)["v"].agg(["size", "sum"]).reset_index()
-        windows.columns = pd.Index(["k", "start", "n", "total"])
-        return windows[windows["start"] + MINUTE_MS <= watermark].reset_index(drop=True)
+        if self.windows == "session":
+            frame = frame.sort_values(["k", "ts"], kind="stable")
+            begins = (frame["k"].diff() != 0) | (frame["ts"].diff() > GAP_MS)
+            sessions = frame.groupby(begins.cumsum())
+            frame["start"] = sessions["ts"].transform("min")
+            frame["end"] = sessions["ts"].transform("max") + GAP_MS
+        else:
+            hops = HOPS if self.windows == "hopping" else 1
+            minute = frame["ts"] // MINUTE_MS
+            frame = pd.concat([frame.assign(start=minute - hop) for hop in range(hops)])
+            frame["start"] *= MINUTE_MS
+            frame["end"] = frame["start"] + hops * MINUTE_MS
+        keys = ["k", "start", "end"]
+        windows = frame.groupby(keys, sort=True)["v"].agg(["size", "sum"]).reset_index()
+        windows.columns = pd.Index([*keys, "n", "total"])
+        return windows[windows["end"] <= watermark].reset_index(drop=True)
 
 
-def standard(keys: int, sizes: Sequence[int], quick: bool) -> Workload:
-    """Return the workload that is measured with micro-batches of the given sizes.
+def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
+    """Return the workload of this name that is measured with micro-batches of the given sizes.
 
     Four million rows come before the first measurement: by then the code that rows run through
     is compiled; after one million rows native Spark still costs a fifth more. What runs once per
@@ -125,12 +148,15 @@ def standard(keys: int, sizes: Sequence[int], quick: bool) -> Workload:
             # windows close, and results come out, once a minute.
             warm, measured = 10 if quick else 120, ROWS_PER_MINUTE * (1 if quick else 2)
         phases.append(Phase(rows, warm, max(1, -(-measured // rows))))
-    return Workload(keys, tuple(phases))
+    keys, windows = WORKLOADS[name]
+    return Workload(keys, tuple(phases), windows=windows)
 
 
-def for_verification(keys: int) -> Workload:
+def for_verification(name: str) -> Workload:
     """Return a short workload with micro-batches of three sizes, to compare results on."""
-    return Workload(keys, (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10)))
+    keys, windows = WORKLOADS[name]
+    phases = (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10))
+    return Workload(keys, phases, windows=windows)
 
 
 def prepare(workload: Workload, cache: Path) -> list[list[Path]]:
@@ -140,7 +166,8 @@ def prepare(workload: Workload, cache: Path) -> list[list[Path]]:
     modification times.
     """
     steps = workload.batches
-    identity = json.dumps([asdict(workload), ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS])
+    events = {name: said for name, said in asdict(workload).items() if name != "windows"}
+    identity = json.dumps([events, ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = cache / f"events-{workload.keys}-keys-{digest}"
     if not folder.exists():

@@ -79,7 +79,7 @@ def step(spec: SessionSpec, state: State, packed: pa.Table, watermark: int | Non
     keys += [keys_of(gone, spec)] if gone is not None else []
     numbered = _numbered(keys, [len(kept), len(came), *([len(gone)] if gone is not None else [])])
     before = Stretches.of(kept, numbered[0])
-    sessions = Sessions.of(spec, before)
+    sessions = Sessions.kept(spec, before)
     if gone is None:
         bounds = sessions.published(judged_by)
     else:
@@ -128,7 +128,7 @@ def run(spec: SessionSpec, packed: pa.Table) -> pa.Table:
 def next_deadline(spec: SessionSpec, state: State) -> int | None:
     """The first end of an open session, or the first moment something can be forgotten."""
     table = state.tables["stretches"]
-    sessions = Sessions.of(spec, _stretches(spec, table))
+    sessions = Sessions.kept(spec, _stretches(spec, table))
     is_open = sessions.end > (_BEGINNING if state.watermark is None else state.watermark)
     due = np.where(is_open, sessions.end, sessions.greatest(micros(table, "end")) + spec.retention)
     if not spec.corrects:

@@ -149,9 +149,17 @@ class Sessions:
         return Bounds(self.codes[over], self.start[over], self.reach[over])
 
     @staticmethod
+    def kept(spec: SessionSpec, stretches: Stretches) -> Sessions:
+        """The sessions of stretches that come from a state."""
+        if spec.cuts:
+            return Sessions.of(spec, stretches)
+        codes, start, end = stretches.codes, stretches.start, stretches.end
+        return Sessions(np.arange(len(start)), codes, start, end, end, start)  # one each
+
+    @staticmethod
     def of(spec: SessionSpec, stretches: Stretches) -> Sessions:
-        """The sessions of these stretches."""
-        order = np.argsort(in_order(stretches.codes, stretches.start), kind="stable")
+        """The sessions of these stretches, and of rows."""
+        order = np.argsort(in_order(stretches.codes, stretches.start))
         codes, start, end = (a[order] for a in (stretches.codes, stretches.start, stretches.end))
         begins = np.ones(len(order), np.bool_)
         begins[1:] = codes[1:] != codes[:-1]

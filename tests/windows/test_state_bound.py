@@ -1,0 +1,82 @@
+"""State does not grow with the stream: a thousand micro-batches of keys that come and go."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.spark.transform import Transform
+
+pytestmark = pytest.mark.laws
+
+BATCHES, ROWS, PACE = 1_000, 60, 10_000_000  # ten seconds of events in each micro-batch
+NOW = 1_700_000_000_000_000
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("lasts", pa.duration("us")),
+        ("over", pa.bool_()),
+    ]
+)
+COMMON: dict[str, Any] = {"time": "ts", "by": "k", "agg": {"n": agg.count()}, "delay": "5 seconds"}
+CORRECTS = {"allowed_lateness": "1 minute", "too_late": "route"}
+POLICIES: list[dict[str, Any]] = [
+    {"stragglers": "drop"},
+    {"stragglers": "route", "allowed_lateness": "1 minute"},
+    {"stragglers": "retract", **CORRECTS},
+    {"stragglers": "update", **CORRECTS},
+]
+SESSIONS: list[dict[str, Any]] = [
+    {},
+    {"gap_column": "lasts", "early": "every batch"},
+    {"until": "over"},
+    {"max_length": "1 minute"},
+    {"until": "over", "max_length": "30 seconds", "early": "every batch"},
+]
+OPERATORS: list[Transform] = [
+    *(windows.tumbling("10 seconds", **COMMON, **policy) for policy in POLICIES),
+    *(windows.hopping("25 seconds", "10 seconds", **COMMON, **policy) for policy in POLICIES),
+    *(
+        windows.session("15 seconds", **COMMON, **kind, **policy)
+        for policy in POLICIES[:3]
+        for kind in SESSIONS
+    ),
+]
+
+
+def micro_batch(number: int, rng: np.random.Generator) -> pa.Table:
+    """Rows of keys that live for some twenty micro-batches; a tenth is up to two minutes late."""
+    late = np.where(rng.random(ROWS) < 0.1, rng.integers(0, 120_000_000, ROWS), 0)
+    times = NOW + number * PACE + rng.integers(0, PACE, ROWS) - late
+    columns = [
+        pa.array(number // 20 * 40 + rng.integers(0, 40, ROWS)),
+        pa.array(times).cast(SCHEMA[1].type),
+        pa.array(rng.integers(1, 15_000_000, ROWS)).cast(SCHEMA[2].type),
+        pa.array(rng.random(ROWS) < 0.1),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("transform", OPERATORS, ids=lambda t: repr(t)[8:110])
+def test_state_is_as_large_in_the_last_quarter_as_in_the_second(transform: Transform) -> None:
+    core, spec = transform.core, transform.settings.bind(SCHEMA, carried=None)
+    rng, state, newest = np.random.default_rng(7), core.empty(spec), NOW
+    sizes = []
+    for number in range(BATCHES):
+        batch = micro_batch(number, rng)
+        watermark = newest - dt.timedelta(seconds=5) // dt.timedelta(microseconds=1)
+        packed = core.pack(spec, batch.select(spec.input.names))
+        state = core.step(spec, state, packed, watermark).state
+        newest = max(newest, int(np.asarray(batch.column("ts").cast(pa.int64())).max()))
+        sizes.append(state.rows)
+    quarter = BATCHES // 4
+    second, last = max(sizes[quarter : 2 * quarter]), max(sizes[3 * quarter :])
+    assert second > 20, "nothing was kept: this shows nothing"
+    assert last <= 1.1 * second, f"{second} entries in the second quarter, {last} in the last"
