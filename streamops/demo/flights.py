@@ -72,7 +72,9 @@ def flights() -> pd.DataFrame:
     # that one tells the two hours apart that both are called 1:00 when daylight saving ends.
     hour = pd.to_datetime(table["time_hour"], utc=True)
     scheduled = hour + pd.to_timedelta(table["minute"], unit="min")
-    departed = scheduled + pd.to_timedelta(table["dep_delay"], unit="min")
+    # In whole numbers: of a column with NaNs pandas multiplies memory that it never wrote.
+    delay = table["dep_delay"].fillna(0).astype("int64")
+    departed = (scheduled + pd.to_timedelta(delay, unit="min")).where(table["dep_delay"].notna())
     return pd.DataFrame(
         {
             "flight_id": range(len(table)),

@@ -18,8 +18,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.spark
 @pytest.mark.slow
-# A warning from this module of NumPy was seen here once; its cause is not known yet.
-@pytest.mark.filterwarnings("default::RuntimeWarning:numpy._core.fromnumeric")
 def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
     tmp_path: Path, days: pd.DataFrame
 ) -> None:

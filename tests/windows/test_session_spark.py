@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +27,10 @@ SCHEMA = pa.schema(
         ("over", pa.bool_()),
     ]
 )
-SECOND = 1_000_000
 
 
 def rows(*events: tuple[str | None, float | None, int]) -> list[dict[str, Any]]:
     """Events of (key, second, value); every third ends its session, every second lasts 5 s."""
-    import datetime as dt
-
     return [
         {
             "k": k,
@@ -98,7 +96,10 @@ def test_the_two_engines_publish_the_same_sessions_in_the_same_micro_batches(
 
 
 def test_spark_begins_a_second_session_where_ours_has_a_straggler(spark: SparkSession) -> None:
-    script = [rows(("a", 0, 1)), rows(("b", 17, 1)), rows(("a", 10, 1)), rows(("b", 90, 1))]
+    script = [
+        rows(*events)
+        for events in ([("a", 0, 1)], [("b", 17, 1)], [], [("a", 10, 1)], [("b", 90, 1)])
+    ]
     windows_of = [
         {
             (row["window_start"], row["window_end"])
