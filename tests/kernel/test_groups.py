@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.groups import Groups, pair
+from streamops.kernel.groups import Groups, in_order, pair, running_max
 
 LARGEST = 2**63 - 1
 
@@ -118,3 +118,32 @@ def test_pairs_of_codes_that_lie_far_apart_are_told_apart() -> None:
     left, right = ints(-(2**63), LARGEST, LARGEST, -(2**63)), ints(0, LARGEST, 0, 0)
     groups, _ = Groups.of(pair(left, right))
     assert groups.ids.tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("far", [10, 2**40, 2**61])
+def test_codes_in_order_sort_as_their_pairs_do(far: int) -> None:
+    rng = np.random.default_rng(3)
+    left, right = rng.integers(-4, 5, 200) * far, rng.integers(-4, 4, 200) * far
+    order = np.lexsort((right, left))
+    codes = in_order(left, right)[order]
+    steps = np.diff(codes)
+    same = (np.diff(left[order]) == 0) & (np.diff(right[order]) == 0)
+    assert (steps[same] == 0).all()
+    assert (steps[~same] > 0).all()
+
+
+@pytest.mark.parametrize("far", [10, 2**40, 2**59])
+def test_a_running_maximum_starts_anew_in_each_segment(far: int) -> None:
+    rng = np.random.default_rng(4)
+    values = rng.integers(-8, 8, 300) * far
+    begins = rng.random(300) < 0.1
+    begins[0] = True
+    expected: list[int] = []
+    for value, begin in zip(values.tolist(), begins.tolist(), strict=True):
+        expected.append(value if begin else max(value, expected[-1]))
+    assert running_max(values, begins).tolist() == expected
+
+
+def test_nothing_has_no_order_and_no_maximum() -> None:
+    none = np.empty(0, np.int64)
+    assert len(in_order(none, none)) == len(running_max(none, none.astype(bool))) == 0
