@@ -216,7 +216,9 @@ def _refuse_no_aggregates(agg: object, where: str) -> None:
         require_name(name, parameter="agg", where=where)
         # A Column of Spark's seems to have whatever attribute it is asked for.
         methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
-        if isinstance(value, type) or not all(map(callable, methods)):
+        native = getattr(value, "native", None)
+        is_one = isinstance(native, bool) and all(map(callable, methods))
+        if isinstance(value, type) or not is_one:
             raise SpecError(
                 "NOT_AN_AGGREGATE",
                 f"{name!r} is not an aggregate",
@@ -224,4 +226,13 @@ def _refuse_no_aggregates(agg: object, where: str) -> None:
                 got=f"agg={agg!r}",
                 expected="a mapping of names to aggregates",
                 fix='agg={"events": aggregates.count()}',
+            )
+        if type(value).__repr__ is object.__repr__:
+            raise SpecError(
+                "AGGREGATE_WITHOUT_WORDS",
+                f"{name!r} is an aggregate that cannot be known again in a checkpoint",
+                where=where,
+                got=f"{value!r}, another text in each process",
+                expected="a repr that says which aggregate it is, and nothing else",
+                fix=f"make {type(value).__name__} a dataclass, or give it a __repr__",
             )
