@@ -114,6 +114,11 @@ class WindowSettings:
             for name in names:
                 if name not in schema.names:
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
+        for _, aggregation in self.agg:  # also one that does not look for itself
+            for name in aggregation.columns:
+                if name not in schema.names:
+                    role = f"agg: {aggregation!r}"
+                    raise ColumnNotFound(name, schema.names, where=self.where, role=role)
         self._refuse_types(schema)
         summaries = tuple(
             (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.where))

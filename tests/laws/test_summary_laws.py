@@ -14,6 +14,7 @@ from streamops import aggregates as agg
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.groups import Groups
 from streamops.testing import laws
+from tests.aggregates.own import GeometricMean, Histogram
 from tests.aggregates.samples import (
     COMPARABLE,
     DECIMALS,
@@ -25,7 +26,6 @@ from tests.aggregates.samples import (
     VALUES,
     bind,
 )
-from tests.aggregates.test_own import GeometricMean, Histogram
 
 pytestmark = pytest.mark.laws
 
