@@ -176,7 +176,7 @@ class Spec(Protocol):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Columns of the output that hold values of one of the input: which one."""
+        """Columns of the output that hold values of one of the input, or lists of them: which one."""
 
     @property
     def event_time(self) -> str:

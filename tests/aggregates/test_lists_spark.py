@@ -217,11 +217,13 @@ EVERY_TYPE = """
     X'00FF' as bi, true as bo, 1Y as by, 3 as i, double('-infinity') as do, 'text' as s,
     date'1969-12-31' as da, timestamp'1969-12-31 23:59:59.999999Z' as tz,
     timestamp_ntz'2024-03-10 02:30:00' as nt, interval '1 02:03:04.5' day to second as dt,
-    parse_json('{"a": 1}') as va
+    interval '1 02' day to hour as dh, cast('12:34:56' as time(0)) as t0,
+    array(cast('12:34:56.789' as time(3))) as a3, parse_json('{"a": 1}') as va
 """
 
 
 def test_values_of_every_type_are_collected_unharmed(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
     source = spark.sql(f"select timestamp'2024-01-01 00:00:01Z' as ts, 1 as seq, {EVERY_TYPE}")
     types = [name for name in source.columns if name not in ("ts", "seq")]
     whole = {name: agg.collect(name, at_most=1, tie_break="seq") for name in types}
