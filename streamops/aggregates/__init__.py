@@ -4,6 +4,10 @@ Each function describes an aggregate. Hand it to an operator (``agg={"views": co
 turn it into a Spark expression with ``to_spark()``. Types are Spark's: a sum of integers is a
 ``bigint`` and overflows with an error, a sum of ``decimal(p,s)`` is ten digits wider, a mean of
 decimals has four more digits behind the point, variance is the sample variance.
+
+``distinct``, ``quantiles``, ``collect`` and ``top`` keep values, and say of how many: a bound, and
+what happens beyond it. Whatever satisfies :class:`streamops.kernel.contract.Aggregation` can stand
+beside these: ``docs/aggregates.md`` has one to copy.
 """
 
 from streamops.aggregates.functions import (
@@ -18,16 +22,22 @@ from streamops.aggregates.functions import (
     sum,
     variance,
 )
+from streamops.aggregates.lists import collect, distinct, quantile, quantiles, top
 
 __all__ = [
     "Aggregate",
+    "collect",
     "count",
+    "distinct",
     "first",
     "last",
     "max",
     "mean",
     "min",
+    "quantile",
+    "quantiles",
     "stddev",
     "sum",
+    "top",
     "variance",
 ]

@@ -22,7 +22,10 @@ from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError
 from streamops.spark.columns import type_name
 
-__all__ = ["Request", "summary"]
+__all__ = ["ORDERED", "TIE_BREAK", "Request", "is_number", "refuse_type", "summary"]
+
+ORDERED = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
+TIE_BREAK = "a tie_break column of a type with an order"
 
 _WIDEST = 38  # digits of Spark's and of Arrow's 128-bit decimals
 
@@ -70,12 +73,12 @@ def _bind_mean(request: Request) -> Summary | None:
     column, kind = request.column, request.type
     if pa.types.is_decimal(kind):
         return DecimalMean(column, _wider(kind, 10, 0), _wider(kind, 4, 4))
-    return Mean(column) if _is_number(kind) else None
+    return Mean(column) if is_number(kind) else None
 
 
 def _bind_variance(request: Request) -> Summary | None:
     column, kind = request.column, request.type
-    number = _is_number(kind) or pa.types.is_decimal(kind)
+    number = is_number(kind) or pa.types.is_decimal(kind)
     return Variance(column, root=request.function == "stddev") if number else None
 
 
@@ -115,7 +118,8 @@ _BINDERS: dict[str, Callable[[Request], Summary | None]] = {
 }
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of this type are integers or floats."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
@@ -126,16 +130,26 @@ def _wider(kind: pa.DataType, digits: int, scale: int) -> pa.DataType:
 
 def _unusable(request: Request, shown: str, where: str) -> SchemaError:
     column = request.column if request.tie_break is None else request.tie_break
+    return refuse_type(
+        request.schema,
+        column,
+        shown=shown,
+        expected={"min": ORDERED, "max": ORDERED, "first": TIE_BREAK, "last": TIE_BREAK}.get(
+            request.function, "numbers"
+        ),
+        where=where,
+    )
+
+
+def refuse_type(
+    schema: pa.Schema, column: str, *, shown: str, expected: str, where: str
+) -> SchemaError:
+    """The error for a column that the aggregate cannot work with."""
     return SchemaError(
         "AGGREGATE_TYPE",
         f"{shown} cannot be computed over this type",
         where=where,
-        got=f"column {column!r} of type {type_name(request.schema.field(column).type)}",
-        expected={
-            "min": "a type with an order: numbers, strings, binary, booleans, dates, timestamps",
-            "max": "a type with an order: numbers, strings, binary, booleans, dates, timestamps",
-            "first": "a tie_break column of a type with an order",
-            "last": "a tie_break column of a type with an order",
-        }.get(request.function, "numbers"),
+        got=f"column {column!r} of type {type_name(schema.field(column).type)}",
+        expected=expected,
         fix="cast the column, or pick a field of it",
     )

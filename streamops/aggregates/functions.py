@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -43,7 +44,8 @@ class Aggregate:
     column : str, optional
         The column it reads; None only for a count of rows.
     tie_break : str, optional
-        For ``first`` and ``last``: what decides between rows of the same event time.
+        What decides between rows that are equal in what ``first``, ``last``, ``collect`` and
+        ``top`` go by.
 
     Raises
     ------
@@ -55,11 +57,13 @@ class Aggregate:
     column: str | None = None
     tie_break: str | None = None
 
+    native: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         where = f"aggregates.{self.function}"
         if self.function != "count" or self.column is not None:
             require_name(self.column, parameter="column", where=where)
-        if self.function in ("first", "last"):
+        if self.function in ("first", "last", "collect", "top"):
             require_name(self.tie_break, parameter="tie_break", where=where)
 
     def __repr__(self) -> str:
@@ -74,9 +78,7 @@ class Aggregate:
 
     def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        for name in self.columns:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=where, role=f"agg: {self!r}")
+        self.require_columns(schema, where)
         if self.column is None:
             return Count(None)
         request = Request(self.function, self.column, self.tie_break, time, schema)
@@ -88,7 +90,7 @@ class Aggregate:
         Parameters
         ----------
         time : str, optional
-            Event-time column, which ``first`` and ``last`` need.
+            Event-time column, which ``first``, ``last`` and ``collect`` need.
         """
         if self.column is None:
             return F.count(F.lit(1))
@@ -97,7 +99,19 @@ class Aggregate:
         return _NATIVE[self.function](quoted(self.column))
 
     def _by_time(self, column: str, time: str | None) -> Column:
-        if time is None or self.tie_break is None:
+        assert self.tie_break is not None
+        order = F.struct(self.require_time(time), quoted(self.tie_break))
+        return (F.min_by if self.function == "first" else F.max_by)(quoted(column), order)
+
+    def require_columns(self, schema: pa.Schema, where: str) -> None:
+        """Refuse a schema without a column that the aggregate reads."""
+        for name in self.columns:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=where, role=f"agg: {self!r}")
+
+    def require_time(self, time: str | None) -> Column:
+        """The event-time column, which must be told."""
+        if time is None:
             raise SpecError(
                 "TIME_REQUIRED",
                 f"{self!r} goes by event time",
@@ -106,8 +120,7 @@ class Aggregate:
                 expected="to_spark(time=...)",
                 fix='name the event-time column: to_spark(time="ts")',
             )
-        order = F.struct(quoted(time), quoted(self.tie_break))
-        return (F.min_by if self.function == "first" else F.max_by)(quoted(column), order)
+        return quoted(time)
 
 
 def count(column: str | None = None) -> Aggregate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streamops.kernel.groups import Ids, pair
 
 __all__ = [
+    "by_lists",
     "changed",
     "codes",
     "concat",
@@ -19,12 +20,14 @@ __all__ = [
     "floats",
     "instants",
     "key_codes",
+    "list_items",
     "nulls",
     "one",
     "take",
 ]
 
 _NAN_BITS = np.int64(0x7FF8000000000000)
+_NULL_LIST = -2
 
 
 def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -126,30 +129,56 @@ def _float_codes(array: pa.Array) -> Ids:
 
 
 def _list_codes(array: pa.Array) -> Ids:
-    # Position by position over the longest list; map entries count in the order they stand.
-    lengths = np.asarray(pc.list_value_length(_as_list(array)).fill_null(-1)).astype(np.int64)
-    offsets = np.asarray(array.offsets).astype(np.int64)[:-1]
-    elements = codes(_elements(array))
-    result = lengths
-    for position in range(int(lengths.max(initial=0))):
-        there = lengths > position
-        element = np.full(len(array), -1, np.int64)
-        element[there] = elements[offsets[there] + position]
-        result = pair(result, element)
+    # Map entries count in the order they stand.
+    lengths, elements = list_items(array)
+    found = codes(elements)
+    whole = by_lists(found - found.min(initial=0), lengths, pair)
+    whole[np.asarray(array.is_null())] = _NULL_LIST
+    return whole
+
+
+def list_items(array: pa.Array) -> tuple[Ids, pa.Array]:
+    """Length of each list or map, 0 where it is null; and the items of all, one below another."""
+    if pa.types.is_map(array.type):
+        items = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+        array = array.cast(pa.list_(items))
+    lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
+    return lengths, array.flatten()
+
+
+def by_lists(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Ids:
+    """One code per list, from the codes of the items of all lists.
+
+    Neighbours become one code, and neighbours of these, until each list is one: as many
+    rounds as the longest list has doublings. An empty list is -1.
+
+    Parameters
+    ----------
+    items : array of int64
+        A code >= 0 for each item.
+    lengths : array of int64
+        Items per list.
+    combine : callable
+        With ``pair`` codes are equal where lists are. With ``in_order`` they also sort as
+        lists do: by their first items that differ, and a list before one that goes on.
+
+    Examples
+    --------
+    >>> from streamops.kernel.groups import in_order
+    >>> items, lengths = np.array([7, 5, 7, 5, 7]), np.array([2, 1, 0, 2])
+    >>> by_lists(items, lengths, in_order).argsort().tolist()  # [], [5, 7], [7], [7, 5]
+    [2, 3, 1, 0]
+    """
+    while lengths.max(initial=0) > 1:
+        ends = np.cumsum(lengths)
+        place = np.arange(len(items)) - np.repeat(ends - lengths, lengths)
+        left = np.flatnonzero(place % 2 == 0)
+        right = np.append(items, -1)[left + 1]
+        right[place[left] + 1 == np.repeat(lengths, lengths)[left]] = -1  # the list ends before
+        items, lengths = combine(items[left], right), (lengths + 1) // 2
+    result = np.full(len(lengths), -1, np.int64)
+    result[lengths > 0] = items
     return result
-
-
-def _as_list(array: pa.Array) -> pa.Array:
-    if not pa.types.is_map(array.type):
-        return array
-    entries = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-    return array.cast(pa.list_(entries))
-
-
-def _elements(array: pa.Array) -> pa.Array:
-    if not pa.types.is_map(array.type):
-        return array.values
-    return pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
 
 
 def changed(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

@@ -135,7 +135,14 @@ class Summary(Protocol):
 
 
 class Aggregation(Protocol):
-    """An aggregate as a user names it, before it meets a schema."""
+    """An aggregate as a user names it, before it meets a schema.
+
+    Its ``repr`` is written into the checkpoint: the same words, the same aggregate.
+    """
+
+    @property
+    def native(self) -> bool:
+        """Whether Spark does the same by ``to_spark``, in bounded memory, so that it may."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -145,7 +152,7 @@ class Aggregation(Protocol):
         """The summary that computes it over columns of these types."""
 
     def to_spark(self, *, time: str | None = None) -> Any:
-        """The same as a Spark expression."""
+        """The same as a Spark expression; not asked for by windows unless it is native."""
 
 
 class Spec(Protocol):
@@ -169,7 +176,7 @@ class Spec(Protocol):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Columns of the output that hold values of one of the input: which one."""
+        """Columns of the output that hold values of one of the input, or lists of them: which one."""
 
     @property
     def event_time(self) -> str:

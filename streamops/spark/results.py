@@ -46,7 +46,10 @@ def declared(
         name = field.name
         kind = made[name]
         if name in spec.origins:
-            kind = _own(kind, own[spec.origins[name]].dataType)
+            origin = spec.origins[name]
+            value = own[origin].dataType
+            alike = spec.output.field(name).type == spec.input.field(origin).type
+            kind = _own(kind, value if alike else ArrayType(value))
         told = _told(own[name]) if name in spec.by else {}
         if name == spec.event_time:
             told |= mark or {}

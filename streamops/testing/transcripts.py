@@ -20,8 +20,8 @@ A file holds one transcript or several, separated by ``---``::
           - {k: a, window: "[0s, 10s)", n: 3, revision: 1, change: update_postimage}
         counts: {stragglers: 1, corrections: 1}
 
-``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v`` or ``last v by
-seq``; ``time`` is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
+``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v``, ``last v by
+seq`` or, with more to say, ``{distinct: v, at_most: 3}``; ``time`` is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
 their types, by default ``{k: string, ts: timestamp}``; a row is its words in that order, or a
 mapping. ``with_watermark`` is the delay of a watermark that the frame brings. Times count from
 ``epoch``, by default 2024-01-01T00:00:00Z; an ISO timestamp with an offset is a time as well.
@@ -179,10 +179,14 @@ def _operator(name: Any, said: dict[str, Any], where: str) -> Transform:
 
 
 def _aggregate(text: Any, where: str) -> Any:
-    words = str(text).split()
+    named: dict[Any, Any] = dict(text) if isinstance(text, dict) else {}
+    words = [str(key) for key in list(named)[:1]] or str(text).split()
     function = _public("aggregates", words[0]) if words and words[0].islower() else None
     try:
         match words[1:]:
+            case [] if function and named:
+                first = named.pop(words[0])
+                return function(*(first if isinstance(first, list) else [first]), **named)
             case [column, "by", tie_break] if function:
                 return function(column, tie_break=tie_break)
             case [] | [_] if function:

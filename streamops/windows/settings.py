@@ -114,6 +114,11 @@ class WindowSettings:
             for name in names:
                 if name not in schema.names:
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
+        for _, aggregation in self.agg:  # also one that does not look for itself
+            for name in aggregation.columns:
+                if name not in schema.names:
+                    role = f"agg: {aggregation!r}"
+                    raise ColumnNotFound(name, schema.names, where=self.where, role=role)
         self._refuse_types(schema)
         summaries = tuple(
             (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.where))
@@ -216,7 +221,9 @@ def _refuse_no_aggregates(agg: object, where: str) -> None:
         require_name(name, parameter="agg", where=where)
         # A Column of Spark's seems to have whatever attribute it is asked for.
         methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
-        if isinstance(value, type) or not all(map(callable, methods)):
+        native = getattr(value, "native", None)
+        is_one = isinstance(native, bool) and all(map(callable, methods))
+        if isinstance(value, type) or not is_one:
             raise SpecError(
                 "NOT_AN_AGGREGATE",
                 f"{name!r} is not an aggregate",
@@ -224,4 +231,13 @@ def _refuse_no_aggregates(agg: object, where: str) -> None:
                 got=f"agg={agg!r}",
                 expected="a mapping of names to aggregates",
                 fix='agg={"events": aggregates.count()}',
+            )
+        if type(value).__repr__ is object.__repr__:
+            raise SpecError(
+                "AGGREGATE_WITHOUT_WORDS",
+                f"{name!r} is an aggregate that cannot be known again in a checkpoint",
+                where=where,
+                got=f"{value!r}, another text in each process",
+                expected="a repr that says which aggregate it is, and nothing else",
+                fix=f"make {type(value).__name__} a dataclass, or give it a __repr__",
             )

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.aggregates import Aggregate
-from streamops.kernel.contract import Summary
+from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.groups import Groups
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -72,9 +71,10 @@ INTEGERS = ["byte", "short", "int", "long"]
 FLOATS = ["float", "double"]
 DECIMALS = ["money", "huge", "tiny"]
 ORDERED = [*INTEGERS, *FLOATS, *DECIMALS, "flag", "text", "raw", "date", "instant", "local", "span"]
+COMPARABLE = [*ORDERED, "list", "struct"]
 
 
-def bind(aggregate: Aggregate) -> Summary:
+def bind(aggregate: Aggregation) -> Summary:
     """The summary of the aggregate over columns of ``SCHEMA``."""
     return aggregate.bind(SCHEMA, time="ts", where="windows.tumbling")
 
@@ -89,21 +89,19 @@ def column(name: str, values: Sequence[Any]) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA)
 
 
-def over(aggregate: Aggregate, values: Sequence[Any]) -> Any:
+def over(aggregate: Aggregation, values: Sequence[Any]) -> Any:
     """The aggregate over these values of its column."""
-    assert aggregate.column is not None
-    summary, rows = bind(aggregate), column(aggregate.column, values)
+    summary, rows = bind(aggregate), column(aggregate.columns[0], values)
     estimate = summary.estimate(summary.update(one_group(len(rows)), rows))
     assert estimate.type == summary.result
     return estimate[0].as_py()
 
 
-def over_parts(aggregate: Aggregate, *parts: Sequence[Any]) -> Any:
+def over_parts(aggregate: Aggregation, *parts: Sequence[Any]) -> Any:
     """The aggregate over values that were summed up apart."""
-    assert aggregate.column is not None
     summary, states = bind(aggregate), []
     for values in parts:
-        rows = column(aggregate.column, values)
+        rows = column(aggregate.columns[0], values)
         states.append(summary.update(one_group(len(rows)), rows))
     together = [pa.concat_arrays(pieces) for pieces in zip(*states, strict=True)]
     return summary.estimate(summary.merge(one_group(len(parts)), together))[0].as_py()

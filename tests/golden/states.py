@@ -50,6 +50,15 @@ AGG = {
     "first": agg.first("origin", tie_break="seq"),
     "last": agg.last("delay", tie_break="seq"),
 }
+LISTS = {
+    "distinct": agg.distinct("gate", at_most=9),
+    "few": agg.distinct("seq", at_most=1, when_full="null"),
+    "median": agg.quantile("delay", 0.5, at_most=9),
+    "spread": agg.quantiles("price", [0.0, 0.3, 1.0], at_most=9),
+    "collect": agg.collect("origin", at_most=9, tie_break="seq"),
+    "latest": agg.collect("delay", at_most=2, tie_break="seq", when_full="keep_last"),
+    "top": agg.top(2, "origin", ranked_by="delay", tie_break="seq"),
+}
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
 
@@ -94,7 +103,7 @@ class History:
             spec.grid.origin,
             spec.by,
             spec.time,
-            AGG,
+            self.settings.get("agg", AGG),
             spec.allowed_lateness,
             spec.stragglers,
         )
@@ -150,6 +159,17 @@ HISTORIES = [
         {
             "size": "5 seconds",
             "hop": "5 seconds",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+        },
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    History(
+        "windows.fixed-v1-lists",
+        {
+            "size": "10 seconds",
+            "hop": "5 seconds",
+            "agg": LISTS,
             "stragglers": "retract",
             "allowed_lateness": "20 seconds",
         },

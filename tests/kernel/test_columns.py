@@ -143,6 +143,14 @@ def test_keys_are_equal_where_all_columns_are() -> None:
     assert found[2] == found[3]
 
 
+@given(st.lists(st.none() | st.lists(st.sampled_from([0, 1, None]), max_size=9), max_size=12))
+def test_lists_have_equal_codes_where_they_are_equal(lists: list[Any]) -> None:
+    found = codes(pa.array([[7], *lists], pa.list_(pa.int64())).slice(1))
+    assert (found[:, None] == found).tolist() == [
+        [one == other for other in lists] for one in lists
+    ]
+
+
 @given(st.lists(st.tuples(st.integers(0, 2) | st.none(), st.sampled_from([0.0, -0.0, NAN, None]))))
 def test_keys_of_two_columns_are_equal_as_pairs(rows: list[tuple[Any, Any]]) -> None:
     found = key_codes(

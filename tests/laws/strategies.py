@@ -45,6 +45,14 @@ AGGREGATES = {
     "max_word": agg.max("word"),
     "first_word": agg.first("word", tie_break="seq"),
     "last_n": agg.last("n", tie_break="seq"),
+    "distinct_x": agg.distinct("x", at_most=4, when_full="null"),
+    "distinct_word": agg.distinct("word", at_most=9),
+    "quantiles_x": agg.quantiles("x", [0.5, 0.0, 0.3, 1], at_most=6, when_full="null"),
+    "median_d": agg.quantile("d", 0.5, at_most=100),
+    "collect_word": agg.collect("word", at_most=3, tie_break="seq", when_full="null"),
+    "earliest_n": agg.collect("n", at_most=2, tie_break="seq", when_full="keep_first"),
+    "latest_x": agg.collect("x", at_most=2, tie_break="seq", when_full="keep_last"),
+    "top_word": agg.top(2, "word", ranked_by="x", tie_break="seq"),
 }
 
 NAN, INFINITY = float("nan"), float("inf")

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
+from streamops.kernel.contract import Aggregation
 from streamops.kernel.groups import Groups
 from streamops.testing import laws
+from tests.aggregates.own import GeometricMean, Histogram
 from tests.aggregates.samples import (
+    COMPARABLE,
     DECIMALS,
     FLOATS,
     INTEGERS,
@@ -33,6 +36,20 @@ EXACT = [
     *(agg.mean(name) for name in [*INTEGERS, *FLOATS, "money"]),
     *(function(name) for name in ORDERED for function in (agg.min, agg.max)),
     *(f(name, tie_break="seq") for name in TYPES for f in (agg.first, agg.last)),
+    *(agg.distinct(name, at_most=2, when_full="null") for name in COMPARABLE),
+    *(
+        agg.quantiles(name, [0.3, 1], at_most=4, when_full="null")
+        for name in [*INTEGERS, *FLOATS, *DECIMALS]
+    ),
+    *(
+        agg.collect(name, at_most=3, tie_break="seq", when_full=consequence)
+        for name in TYPES
+        for consequence in ("null", "keep_first", "keep_last")
+    ),
+    *(agg.top(2, "struct", ranked_by=name, tie_break="seq") for name in ORDERED),
+    *(agg.top(2, name, ranked_by="double", tie_break="seq") for name in ("map", "double")),
+    GeometricMean("money"),
+    Histogram("long"),
 ]
 ROUNDED = [
     *(function("double") for function in (agg.sum, agg.mean, agg.variance, agg.stddev)),
@@ -41,7 +58,7 @@ ROUNDED = [
 
 
 @st.composite
-def members(draw: st.DrawFn, aggregate: agg.Aggregate, pools: dict[str, list[object]]) -> object:
+def members(draw: st.DrawFn, aggregate: Aggregation, pools: dict[str, list[object]]) -> object:
     """Rows of few distinct values and nulls, in groups of which some are empty."""
     count = draw(st.integers(0, 12))
 
@@ -49,8 +66,7 @@ def members(draw: st.DrawFn, aggregate: agg.Aggregate, pools: dict[str, list[obj
         return draw(st.lists(strategy, min_size=count, max_size=count))
 
     columns = {name: pa.nulls(count, kind) for name, kind in TYPES.items()}
-    if aggregate.column is not None:
-        name = aggregate.column
+    for name in set(aggregate.columns) - {"seq"}:
         columns[name] = pa.array(some(st.sampled_from([None, *pools[name]])), TYPES[name])
     times = some(st.sampled_from([None, -1, 0, 5]))
     columns["ts"] = pa.array(times, pa.int64()).cast(SCHEMA[0].type)

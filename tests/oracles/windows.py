@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from streamops.aggregates import Aggregate
+from tests.oracles.lists import KEEPING, kept_value
 
 Row = dict[str, Any]
 Window = tuple[Any, int]
@@ -216,15 +217,21 @@ def is_nan(value: Any) -> bool:
 
 
 def same(left: Row, right: Row) -> bool:
-    return all(
-        left[name] == right[name] or (is_nan(left[name]) and is_nan(right[name])) for name in left
-    )
+    return all(equal(left[name], right[name]) for name in left)
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return one == other or (is_nan(one) and is_nan(other))
 
 
 def value_of(aggregate: Aggregate, rows: Sequence[Row], time: str) -> Any:
     """The aggregate over these rows."""
     if aggregate.column is None:
         return len(rows)
+    if aggregate.function in KEEPING:
+        return kept_value(aggregate, rows, time, ranked)
     if aggregate.function in ("first", "last"):
         ordered = sorted(rows, key=lambda row: (row[time], *ranked(row[aggregate.tie_break])))
         return ordered[0 if aggregate.function == "first" else -1][aggregate.column]

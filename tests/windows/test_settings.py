@@ -602,12 +602,19 @@ def test_a_transform_shows_everything_that_was_said() -> None:
 
 
 def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
-    """Keys and picked values; a count, or a mean of another type, are values of their own."""
+    """Keys, picked values, lists of them; a count, or a mean of another type, is its own."""
     settings = windows.tumbling(
         "10 seconds",
         time="ts",
         by="k",
-        agg={"n": agg.count(), "mean": agg.mean("v"), "least": agg.min("v"), "total": agg.sum("x")},
+        agg={
+            "n": agg.count(),
+            "mean": agg.mean("v"),
+            "least": agg.min("v"),
+            "total": agg.sum("x"),
+            "all": agg.collect("x", at_most=9, tie_break="v"),
+            "half": agg.quantiles("x", [0.5], at_most=9),
+        },
         delay="1 second",
     ).settings
     schema = pa.schema(
@@ -618,4 +625,8 @@ def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
             ("ts", pa.timestamp("us", "UTC")),
         ]
     )
-    assert settings.bind(schema, carried=None).origins == {"k": "k", "least": "v"}
+    assert settings.bind(schema, carried=None).origins == {
+        "k": "k",
+        "least": "v",
+        "all": "x",
+    }

@@ -1,7 +1,7 @@
 """Spark's order of values, as integers.
 
 NaN is the largest number, -0.0 equals 0.0, strings and binary compare byte by byte, false is
-below true, a null is below everything.
+below true, a null is below everything. Structs compare field by field, lists item by item.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import floats
-from streamops.kernel.groups import Ints
+from streamops.kernel.columns import by_lists, floats, list_items
+from streamops.kernel.groups import Ints, in_order
 
-__all__ = ["is_orderable", "ranks"]
+__all__ = ["is_comparable", "is_orderable", "ranks"]
 
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
 _LOWEST = np.iinfo(np.int64).min
@@ -22,6 +22,15 @@ _LOWEST = np.iinfo(np.int64).min
 def is_orderable(kind: pa.DataType) -> bool:
     """Whether values of this type have an order here."""
     return not (pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_interval(kind))
+
+
+def is_comparable(kind: pa.DataType) -> bool:
+    """Whether values of this type can be told apart here: as above, and structs and lists."""
+    if pa.types.is_struct(kind):
+        return all(is_comparable(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return is_comparable(kind.value_type)
+    return is_orderable(kind)
 
 
 def ranks(array: pa.Array) -> Ints:
@@ -42,6 +51,13 @@ def ranks(array: pa.Array) -> Ints:
         order = bits ^ ((bits >> 63) & _MAGNITUDE)
     elif _is_whole(kind) and not _needs_lowest(array):
         order = np.array(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    elif pa.types.is_struct(kind):
+        order = np.zeros(len(array), np.int64)
+        for child in array.flatten():
+            order = in_order(order, ranks(child))
+    elif pa.types.is_nested(kind):
+        lengths, items = list_items(array)
+        order = by_lists(np.unique(ranks(items), return_inverse=True)[1], lengths, in_order)
     else:
         encoded = pc.dictionary_encode(array)
         sorted_first = np.asarray(pc.sort_indices(encoded.dictionary))

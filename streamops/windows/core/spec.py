@@ -106,11 +106,13 @@ class WindowSpec:
 
     @property
     def origins(self) -> dict[str, str]:
-        """Columns of the output that hold values of one of the input: keys, picked values."""
+        """Columns of the output that hold values of one of the input: keys, values, lists of them."""
         found = {name: name for name in self.by}
         for name, _, summary in self.aggregates:
-            if summary.inputs and self.input.field(summary.inputs[0]).type == summary.result:
-                found[name] = summary.inputs[0]
+            if summary.inputs:
+                kind = self.input.field(summary.inputs[0]).type
+                if summary.result in (kind, pa.list_(kind)):
+                    found[name] = summary.inputs[0]
         return found
 
     @property

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.ordering import is_orderable, ranks
-from tests.aggregates.samples import ORDERED, TYPES, VALUES
+from streamops.aggregates.core.ordering import is_comparable, is_orderable, ranks
+from tests.aggregates.samples import COMPARABLE, NAN, ORDERED, TYPES, VALUES
 from tests.oracles.windows import ranked
 
 
@@ -35,6 +35,33 @@ def test_ranks_of_a_slice_are_those_of_its_values(name: str) -> None:
 @pytest.mark.parametrize("name", ORDERED)
 def test_no_values_have_no_ranks(name: str) -> None:
     assert ranks(pa.array([], TYPES[name])).tolist() == []
+
+
+NESTED: dict[pa.DataType, list[Any]] = {
+    pa.list_(pa.float64()): [None, [], [None], [None, 1.0], [-1.0], [0.0, NAN], [1.0], [1.0, 0.0],
+                             [1.0, 0.0, -5.0], [1.0, 2.0], [NAN], [NAN, None]],
+    pa.large_list(pa.string()): [None, [], ["a"], ["a", "b"], ["b"]],
+    pa.list_(pa.list_(pa.int64())): [None, [], [None], [[]], [[], [5]], [[-(2**63)]], [[1, 2], []]],
+    pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]): [
+        None, {"a": None, "b": None}, {"a": None, "b": []}, {"a": -(2**63), "b": None},
+        {"a": 1, "b": []}, {"a": 1, "b": ["x"]}, {"a": 2**62, "b": None}],
+    pa.struct([]): [None, {}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NESTED, ids=str)
+def test_lists_compare_item_by_item_and_structs_field_by_field(kind: pa.DataType) -> None:
+    ascending = NESTED[kind]
+    twice = pa.array([*reversed(ascending), *ascending, *ascending], kind).slice(len(ascending))
+    found = ranks(twice).tolist()
+    again = found[len(ascending) :]
+    assert found[: len(ascending)] == again == sorted(again)
+    assert len(set(again)) == len(ascending)
+
+
+def test_a_list_of_a_thousand_differs_in_its_last_item() -> None:
+    lists = [[0] * 999 + [1], [0] * 1000, [0] * 999]
+    assert ranks(pa.array(lists)).argsort().tolist() == [2, 1, 0]
 
 
 def test_the_least_long_is_above_null() -> None:
@@ -66,6 +93,13 @@ def test_an_array_is_not_changed_by_ranking_it() -> None:
 )
 def test_what_has_no_order_is_known_by_its_type(kind: pa.DataType) -> None:
     assert not is_orderable(kind)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_can_be_compared_is_known_by_its_type(name: str) -> None:
+    assert is_comparable(TYPES[name]) == (name in COMPARABLE)
+    assert is_comparable(pa.list_(TYPES[name])) == (name in COMPARABLE)
+    assert is_comparable(pa.struct([("a", TYPES[name])])) == (name in COMPARABLE)
 
 
 @pytest.mark.parametrize("name", ORDERED)

@@ -1,0 +1,231 @@
+"""Aggregates that keep values, as a user names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.windows.native import native
+from tests.aggregates.samples import SCHEMA, TYPES, bind
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "shown"),
+    [
+        (agg.distinct("text", at_most=5), "distinct('text', at_most=5, when_full='fail')"),
+        (
+            agg.quantile("long", 1, at_most=5, when_full="null"),
+            "quantile('long', 1.0, at_most=5, when_full='null')",
+        ),
+        (
+            agg.quantiles("long", (0.5, 0), at_most=5),
+            "quantiles('long', [0.5, 0.0], at_most=5, when_full='fail')",
+        ),
+        (
+            agg.collect("text", tie_break="seq", at_most=5, when_full="keep_last"),
+            "collect('text', at_most=5, when_full='keep_last', tie_break='seq')",
+        ),
+        (
+            agg.top(3, "text", ranked_by="long", tie_break="seq"),
+            "top(3, 'text', ranked_by='long', tie_break='seq')",
+        ),
+    ],
+)
+def test_an_aggregate_is_shown_as_it_is_written(aggregate: agg.Aggregate, shown: str) -> None:
+    assert repr(aggregate) == shown
+    assert eval(f"agg.{shown}") == aggregate
+
+
+def test_an_aggregate_knows_the_columns_it_reads() -> None:
+    assert agg.distinct("text", at_most=5).columns == ("text",)
+    assert agg.quantile("long", 0.5, at_most=5).columns == ("long",)
+    assert agg.collect("text", at_most=5, tie_break="seq").columns == ("text", "seq")
+    best = agg.top(3, "text", ranked_by="long", tie_break="seq")
+    assert best.columns == ("text", "long", "seq")
+    assert bind(best).inputs == ("text", "long", "seq")
+    assert bind(agg.collect("text", at_most=5, tie_break="seq")).inputs == ("text", "ts", "seq")
+
+
+def test_the_types_of_results_are_those_of_the_columns() -> None:
+    assert bind(agg.distinct("text", at_most=5)).result == pa.int64()
+    assert bind(agg.quantile("money", 0.5, at_most=5)).result == pa.float64()
+    assert bind(agg.quantiles("money", [0.5], at_most=5)).result == pa.list_(pa.float64())
+    for name, kind in TYPES.items():
+        assert bind(agg.collect(name, at_most=5, tie_break="seq")).result == pa.list_(kind)
+        best = agg.top(1, name, ranked_by="long", tie_break="seq")
+        assert bind(best).result == pa.list_(kind)
+
+
+NAMES = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "column", "expected"),
+    [
+        (agg.distinct("map", at_most=5), "map", "a type whose values can be compared: any without"),
+        (agg.quantile("text", 0.5, at_most=5), "text", "numbers"),
+        (agg.quantiles("flag", [0.5], at_most=5), "flag", "numbers"),
+        (agg.quantiles("instant", [0.5], at_most=5), "instant", "numbers"),
+        (agg.collect("text", at_most=5, tie_break="list"), "list", "a tie_break column"),
+        (
+            agg.top(1, "text", ranked_by="struct", tie_break="seq"),
+            "struct",
+            f"as ranked_by, {NAMES}",
+        ),
+        (agg.top(1, "text", ranked_by="long", tie_break="map"), "map", "a tie_break column"),
+    ],
+    ids=str,
+)
+def test_a_type_that_an_aggregate_does_not_know_is_refused(
+    aggregate: agg.Aggregate, column: str, expected: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        bind(aggregate)
+    error = caught.value
+    assert (error.code, error.where) == ("AGGREGATE_TYPE", "windows.tumbling")
+    assert error.what == f"{aggregate!r} cannot be computed over this type"
+    assert error.got.startswith(f"column {column!r} of type ")
+    assert error.expected.startswith(expected)
+    assert error.fix == "cast the column, or pick a field of it"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.map_(pa.string(), pa.int64())),
+        pa.struct([("a", pa.map_(pa.string(), pa.int64()))]),
+        pa.null(),
+    ],
+    ids=str,
+)
+def test_a_map_inside_a_type_is_found(kind: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match="AGGREGATE_TYPE"):
+        agg.distinct("v", at_most=5).bind(pa.schema([("v", kind)]), time="ts", where="")
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        agg.distinct("lng", at_most=5),
+        agg.collect("lng", at_most=5, tie_break="seq"),
+        agg.collect("long", at_most=5, tie_break="lng"),
+        agg.top(1, "long", ranked_by="lng", tie_break="seq"),
+    ],
+    ids=str,
+)
+def test_a_column_that_does_not_exist_is_answered_with_the_nearest(aggregate: Any) -> None:
+    with pytest.raises(ColumnNotFound) as caught:
+        bind(aggregate)
+    assert (caught.value.got, caught.value.fix) == ("lng", "did you mean 'long'?")
+    assert caught.value.expected == f"one of: {', '.join(SCHEMA.names)}"
+
+
+@pytest.mark.parametrize("at_most", [0, -1, 2.0, True, None, "3"])
+def test_a_bound_is_a_number_of_values(at_most: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        agg.distinct("text", at_most=at_most)
+    assert str(caught.value) == (
+        "[AT_MOST_OUT_OF_RANGE] aggregates.distinct: `at_most` is not a number of values\n"
+        f"  got:       at_most={at_most!r}\n"
+        "  expected:  an integer, 1 or more\n"
+        "  fix:       at_most=1000 keeps up to a thousand values of each group"
+    )
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, True, None, "text"])
+def test_a_top_is_of_a_number_of_rows(k: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        agg.top(k, "text", ranked_by="long", tie_break="seq")
+    assert (caught.value.code, caught.value.where) == ("K_OUT_OF_RANGE", "aggregates.top")
+    assert caught.value.got == f"k={k!r}"
+
+
+@pytest.mark.parametrize("make", [agg.quantile, agg.quantiles])
+@pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan"), True, None, "0.5"])
+def test_a_probability_is_a_number_from_0_to_1(make: Any, probability: Any) -> None:
+    asked = probability if make is agg.quantile else [0.5, probability]
+    with pytest.raises(SpecError) as caught:
+        make("long", asked, at_most=5)
+    assert str(caught.value) == (
+        f"[PROBABILITY_OUT_OF_RANGE] aggregates.{make.__name__}: a probability is out of range\n"
+        f"  got:       {probability!r}\n"
+        "  expected:  a number from 0 to 1\n"
+        "  fix:       0.5 is the median, 0.99 what one value in a hundred exceeds"
+    )
+
+
+@pytest.mark.parametrize("asked", [[], 0.5, None, "0.5"])
+def test_quantiles_are_asked_for_in_a_list(asked: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        agg.quantiles("long", asked, at_most=5)
+    assert str(caught.value) == (
+        "[NO_PROBABILITY] aggregates.quantiles: no quantile is asked for\n"
+        f"  got:       probabilities={asked!r}\n"
+        "  expected:  a list of at least one number from 0 to 1\n"
+        "  fix:       quantiles('long', [0.5, 0.99], at_most=...)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "allowed"),
+    [
+        (lambda when: agg.distinct("text", at_most=5, when_full=when), "'fail', 'null'"),
+        (lambda when: agg.quantile("long", 0.5, at_most=5, when_full=when), "'fail', 'null'"),
+        (
+            lambda when: agg.collect("text", at_most=5, tie_break="seq", when_full=when),
+            "'fail', 'null', 'keep_first', 'keep_last'",
+        ),
+    ],
+)
+def test_a_consequence_is_one_of_the_words(make: Any, allowed: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make("evict_oldest")
+    assert (caught.value.code, caught.value.expected) == ("UNKNOWN_CHOICE", f"one of {allowed}")
+
+
+@pytest.mark.parametrize(
+    ("make", "where", "parameter"),
+    [
+        (lambda: agg.distinct(None, at_most=5), "aggregates.distinct", "column"),
+        (lambda: agg.quantile(1, 0.5, at_most=5), "aggregates.quantile", "column"),
+        (lambda: agg.collect("v", at_most=5, tie_break=None), "aggregates.collect", "tie_break"),
+        (lambda: agg.top(1, "v", ranked_by="n", tie_break=None), "aggregates.top", "tie_break"),
+        (lambda: agg.top(1, "v", ranked_by=None, tie_break="n"), "aggregates.top", "ranked_by"),
+    ],
+)
+def test_what_is_not_the_name_of_a_column_is_refused(make: Any, where: str, parameter: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert (caught.value.code, caught.value.where) == ("NOT_A_NAME", where)
+    assert caught.value.what == f"`{parameter}` is not a name"
+
+
+def test_collecting_goes_by_event_time_in_spark_too() -> None:
+    with pytest.raises(SpecError, match="TIME_REQUIRED"):
+        agg.collect("text", at_most=5, tie_break="seq").to_spark()
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        agg.distinct("text", at_most=5),
+        agg.quantile("long", 0.5, at_most=5),
+        agg.quantiles("long", [0.5], at_most=5),
+        agg.collect("text", at_most=5, tie_break="seq"),
+        agg.top(1, "text", ranked_by="long", tie_break="seq"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("insists", [False, True])
+def test_what_spark_would_keep_without_a_bound_is_left_to_the_kernel(
+    aggregate: agg.Aggregate, insists: bool
+) -> None:
+    each: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
+    spec = each.settings.bind(SCHEMA, carried=None)
+    frame: Any = None  # it is not looked at
+    assert native(each.settings, frame, spec, insists) is None
