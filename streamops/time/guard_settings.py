@@ -27,7 +27,7 @@ from streamops.spark.rowwise import instant_field, require_names
 from streamops.spark.transform import choice
 from streamops.time.instants import FROM_YEAR_1, as_instant, micros, now
 
-__all__ = ["GUARDED", "QUARANTINED", "GuardSettings", "OutOfBounds", "Unusable"]
+__all__ = ["GUARDED", "QUARANTINED", "REASONS", "GuardSettings", "OutOfBounds", "Unusable"]
 
 OutOfBounds = Literal["quarantine", "clamp", "fail"]
 Unusable = Literal["quarantine", "fail"]
