@@ -18,6 +18,7 @@ __all__ = [
     "arrow_schema",
     "column",
     "refuse_collated",
+    "refuse_duplicates",
     "require_name",
     "spark_schema",
     "type_name",
@@ -66,8 +67,33 @@ def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
         ``DUPLICATE_COLUMN``: two columns of one name, as the session compares names.
         ``TYPE_NOT_CARRIED``: a type that Spark does not hand over to Python as Arrow.
     """
-    schema = frame.schema
-    names = [field.name for field in schema.fields]
+    refuse_duplicates(frame, where=where)
+    fields = []
+    for field in frame.schema.fields:
+        try:
+            kind = to_arrow_type(_relaxed(field.dataType), **_IN_UTC)
+        except Exception as error:  # PySpark's own error type moved between releases
+            raise SchemaError(
+                "TYPE_NOT_CARRIED",
+                f"column {field.name!r} has a type that cannot be handed to Python",
+                where=where,
+                got=field.dataType.simpleString(),
+                expected="a type that Spark carries as Arrow",
+                fix="cast the column, or drop it before the operator",
+            ) from error
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
+    """Refuse two columns of one name, as the session compares names.
+
+    Raises
+    ------
+    SchemaError
+        ``DUPLICATE_COLUMN``.
+    """
+    names = [field.name for field in frame.schema.fields]
     twice = _duplicates(names, names)
     if not twice:
         # To Spark, names that differ only in case are one name, unless it is told otherwise.
@@ -83,21 +109,6 @@ def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
             expected="unique column names",
             fix="rename or drop one of them before the operator",
         )
-    fields = []
-    for field in schema.fields:
-        try:
-            kind = to_arrow_type(_relaxed(field.dataType), **_IN_UTC)
-        except Exception as error:  # PySpark's own error type moved between releases
-            raise SchemaError(
-                "TYPE_NOT_CARRIED",
-                f"column {field.name!r} has a type that cannot be handed to Python",
-                where=where,
-                got=field.dataType.simpleString(),
-                expected="a type that Spark carries as Arrow",
-                fix="cast the column, or drop it before the operator",
-            ) from error
-        fields.append(pa.field(field.name, kind))
-    return pa.schema(fields)
 
 
 def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> None:

@@ -26,6 +26,7 @@ from streamops.spark.preflight import (
     STATE_API,
     WATERMARK,
     carried_watermark,
+    metric_name,
     refuse_unchainable,
     state_api,
 )
@@ -55,7 +56,7 @@ def drive(transform: Transform, frame: DataFrame) -> DataFrame:
             frame, settings.delay, settings.lag, time=settings.time, where=where
         )
     spec = settings.bind(schema, carried=carried)
-    name, names = _metric_name(frame, transform.options.name)
+    name, names = metric_name(frame, transform.options.name)
     if transform.options.engine != "kernel":
         if frame.isStreaming and _insists(transform):
             refuse_unchainable(frame, "native", where=where)
@@ -194,18 +195,6 @@ def _observed(transform: Transform, frame: DataFrame, spec: Spec, name: str) -> 
 def _is_named(transform: Transform) -> bool:
     """Whether the user gave a name; else it is the operator's own."""
     return transform.options.name != transform.operator.rpartition(".")[2]
-
-
-def _metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:
-    """A name not taken by an operator further up in the same query."""
-    taken: list[str] = []
-    for field in frame.schema.fields:
-        taken += [n for n in (field.metadata or {}).get(METRICS, "").split(",") if n]
-    unique, number = name, 1
-    while unique in taken:
-        number += 1
-        unique = f"{name}-{number}"
-    return unique, [*taken, unique]
 
 
 def _no_native(transform: Transform, frame: DataFrame) -> SpecError:

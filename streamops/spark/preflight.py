@@ -19,6 +19,7 @@ __all__ = [
     "STATE_API",
     "WATERMARK",
     "carried_watermark",
+    "metric_name",
     "refuse_unchainable",
     "state_api",
 ]
@@ -117,6 +118,26 @@ def _of_a_window(field: StructField) -> bool:
     taken from there, the plan does not tell.
     """
     return isinstance(field.dataType, StructType) or STATE_API in field.metadata
+
+
+def metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:
+    """A name not taken by an operator further up in the same query, and all that are taken then.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The operator's input.
+    name : str
+        The name wanted for its counts.
+    """
+    taken: list[str] = []
+    for field in frame.schema.fields:
+        taken += [n for n in (field.metadata or {}).get(METRICS, "").split(",") if n]
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}-{number}"
+    return unique, [*taken, unique]
 
 
 def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:

@@ -13,7 +13,7 @@ from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
 from streamops.spark.columns import require_name
 
-__all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice"]
+__all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice", "shown"]
 
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
@@ -108,11 +108,11 @@ class Transform:
         return drive(self, frame)
 
     def __repr__(self) -> str:
-        said = [*_shown(self.settings), *_shown(self.options)]
+        said = [*shown(self.settings), *shown(self.options)]
         return f"{self.operator}({', '.join(said)})"
 
 
-def _shown(settings: Any) -> list[str]:
+def shown(settings: Any) -> list[str]:
     """Name and value of each field, shown as its metadata says: a duration in words, what defines it first."""
     ordered = sorted(fields(settings), key=lambda f: not f.metadata.get("first", False))
     pairs = [(f, getattr(settings, f.name)) for f in ordered if f.repr]

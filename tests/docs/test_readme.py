@@ -228,6 +228,22 @@ def test_every_choice_and_every_column_is_in_the_glossary() -> None:
     assert used - words(ROOT / "docs" / "glossary.md") == set()
 
 
+def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_the_readme() -> None:
+    times = streamops.time
+    guarding, clocks = times.guard_settings, times.clock_settings
+    choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
+    of_time = (times.guard("a"), times.correct_clock("a", sent="b", received="c"))
+    used = {
+        *public(times),
+        *guarding.REASONS,
+        *clocks.QUALITIES,
+        *(word for choice in choices for word in get_args(choice)),
+        *(name for transform in of_time for name in transform.settings.adds),
+    }
+    assert used - words(ROOT / "docs" / "glossary.md") == set()
+    assert set(times.__all__) - words(ROOT / "README.md") == set()
+
+
 def test_a_word_that_is_not_in_the_glossary_is_noticed() -> None:
     def unheard(size: str, cutoff: str) -> None: ...
 

@@ -15,7 +15,7 @@ JOB = """
 import sys, tempfile
 from pathlib import Path
 from pyspark.sql import SparkSession
-from streamops import aggregates as agg, windows
+from streamops import aggregates as agg, time, windows
 from streamops.spark.preflight import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 
@@ -48,6 +48,9 @@ rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "tim
 for engine in ("kernel", "native"):
     whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
     assert rows.transform(whole).collect()[0]["n"] == 1
+guarded = rows.selectExpr("'2999-01-01' ts", "ts received", "ts sent").transform(time.guard("ts", name="g"))
+three = time.correct_clock("ts", sent="sent", received="received")
+assert guarded.transform(three).collect()[0]["clock_quality"] == "no_event_time"
 print("connect: ok")
 """
 

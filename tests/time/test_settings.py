@@ -1,0 +1,224 @@
+"""What a user may say about event times, and what every mistake is answered with. No Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+import importlib
+from typing import Any
+
+import pytest
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from streamops import time
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
+
+TIME, TEXT = TimestampType(), StringType()
+GUARDED = StructType([StructField(n, TEXT) for n in ("reason", "outcome", "original", "bound")])
+
+
+class FakeFrame:
+    """A frame that is nothing but its columns, of a session that tells no names apart by case."""
+
+    def __init__(
+        self, *kinds: tuple[str, DataType], streaming: bool = False, mark: str = ""
+    ) -> None:
+        self.schema = StructType(
+            [
+                StructField(
+                    name, kind, metadata={"spark.watermarkDelayMs": 0} if name == mark else {}
+                )
+                for name, kind in kinds
+            ]
+        )
+        self.isStreaming = streaming
+        self.sparkSession = self.conf = self
+
+    def get(self, key: str) -> str:
+        assert key == "spark.sql.caseSensitive"
+        return "false"
+
+
+def guard(**changed: Any) -> Any:
+    return time.guard(**{"time": "ts", **changed})
+
+
+def correct(**changed: Any) -> Any:
+    return time.correct_clock(
+        **{"time": "ts", "sent": "sent_at", "received": "received_at", **changed}
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "changed", "code"),
+    [
+        (guard, {"time": 1}, "NOT_A_NAME"),
+        (guard, {"arrival": dt.UTC}, "NOT_A_NAME"),
+        (guard, {"name": 1}, "NOT_A_NAME"),
+        (guard, {"arrival": "ts"}, "SAME_COLUMN"),
+        (guard, {"ahead": "-1 second"}, "DURATION_TOO_SMALL"),
+        (guard, {"ahead": "1 month"}, "CALENDAR_DURATION"),
+        (guard, {"ahead": None}, "BAD_DURATION"),
+        (guard, {"ahead": "4000000 days"}, "DURATION_TOO_LARGE"),
+        (guard, {"before": "-1 second"}, "DURATION_TOO_SMALL"),
+        (guard, {"before": "1 year"}, "CALENDAR_DURATION"),
+        (guard, {"before": dt.date(2020, 1, 1)}, "BAD_DURATION"),
+        (guard, {"before": dt.datetime(2020, 1, 1)}, "NAIVE_DATETIME"),  # noqa: DTZ001
+        (guard, {"future": "drop"}, "UNKNOWN_CHOICE"),
+        (guard, {"past": None}, "UNKNOWN_CHOICE"),
+        (guard, {"unusable": "clamp"}, "UNKNOWN_CHOICE"),
+        (correct, {"sent": None}, "NOT_A_NAME"),
+        (correct, {"name": 1}, "NOT_A_NAME"),
+        (correct, {"sent": "ts"}, "SAME_COLUMN"),
+        (correct, {"received": "sent_at"}, "SAME_COLUMN"),
+        (correct, {"tolerance": "-1 second"}, "DURATION_TOO_SMALL"),
+        (correct, {"tolerance": None}, "BAD_DURATION"),
+        (correct, {"longest_wait": "1 month"}, "CALENDAR_DURATION"),
+        (correct, {"largest_offset": "-1 day"}, "DURATION_TOO_SMALL"),
+        (correct, {"otherwise": "now"}, "UNKNOWN_CHOICE"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
+    make: Any, changed: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        make(**changed)
+    assert caught.value.code == code
+    assert caught.value.where == f"time.{'guard' if make is guard else 'correct_clock'}"
+    assert next(iter(changed)) in str(caught.value)
+
+
+def test_two_parameters_that_name_one_column_are_told() -> None:
+    with pytest.raises(SpecError) as caught:
+        guard(arrival="ts")
+    assert str(caught.value) == (
+        "[SAME_COLUMN] time.guard: `time` and `arrival` name the same column\n"
+        "  got:       time='ts', arrival='ts'\n"
+        "  expected:  a column for each\n"
+        "  fix:       name the column that holds what `arrival` says"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({}, "before=None"),
+        ({"before": "0 seconds"}, "before='0 seconds'"),
+        ({"before": dt.timedelta(days=30)}, "before='30 days'"),
+        ({"before": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, "before='2020-01-01 00:00:00Z'"),
+        ({"ahead": "90 seconds"}, "ahead='1 minute 30 seconds'"),
+        ({"name": "ingest"}, "name='ingest'"),
+    ],
+)
+def test_a_guard_is_shown_as_it_is_written(said: dict[str, Any], shown: str) -> None:
+    assert shown in repr(guard(**said))
+    assert repr(guard(**said)).startswith("time.guard(time='ts', arrival=None, ")
+
+
+@pytest.mark.parametrize(
+    ("transform", "column", "role", "near"),
+    [
+        (guard(), "ts", "time", "TS"),
+        (guard(time="TS", arrival="arived"), "arived", "arrival", "arrived"),
+        (correct(time="TS", sent="arived"), "arived", "sent", "arrived"),
+        (correct(time="TS", sent="arrived", received="x"), "x", "received", None),
+    ],
+    ids=repr,
+)
+def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
+    transform: Any, column: str, role: str, near: str | None
+) -> None:
+    with pytest.raises(ColumnNotFound) as caught:
+        transform(FakeFrame(("TS", TIME), ("arrived", TIME)))
+    assert caught.value.where == transform.operator
+    assert f"column {column!r}, given as `{role}`, does not exist" in str(caught.value)
+    assert (f"did you mean {near!r}?" if near else "name one of: TS, arrived") in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("transform", "kinds", "expected"),
+    [
+        (guard(), [("ts", LongType())], "timestamp, or string"),
+        (guard(), [("ts", DateType())], "timestamp, or string"),
+        (guard(), [("ts", TimestampNTZType())], "timestamp, or string"),
+        (guard(arrival="at"), [("ts", TEXT), ("at", TEXT)], "timestamp"),
+        (correct(), [("ts", TEXT)], "timestamp"),
+    ],
+)
+def test_a_column_of_the_wrong_type_is_refused(
+    transform: Any, kinds: list[Any], expected: str
+) -> None:
+    name, kind = kinds[-1]
+    role = "arrival" if name == "at" else "time"
+    with pytest.raises(SchemaError) as caught:
+        transform(FakeFrame(*kinds))
+    assert str(caught.value) == (
+        f"[COLUMN_TYPE] {transform.operator}: column {name!r} cannot be used as `{role}`\n"
+        f"  got:       {name!r} of type {kind.simpleString()}\n"
+        f"  expected:  {expected}\n"
+        f"  fix:       df.withColumn({name!r}, F.to_timestamp({name!r}))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("transform", "taken"),
+    [(guard(), "Guarded"), (correct(), "corrected_time"), (correct(), "CLOCK_QUALITY")],
+)
+def test_a_frame_that_has_a_column_of_the_result_is_refused(transform: Any, taken: str) -> None:
+    columns = [(name, TIME) for name in ("ts", "sent_at", "received_at")]
+    with pytest.raises(SchemaError) as caught:
+        transform(FakeFrame(*columns, (taken, TEXT)))
+    assert caught.value.code == "NAME_TAKEN"
+    assert caught.value.fix == f"df.withColumnRenamed({taken!r}, ...) before this operator"
+
+
+def test_a_frame_with_two_columns_of_a_name_is_refused() -> None:
+    with pytest.raises(SchemaError, match="DUPLICATE_COLUMN"):
+        guard()(FakeFrame(("ts", TIME), ("k", TEXT), ("K", TEXT)))
+
+
+def test_a_guard_behind_the_watermark_is_refused() -> None:
+    with pytest.raises(WatermarkError) as caught:
+        guard()(FakeFrame(("ts", TIME), streaming=True, mark="ts"))
+    assert str(caught.value) == (
+        "[GUARD_BEHIND_WATERMARK] time.guard: the watermark is there already, so a row from the "
+        "future has moved it already\n"
+        "  got:       a frame with a watermark on 'ts'\n"
+        "  expected:  a frame without a watermark\n"
+        "  fix:       guard first, withWatermark('ts', ...) or delay=... after it"
+    )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("ts", TIME)],
+        [("ts", TIME), ("guarded", TEXT)],
+        [("ts", TIME), ("guarded", StructType([StructField("reason", TEXT)]))],
+    ],
+)
+def test_a_frame_that_was_not_guarded_cannot_be_split(columns: list[Any]) -> None:
+    with pytest.raises(SchemaError) as caught:
+        time.split_quarantined(FakeFrame(*columns))
+    assert str(caught.value) == (
+        "[NOT_GUARDED] time.split_quarantined: the frame does not say which rows are quarantined\n"
+        f"  got:       columns {', '.join(name for name, _ in columns)}\n"
+        "  expected:  'guarded', a struct of reason, outcome, original, bound\n"
+        '  fix:       df.transform(time.guard("ts")) before, and keep its column guarded'
+    )
+
+
+@pytest.mark.parametrize("module", ["guard", "correct_clock"])
+def test_the_examples_of_the_docstrings_are_true(module: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(f"streamops.time.{module}"))
+    assert outcome.attempted >= 2
+    assert outcome.failed == 0
