@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.errors import SpecError
-from streamops.kernel.grid import Grid
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration, parse_instant
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.settings import DEFINES, WindowSettings, words
@@ -46,7 +46,9 @@ class FixedWindows(WindowSettings):
 
     def bind(self, schema: pa.Schema, *, carried: int | None) -> FixedSpec:
         """The spec over these columns."""
-        return FixedSpec(**self.bound(schema, carried), grid=Grid(self.size, self.hop, self.origin))
+        return FixedSpec(
+            **self.bound(schema, carried), grid=FixedGrid(self.size, self.hop, self.origin)
+        )
 
     def _refuse_grid(self) -> None:
         if self.hop > self.size:

@@ -89,14 +89,12 @@ class History:
         """The oracle, after the history."""
         spec = self.spec
         oracle = WindowOracle(
-            spec.grid.size,
-            spec.grid.hop,
-            spec.grid.origin,
-            spec.by,
-            spec.time,
-            AGG,
-            spec.allowed_lateness,
-            spec.stragglers,
+            **spec.grid.identity,
+            by=spec.by,
+            time=spec.time,
+            agg=AGG,
+            allowed_lateness=spec.allowed_lateness,
+            stragglers=spec.stragglers,
         )
         for batch, watermark in self.batches:
             oracle.step(rows_of(table(batch)), watermark)

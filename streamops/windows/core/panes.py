@@ -26,7 +26,7 @@ from streamops.windows.core.entries import (
 )
 from streamops.windows.core.spec import FixedSpec
 
-__all__ = ["Windows", "pane_schema", "partial", "unite"]
+__all__ = ["Windows", "pane_schema", "partial", "settle", "unite"]
 
 
 def pane_schema(spec: FixedSpec) -> pa.Schema:
@@ -79,14 +79,41 @@ def unite(spec: FixedSpec, kept: pa.Table, codes: Ids, table: pa.Table) -> tuple
     """
     if len(table) == len(kept):
         return kept, codes
-    groups, firsts = Groups.of(pair(codes, micros(table, "pane")))
-    head = take(table.select([*(f"key.{i}" for i in range(len(spec.by))), "pane"]), firsts)
-    return (
-        pa.table(
-            [*head.columns, *merged(spec, groups, states_of(table, spec))], schema=pane_schema(spec)
-        ),
-        codes[firsts],
-    )
+    return _one_each(spec, table, codes, micros(table, "pane"))
+
+
+def settle(
+    spec: FixedSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], closed: int
+) -> pa.Table:
+    """Panes become one that lie in the same of the windows that can still change.
+
+    Parameters
+    ----------
+    panes, codes : table of panes, and the key of each
+    published : (int, int)
+        The windows that this step publishes. Panes in none of them are left as they are: so
+        nothing changes in a step in which nothing happens to them.
+    closed : int
+        The newest window that cannot change any more.
+    """
+    pane = micros(panes, "pane")
+    becomes = spec.grid.settled(pane, closed)
+    if becomes is pane:
+        return panes
+    first, last = spec.grid.windows_of(pane)
+    told = np.maximum(first, published[0]) <= np.minimum(last, published[1])
+    becomes = np.where(told, becomes, pane)
+    if np.array_equal(becomes, pane):
+        return panes
+    return _one_each(spec, panes, codes, becomes)[0]
+
+
+def _one_each(spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants) -> tuple[pa.Table, Ids]:
+    """One pane per key and start, and the key of each."""
+    groups, firsts = Groups.of(pair(codes, pane))
+    keys = take(table.select([f"key.{i}" for i in range(len(spec.by))]), firsts)
+    columns = [pa.array(pane[firsts]), *merged(spec, groups, states_of(table, spec))]
+    return pa.table([*keys.columns, *columns], schema=pane_schema(spec)), codes[firsts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +153,7 @@ class Windows:
     ) -> Windows:
         """The windows of these pairs (row of ``panes``, number of a window)."""
         members = take(panes, rows)
-        if spec.grid.hop == spec.grid.size:  # a window is its only pane
+        if spec.grid.is_disjoint:  # a window is its only pane
             firsts, states = np.arange(len(rows)), states_of(members, spec)
         else:
             groups, firsts = Groups.of(pair(codes[rows], numbers))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamops.aggregates.core.sums import Count, IntSum
 from streamops.kernel.contract import Counts, State, Summary
-from streamops.kernel.grid import Grid
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
 from streamops.windows.core.spec import FixedSpec
@@ -49,7 +49,7 @@ class Stream:
         lateness: int = 0,
     ) -> None:
         self.spec = FixedSpec(
-            grid=Grid(size, hop or size, origin),
+            grid=FixedGrid(size, hop or size, origin),
             by=tuple(by),
             time="t",
             aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),
