@@ -56,6 +56,11 @@ class CumulativeGrid(Grid):
         return False
 
     @property
+    def is_nested(self) -> bool:
+        """The windows of a period start together."""
+        return True
+
+    @property
     def width(self) -> int:
         """Numbers from one period to the next."""
         return -(-self.periods.longest // self.every)

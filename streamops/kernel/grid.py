@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamops.kernel.time import Instants
 
-__all__ = ["Grid"]
+__all__ = ["Grid", "spread"]
 
 
 class Grid(Protocol):
@@ -33,6 +33,11 @@ class Grid(Protocol):
     @property
     def is_disjoint(self) -> bool:
         """Whether no windows overlap, so that a window is its only pane."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether, of two windows of an instant, the later one contains the other."""
+        return False
 
     def windows_of(self, instants: Instants) -> tuple[Instants, Instants]:
         """Numbers of the first and the last window that contain each instant."""
@@ -69,8 +74,19 @@ class Grid(Protocol):
             Number of the window of each pair.
         """
         first, last = self.windows_of(instants)
-        first, last = np.maximum(first, lowest), np.minimum(last, highest)
-        counts = np.maximum(last - first + 1, 0)
-        rows = np.repeat(np.arange(len(instants)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows, first[rows] + within
+        return spread(np.maximum(first, lowest), np.minimum(last, highest))
+
+
+def spread(first: Instants, last: Instants) -> tuple[npt.NDArray[np.intp], Instants]:
+    """Every pair (row, number) with ``first[row] <= number <= last[row]``, in order.
+
+    Examples
+    --------
+    >>> rows, numbers = spread(np.array([3, 7, 9]), np.array([5, 6, 9]))
+    >>> rows.tolist(), numbers.tolist()
+    ([0, 0, 0, 2], [3, 4, 5, 9])
+    """
+    counts = np.maximum(last - first + 1, 0)
+    rows = np.repeat(np.arange(len(first)), counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, first[rows] + within

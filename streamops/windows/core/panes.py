@@ -24,6 +24,7 @@ from streamops.windows.core.entries import (
     states_of,
     updated,
 )
+from streamops.windows.core.growing import running
 from streamops.windows.core.spec import FixedSpec
 
 __all__ = ["Windows", "pane_schema", "partial", "settle", "unite"]
@@ -140,6 +141,9 @@ class Windows:
     @staticmethod
     def of(spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Windows:
         """All windows numbered from ``lowest`` to ``highest`` that have a pane."""
+        if spec.grid.is_nested:
+            totals, codes, rows, numbers = running(spec, panes, codes, lowest, highest)
+            return Windows._each(spec, take(totals, rows), codes[rows], numbers)
         rows, numbers = spec.grid.explode(micros(panes, "pane"), lowest, highest)
         return Windows.over(spec, panes, codes, rows, numbers)
 
@@ -152,20 +156,22 @@ class Windows:
         numbers: Instants,
     ) -> Windows:
         """The windows of these pairs (row of ``panes``, number of a window)."""
-        members = take(panes, rows)
+        members, codes = take(panes, rows), codes[rows]
         if spec.grid.is_disjoint:  # a window is its only pane
-            firsts, states = np.arange(len(rows)), states_of(members, spec)
-        else:
-            groups, firsts = Groups.of(pair(codes[rows], numbers))
-            states = merged(spec, groups, states_of(members, spec))
-        index = pa.array(firsts)
+            return Windows._each(spec, members, codes, numbers)
+        united, codes = _one_each(spec, members, codes, numbers)
+        return Windows._each(spec, united, codes, micros(united, "pane"))
+
+    @staticmethod
+    def _each(spec: FixedSpec, entries: pa.Table, codes: Ids, numbers: Instants) -> Windows:
+        """The windows that these entries are, each for itself."""
         return Windows(
-            keys=[key.take(index) for key in keys_of(members, spec)],
-            codes=codes[rows][firsts],
-            numbers=numbers[firsts],
-            start=spec.grid.start_of(numbers[firsts]),
-            end=spec.grid.end_of(numbers[firsts]),
-            values=estimates(spec, states),
+            keys=keys_of(entries, spec),
+            codes=codes,
+            numbers=numbers,
+            start=spec.grid.start_of(numbers),
+            end=spec.grid.end_of(numbers),
+            values=estimates(spec, states_of(entries, spec)),
         )
 
     def __len__(self) -> int:
