@@ -15,7 +15,7 @@ from streamops.kernel.columns import take
 from streamops.kernel.grid import spread
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.kernel.time import Instants
-from streamops.windows.core.entries import merged, micros, states_of
+from streamops.windows.core.entries import entry_schema, keys_of, merged, micros, states_of
 from streamops.windows.core.spec import FixedSpec
 
 __all__ = ["running"]
@@ -29,7 +29,7 @@ def running(
     Returns
     -------
     totals : Table
-        Panes, each united with those before it of its key and period.
+        Entries: of each pane, united with those before it of its key and period.
     codes : array of int64
         The key of each of its rows.
     rows, windows : arrays of int
@@ -51,8 +51,8 @@ def running(
     begins = np.concatenate([np.ones(min(len(heads), 1), np.bool_), ~goes_on])
     place = np.arange(len(heads)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
     totals = pa.table(
-        [*take(panes, heads).columns[: len(spec.by) + 1], *_united(spec, states, place)],
-        schema=panes.schema,
+        [*keys_of(take(panes, heads), spec), *_united(spec, states, place)],
+        schema=entry_schema(spec),
     )
     # A total stands until the next one of its period takes over.
     until = last.copy()

@@ -27,7 +27,7 @@ from streamops.windows.core.entries import (
 from streamops.windows.core.growing import running
 from streamops.windows.core.spec import FixedSpec
 
-__all__ = ["Windows", "pane_schema", "partial", "settle", "unite"]
+__all__ = ["Windows", "members", "pane_schema", "partial", "settle", "unite"]
 
 
 def pane_schema(spec: FixedSpec) -> pa.Schema:
@@ -109,6 +109,25 @@ def settle(
     return _one_each(spec, panes, codes, becomes)[0]
 
 
+def members(
+    spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int
+) -> tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]:
+    """What the windows numbered from ``lowest`` to ``highest`` are made of.
+
+    Returns
+    -------
+    panes : Table
+        The panes, or unions of them.
+    codes : array of int64
+        The key of each of them.
+    rows, windows : arrays of int
+        Pairs of a row of ``panes`` and the number of a window.
+    """
+    if spec.grid.is_nested:
+        return running(spec, panes, codes, lowest, highest)
+    return panes, codes, *spec.grid.explode(micros(panes, "pane"), lowest, highest)
+
+
 def _one_each(spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants) -> tuple[pa.Table, Ids]:
     """One pane per key and start, and the key of each."""
     groups, firsts = Groups.of(pair(codes, pane))
@@ -141,11 +160,7 @@ class Windows:
     @staticmethod
     def of(spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Windows:
         """All windows numbered from ``lowest`` to ``highest`` that have a pane."""
-        if spec.grid.is_nested:
-            totals, codes, rows, numbers = running(spec, panes, codes, lowest, highest)
-            return Windows._each(spec, take(totals, rows), codes[rows], numbers)
-        rows, numbers = spec.grid.explode(micros(panes, "pane"), lowest, highest)
-        return Windows.over(spec, panes, codes, rows, numbers)
+        return Windows.over(spec, *members(spec, panes, codes, lowest, highest))
 
     @staticmethod
     def over(
@@ -155,16 +170,11 @@ class Windows:
         rows: npt.NDArray[np.intp],
         numbers: Instants,
     ) -> Windows:
-        """The windows of these pairs (row of ``panes``, number of a window)."""
-        members, codes = take(panes, rows), codes[rows]
-        if spec.grid.is_disjoint:  # a window is its only pane
-            return Windows._each(spec, members, codes, numbers)
-        united, codes = _one_each(spec, members, codes, numbers)
-        return Windows._each(spec, united, codes, micros(united, "pane"))
-
-    @staticmethod
-    def _each(spec: FixedSpec, entries: pa.Table, codes: Ids, numbers: Instants) -> Windows:
-        """The windows that these entries are, each for itself."""
+        """The windows of these pairs (row of ``panes``, number of a window): see ``members``."""
+        entries, codes = take(panes, rows), codes[rows]
+        if not (spec.grid.is_disjoint or spec.grid.is_nested):  # there, each has one member
+            entries, codes = _one_each(spec, entries, codes, numbers)
+            numbers = micros(entries, "pane")
         return Windows(
             keys=keys_of(entries, spec),
             codes=codes,
