@@ -11,6 +11,7 @@ from streamops.kernel.calendar_grid import CalendarGrid
 from streamops.kernel.contract import Counts
 from streamops.kernel.cumulative_grid import CumulativeGrid
 from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grid import Grid
 from streamops.kernel.time import MAX_INSTANT
 from tests.windows.core.play import SUM, Stream
 
@@ -50,18 +51,6 @@ def test_a_skipped_day_neither_holds_anything_back_nor_comes_out() -> None:
     assert stream.counts == Counts(rows=1, stragglers=1, corrections=1)
     assert stream.state.rows == 1
     assert stream.step(watermark=change + 24 * HOUR) == [("a", change, 1, 0, "insert")]
-
-
-def test_days_of_years_of_churning_keys_leave_nothing_behind() -> None:
-    stream = Stream(CalendarGrid("day", "Europe/Berlin"), stragglers="update", lateness=24 * HOUR)
-    rows = []
-    for hour in range(0, 24 * 400, 12):
-        now = 1_350_000_000_000_000 + hour * HOUR
-        stream.step((now, f"key {hour}"), (now - 20 * HOUR, f"late {hour}"), watermark=now)
-        rows.append(stream.state.rows)
-    assert max(rows[200:]) <= max(rows[:200])
-    stream.step(watermark=MAX_INSTANT)
-    assert stream.state.rows == 0
 
 
 # Cumulative windows.
@@ -148,3 +137,29 @@ def test_the_deadline_is_the_end_of_the_next_window_of_the_period() -> None:
         ends.append(stream.deadline)
         assert stream.step(watermark=stream.deadline) == [("a", 0, 1)]
     assert ends == [10, 20, 30, 40, 50, 60]
+
+
+# Both.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
+@pytest.mark.parametrize(
+    ("grid", "pace"),
+    [
+        (CalendarGrid("day", "Europe/Berlin"), 6 * HOUR),
+        (CumulativeGrid(CalendarGrid("day", "Europe/Berlin"), HOUR), HOUR // 2),
+    ],
+    ids=["calendar", "cumulative"],
+)
+def test_keys_that_come_and_go_leave_nothing_behind(grid: Grid, pace: int, stragglers: str) -> None:
+    stream = Stream(grid, stragglers=stragglers, lateness=24 * HOUR)
+    rows = []
+    for number in range(1_000):
+        now = instant("2013-01-01T00:00") + number * pace
+        late = now - pace * (number % 10)
+        stream.step((now, f"key {number}"), (late, f"key {number - 3}"), watermark=now)
+        rows.append(stream.state.rows)
+    assert max(rows[750:]) <= 1.1 * max(rows[250:500])
+    stream.step(watermark=MAX_INSTANT)
+    assert stream.state.rows == 0
