@@ -1,67 +1,65 @@
-"""The grid of windows: which windows an instant lies in, and the panes they share.
+"""A grid of windows: which windows an instant lies in, and the panes they share.
 
-Window ``k`` is ``[origin + k*hop, origin + k*hop + size)``. All arithmetic floors, so instants
-before 1970 work. Windows that overlap share *panes*: the pieces between two neighbouring
-window borders. An event is aggregated once, into its pane; a window is the union of its panes
-(Li et al., "No Pane, No Gain", SIGMOD Record 34(1), 2005; uneven panes after Krishnamurthy et
-al., "On-the-Fly Sharing for Streamed Aggregation", SIGMOD 2006).
+The windows of a grid have numbers. Those that contain an instant are numbered contiguously, and
+the ends never decrease with the number: all that is decided about windows is decided by
+comparing numbers. All arithmetic floors, so instants before 1970 work.
+
+Windows that overlap share *panes*: the pieces between two neighbouring window borders. An event
+is aggregated once, into its pane; a window is the union of its panes (Li et al., "No Pane, No
+Gain", SIGMOD Record 34(1), 2005; uneven panes after Krishnamurthy et al., "On-the-Fly Sharing
+for Streamed Aggregation", SIGMOD 2006).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from streamops.kernel.time import Instants
 
-__all__ = ["Grid"]
+__all__ = ["Grid", "spread"]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Windows of ``size`` that start every ``hop`` microseconds, in phase with ``origin``.
+class Grid(Protocol):
+    """What every grid can say. A number may stand for a window without an instant in it."""
 
-    Examples
-    --------
-    >>> grid = Grid(size=10, hop=4, origin=0)
-    >>> first, last = grid.windows_of(np.array([-1, 0, 9, 10]))
-    >>> first.tolist(), last.tolist()
-    ([-2, -2, 0, 1], [-1, 0, 2, 2])
-    >>> grid.pane_of(np.array([-1, 0, 1, 2, 3, 4])).tolist()
-    [-2, 0, 0, 2, 2, 4]
-    """
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What state must know of the grid: with another identity it is another state."""
 
-    size: int
-    hop: int
-    origin: int = 0
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether no windows overlap, so that a window is its only pane."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether, of two windows of an instant, the later one contains the other."""
+        return False
 
     def windows_of(self, instants: Instants) -> tuple[Instants, Instants]:
         """Numbers of the first and the last window that contain each instant."""
-        phase = instants - self.origin
-        return (phase - self.size) // self.hop + 1, phase // self.hop
 
     def start_of(self, windows: Instants) -> Instants:
         """Start of each window."""
-        return windows * self.hop + self.origin
 
     def end_of(self, windows: Instants) -> Instants:
         """End of each window: the first instant that is no longer inside."""
-        return windows * self.hop + (self.origin + self.size)
 
     def pane_of(self, instants: Instants) -> Instants:
         """Start of the pane that contains each instant."""
-        start = (instants - self.origin) // self.hop * self.hop + self.origin
-        # Where hop does not divide size, windows also end inside a hop: two panes per hop.
-        split = self.size % self.hop
-        if split:
-            start = np.where(instants - start >= split, start + split, start)
-        return start
 
     def last_closed(self, watermark: int) -> int:
         """Number of the newest window whose end is at or below the watermark."""
-        return (watermark - self.origin - self.size) // self.hop
+
+    def settled(self, panes: Instants, closed: int) -> Instants:
+        """The pane that can stand for each one once the windows up to ``closed`` are final.
+
+        Panes may share one where they lie in the same of the windows after ``closed``.
+        """
+        return panes
 
     def explode(
         self, instants: Instants, lowest: int, highest: int
@@ -76,8 +74,19 @@ class Grid:
             Number of the window of each pair.
         """
         first, last = self.windows_of(instants)
-        first, last = np.maximum(first, lowest), np.minimum(last, highest)
-        counts = np.maximum(last - first + 1, 0)
-        rows = np.repeat(np.arange(len(instants)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows, first[rows] + within
+        return spread(np.maximum(first, lowest), np.minimum(last, highest))
+
+
+def spread(first: Instants, last: Instants) -> tuple[npt.NDArray[np.intp], Instants]:
+    """Every pair (row, number) with ``first[row] <= number <= last[row]``, in order.
+
+    Examples
+    --------
+    >>> rows, numbers = spread(np.array([3, 7, 9]), np.array([5, 6, 9]))
+    >>> rows.tolist(), numbers.tolist()
+    ([0, 0, 0, 2], [3, 4, 5, 9])
+    """
+    counts = np.maximum(last - first + 1, 0)
+    rows = np.repeat(np.arange(len(first)), counts)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, first[rows] + within

@@ -3,14 +3,18 @@
 =================  ==============================================================
 ``tumbling``       fixed, adjacent: every event in exactly one window
 ``hopping``        fixed, overlapping: a window of ``size`` starts every ``hop``
+``calendar``       days, weeks, months, quarters, years in a time zone
+``cumulative``     growing through a period: the total since midnight, every minute
 ``session``        bursts of activity, ended by a ``gap`` of silence
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
 
+from streamops.windows.calendar import calendar
+from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
 from streamops.windows.late import split_late
 from streamops.windows.session import session
 from streamops.windows.tumbling import tumbling
 
-__all__ = ["hopping", "session", "split_late", "tumbling"]
+__all__ = ["calendar", "cumulative", "hopping", "session", "split_late", "tumbling"]

@@ -1,4 +1,4 @@
-"""What a user says about windows on a grid, validated once."""
+"""What a user says about tumbling and hopping windows, validated once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.errors import SpecError
-from streamops.kernel.grid import Grid
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration, parse_instant
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.settings import DEFINES, WindowSettings, words
 
-__all__ = ["FixedWindows"]
+__all__ = ["FixedWindows", "phase_of", "refuse_many"]
 
 _MOST_WINDOWS = 10_000
 
@@ -35,18 +35,17 @@ class FixedWindows(WindowSettings):
         common = WindowSettings.said(where, **said)
         size_ = parse_duration(size, parameter="size", where=where, minimum=1)
         hop_ = parse_duration(hop, parameter="hop", where=where, minimum=1)
-        if isinstance(origin, dt.datetime):
-            phase = parse_instant(origin, parameter="origin", where=where)
-        else:
-            phase = parse_duration(origin, parameter="origin", where=where)
-        settings = FixedWindows(**common, size=size_, hop=hop_, origin=phase % hop_)
+        phase = phase_of(origin, hop_, where)
+        settings = FixedWindows(**common, size=size_, hop=hop_, origin=phase)
         settings._refuse_grid()
         settings.refuse_contradictions()
         return settings
 
     def bind(self, schema: pa.Schema, *, carried: int | None) -> FixedSpec:
         """The spec over these columns."""
-        return FixedSpec(**self.bound(schema, carried), grid=Grid(self.size, self.hop, self.origin))
+        return FixedSpec(
+            **self.bound(schema, carried), grid=FixedGrid(self.size, self.hop, self.origin)
+        )
 
     def _refuse_grid(self) -> None:
         if self.hop > self.size:
@@ -58,13 +57,25 @@ class FixedWindows(WindowSettings):
                 expected="0 < hop <= size",
                 fix="shorten hop, or lengthen size",
             )
-        windows = -(-self.size // self.hop)
-        if windows > _MOST_WINDOWS:
-            raise SpecError(
-                "TOO_MANY_WINDOWS",
-                "each event would lie in too many windows, each of them a result",
-                where=self.where,
-                got=f"hop={words(self.hop)}, size={words(self.size)}: {windows:,} windows",
-                expected=f"at most {_MOST_WINDOWS:,} windows for an event: ceil(size / hop)",
-                fix="lengthen hop: a result for every event is another operator than this one",
-            )
+        got = f"hop={words(self.hop)}, size={words(self.size)}"
+        refuse_many(-(-self.size // self.hop), "hop", got, self.where)
+
+
+def phase_of(origin: Duration | dt.datetime, hop: int, where: str) -> int:
+    """Where in a hop windows start."""
+    if isinstance(origin, dt.datetime):
+        return parse_instant(origin, parameter="origin", where=where) % hop
+    return parse_duration(origin, parameter="origin", where=where) % hop
+
+
+def refuse_many(windows: int, parameter: str, got: str, where: str) -> None:
+    """Refuse more windows for an event than anybody wants results."""
+    if windows > _MOST_WINDOWS:
+        raise SpecError(
+            "TOO_MANY_WINDOWS",
+            "each event would lie in too many windows, each of them a result",
+            where=where,
+            got=f"{got}: {windows:,} windows",
+            expected=f"at most {_MOST_WINDOWS:,} windows for an event: ceil(size / {parameter})",
+            fix=f"lengthen {parameter}: a result for every event is another operator than this one",
+        )

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
 from streamops.windows.core.spec import FixedSpec, SessionSpec, WindowSpec
@@ -64,7 +65,7 @@ def _window(spec: WindowSpec) -> Column | None:
     """The window as Spark says it; None where it has no word for it."""
     time = column(spec.time)
     match spec:
-        case FixedSpec(grid=grid):
+        case FixedSpec(grid=FixedGrid() as grid):
             size, hop, origin = (f"{n} microseconds" for n in (grid.size, grid.hop, grid.origin))
             return F.window(time, size, hop, origin)
         case SessionSpec(gap_column=None, cuts=False, gap=gap):

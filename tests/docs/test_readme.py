@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 import streamops
 from streamops import aggregates, testing, windows
 from streamops.kernel import codec
+from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
@@ -42,6 +43,7 @@ SECTIONS = [
     "What would make us change our mind",
 ]
 
+CHOICES = (Stragglers, TooLate, Engine, StateApi, Unit, Weekday)
 DECISIONS = sorted((ROOT / "decisions").glob("*.md"))
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *DECISIONS]
 
@@ -223,7 +225,7 @@ def test_every_choice_and_every_column_is_in_the_glossary() -> None:
         *(set(spec.output.names) - {"n"}),
         *(field.name for field in spec.late),
         *(field.name for field in fields(Counts)),
-        *(word for choice in (Stragglers, TooLate, Engine, StateApi) for word in get_args(choice)),
+        *(word for choice in CHOICES for word in get_args(choice)),
     }
     assert used - words(ROOT / "docs" / "glossary.md") == set()
 
@@ -265,6 +267,8 @@ def test_the_state_formats_are_those_of_the_code() -> None:
     assert f"## {fixed.STATE.kind}, version {fixed.STATE.version}\n" in text
     for name, kind in map(str.split, STORED.split(", ")):
         assert f"| `{name}` | {kind} |" in text
+    *days, most = map(str, LONGEST.values())
+    assert f"days: {', '.join(days)} or {most} |" in text
     for table in ("panes", "revisions"):
         assert f"**Table `{table}`**" in text
 

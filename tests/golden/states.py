@@ -18,11 +18,15 @@ from streamops import aggregates as agg
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
+from streamops.windows.calendar_settings import CalendarWindows
 from streamops.windows.core import fixed
 from streamops.windows.core.spec import FixedSpec
+from streamops.windows.cumulative_settings import CumulativeWindows
 from streamops.windows.fixed_settings import FixedWindows
-from tests.oracles.windows import WindowOracle
+from tests.oracles.calendars import CalendarOracle, CumulativeOracle
+from tests.oracles.windows import GridOracle, WindowOracle
 
+KINDS = {"hopping": FixedWindows, "calendar": CalendarWindows, "cumulative": CumulativeWindows}
 FOLDER = Path(__file__).parent
 SHARDS = 16
 
@@ -60,7 +64,9 @@ LISTS = {
     "top": agg.top(2, "origin", ranked_by="delay", tie_break="seq"),
 }
 SECOND = 1_000_000
+HOUR = 3_600 * SECOND
 NOW = 1_700_000_000 * SECOND
+AUTUMN = 1_383_364_800 * SECOND  # midnight of 2 November 2013 in New York, a day before a change
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,9 @@ class History:
     name: str
     settings: dict[str, Any]
     batches: tuple[tuple[list[tuple[Any, ...]], int | None], ...]
+    operator: str = "hopping"
+    start: int = NOW
+    pace: int = SECOND
 
     @property
     def file(self) -> Path:
@@ -85,48 +94,57 @@ class History:
             "allowed_lateness": "0 seconds",
             "stragglers": "drop",
             "too_late": "drop",
-            "origin": "1 second",
         } | self.settings
-        settings = FixedWindows.of("windows.hopping", said.pop("size"), said.pop("hop"), **said)
+        kind: Any = KINDS[self.operator]
+        settings: Any = kind.of(f"windows.{self.operator}", **said)
         return settings.bind(SCHEMA, carried=None)
 
     @property
     def watermark(self) -> int | None:
         return self.batches[-1][1]
 
-    def oracle(self) -> WindowOracle:
+    def at(self, number: float) -> int:
+        """The instant so many paces after the start."""
+        return self.start + int(number * self.pace)
+
+    def table(self, rows: list[tuple[Any, ...]]) -> pa.Table:
+        """Rows of (pace, origin, gate, delay, price, seq)."""
+        paces, *columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+        instants = [None if pace is None else self.at(pace) for pace in paces]
+        arrays = [pa.array(instants, pa.int64()).cast(SCHEMA[0].type)]
+        arrays += [pa.array(c, f.type) for c, f in zip(columns, list(SCHEMA)[1:], strict=True)]
+        return pa.table(arrays, schema=SCHEMA)
+
+    def oracle(self) -> GridOracle:
         """The oracle, after the history."""
         spec = self.spec
-        oracle = WindowOracle(
-            spec.grid.size,
-            spec.grid.hop,
-            spec.grid.origin,
-            spec.by,
-            spec.time,
-            self.settings.get("agg", AGG),
-            spec.allowed_lateness,
-            spec.stragglers,
+        grid = dict(spec.grid.identity)
+        kind: Any = {
+            None: WindowOracle,
+            "calendar": CalendarOracle,
+            "cumulative": CumulativeOracle,
+        }[grid.pop("grid", None)]
+        if "every" in grid and "unit" in grid:
+            grid["size"] = grid.pop("unit")
+        oracle: GridOracle = kind(
+            **grid,
+            by=spec.by,
+            time=spec.time,
+            agg=self.settings.get("agg", AGG),
+            allowed_lateness=spec.allowed_lateness,
+            stragglers=spec.stragglers,
         )
         for batch, watermark in self.batches:
-            oracle.step(rows_of(table(batch)), watermark)
+            oracle.step(rows_of(self.table(batch)), watermark)
         return oracle
 
     def state(self) -> State:
         """The core's state after the history."""
         spec, state = self.spec, fixed.empty(self.spec)
         for batch, watermark in self.batches:
-            packed = fixed.pack(spec, table(batch))
+            packed = fixed.pack(spec, self.table(batch))
             state = fixed.step(spec, state, packed, watermark).state
         return state
-
-
-def table(rows: list[tuple[Any, ...]]) -> pa.Table:
-    """Rows of (second, origin, gate, delay, price, seq)."""
-    seconds, *columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
-    instants = [None if second is None else NOW + int(second * SECOND) for second in seconds]
-    arrays = [pa.array(instants, pa.int64()).cast(SCHEMA[0].type)]
-    arrays += [pa.array(c, f.type) for c, f in zip(columns, list(SCHEMA)[1:], strict=True)]
-    return pa.table(arrays, schema=SCHEMA)
 
 
 NAN = float("nan")
@@ -151,7 +169,7 @@ HISTORIES = [
     # Hop does not divide size, so that there are uneven panes.
     History(
         "windows.fixed-v1-drop",
-        {"size": "10 seconds", "hop": "4 seconds"},
+        {"size": "10 seconds", "hop": "4 seconds", "origin": "1 second"},
         ((EARLY, None), (LATER, NOW + 6 * SECOND), (LAST, NOW + 9 * SECOND)),
     ),
     History(
@@ -159,6 +177,7 @@ HISTORIES = [
         {
             "size": "5 seconds",
             "hop": "5 seconds",
+            "origin": "1 second",
             "stragglers": "retract",
             "allowed_lateness": "20 seconds",
         },
@@ -169,11 +188,44 @@ HISTORIES = [
         {
             "size": "10 seconds",
             "hop": "5 seconds",
+            "origin": "1 second",
             "agg": LISTS,
             "stragglers": "retract",
             "allowed_lateness": "20 seconds",
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    # Days over a change of the clock: the third one starts an hour later than 24 hours would say.
+    History(
+        "windows.fixed-v1-calendar",
+        {
+            "unit": "day",
+            "zone": "America/New_York",
+            "week_start": "monday",
+            "stragglers": "retract",
+            "allowed_lateness": "5 days",
+        },
+        ((EARLY, AUTUMN + 42 * HOUR), (LATER, AUTUMN + 72 * HOUR), (LAST, AUTUMN + 78 * HOUR)),
+        operator="calendar",
+        start=AUTUMN,
+        pace=6 * HOUR,
+    ),
+    # Panes that do not differ any more have become one.
+    History(
+        "windows.fixed-v1-cumulative",
+        {
+            "size": "day",
+            "every": "5 hours",
+            "zone": "America/New_York",
+            "week_start": "monday",
+            "origin": "0 seconds",
+            "stragglers": "update",
+            "allowed_lateness": "9 hours",
+        },
+        ((EARLY, AUTUMN + 10 * HOUR), (LATER, AUTUMN + 18 * HOUR), (LAST, AUTUMN + 19 * HOUR)),
+        operator="cumulative",
+        start=AUTUMN,
+        pace=2 * HOUR,
     ),
 ]
 

@@ -14,7 +14,7 @@ from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import fixed
-from tests.golden.states import HISTORIES, NOW, SECOND, SHARDS, History, table
+from tests.golden.states import HISTORIES, SHARDS, History
 
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -69,10 +69,10 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         ([], 100),
     ]
     published = 0
-    for batch, second in more:
-        watermark = NOW + second * SECOND
-        step = fixed.step(spec, state, fixed.pack(spec, table(batch)), watermark)
-        expected = oracle.step(rows_of(table(batch)), watermark)
+    for batch, pace in more:
+        rows, watermark = history.table(batch), history.at(pace)
+        step = fixed.step(spec, state, fixed.pack(spec, rows), watermark)
+        expected = oracle.step(rows_of(rows), watermark)
         assert bag(rows_of(step.emitted)) == bag(expected.emitted)
         assert dataclasses.asdict(step.counts) == expected.counts
         published += len(expected.emitted)
@@ -107,21 +107,42 @@ def test_state_is_refused_by_another_number_of_shards(history: History) -> None:
     assert error.fix == "pass shards=16, or start from a new checkpoint"
 
 
-@every
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
+GRIDS = {
+    "hopping": [
         ("size", {"size": "20 seconds"}),
         ("hop", {"hop": "2500 milliseconds"}),
         ("origin", {"origin": "2 seconds"}),
-        ("by", {"by": ("origin",)}),
-        ("agg", {"agg": {"n": agg.count()}}),
-        ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
-        ("stragglers", {"stragglers": "update"}),
+    ],
+    "calendar": [
+        ("unit", {"unit": "month"}),
+        ("unit, week_start", {"unit": "week"}),
+        ("zone", {"zone": "America/Toronto"}),
+    ],
+    "cumulative": [
+        ("every", {"every": "4 hours"}),
+        ("unit", {"size": "month"}),
+        ("zone", {"zone": "UTC"}),
+        ("origin, size, unit, zone", {"size": "1 day", "zone": None}),
+    ],
+}
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("by", {"by": ("origin",)}),
+    ("agg", {"agg": {"n": agg.count()}}),
+    ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
+    ("stragglers", {"stragglers": "route"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("history", "name", "settings"),
+    [
+        pytest.param(history, *other, id=f"{history.name}-{other[0]}")
+        for history in HISTORIES
+        for other in (*GRIDS[history.operator], *OTHERS)
     ],
 )
 def test_state_is_refused_by_windows_with_another(
-    name: str, settings: dict[str, Any], history: History
+    history: History, name: str, settings: dict[str, Any]
 ) -> None:
     error = refused(history, identity=changed(history, **settings))
     assert error.code == "STATE_PARAMETERS"

@@ -17,7 +17,7 @@ from streamops.testing.laws import Case, Judged, rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import fixed
 from streamops.windows.fixed_settings import FixedWindows
-from tests.oracles.windows import Row, WindowOracle, key_of
+from tests.oracles.windows import GridOracle, Interval, Row, WindowOracle, key_of
 
 SCHEMA = pa.schema(
     [
@@ -133,6 +133,14 @@ def histories(draw: st.DrawFn) -> Case:
     """Windows, and micro-batches for them: some empty, each somewhat later than the one before."""
     settings, moment = draw(oracles()), draw(moments)
     pace = pace_of(settings.size)
+    batches = draw(tables(moment, pace))
+    spec = spec_of(settings, delay=pace * draw(st.sampled_from([0, 0, 1, 2])))
+    return case_of(settings, spec, batches, seed=draw(st.integers(0, 2**16)))
+
+
+@st.composite
+def tables(draw: st.DrawFn, moment: int, pace: int) -> list[pa.Table]:
+    """Micro-batches of rows, the first about this moment, each a pace later than the one before."""
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     full = draw(st.sampled_from([True, True, True, False]))
     drawn = draw(batches_from_a_seed(odd) if full else batches_row_by_row(odd))
@@ -146,8 +154,7 @@ def histories(draw: st.DrawFn) -> Case:
             placed.append((instant, *rest, count * 7 % 131))
             count += 1
         batches.append(table_of(placed))
-    delay = pace * draw(st.sampled_from([0, 0, 1, 2]))
-    return case_of(settings, batches, delay=delay, seed=draw(st.integers(0, 2**16)))
+    return batches
 
 
 def pace_of(size: int) -> int:
@@ -163,9 +170,8 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.table(arrays, schema=SCHEMA)
 
 
-def case_of(settings: WindowOracle, batches: Sequence[pa.Table], *, delay: int, seed: int) -> Case:
+def case_of(settings: GridOracle, spec: Any, batches: Sequence[pa.Table], seed: int) -> Case:
     """The case of these windows over these micro-batches."""
-    spec = spec_of(settings, delay)
 
     def accepted(judged: Sequence[Judged]) -> list[Row]:
         return accepted_rows(settings, spec, judged)
@@ -175,7 +181,7 @@ def case_of(settings: WindowOracle, batches: Sequence[pa.Table], *, delay: int, 
         spec=spec,
         batches=tuple(batch.select(spec.input.names) for batch in batches),
         identity=(*spec.by, "window_start", "window_end"),
-        oracle=lambda: fresh(settings),
+        oracle=settings.fresh,
         accepted=accepted,
         seed=seed,
     )
@@ -199,29 +205,14 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
     return made.bind(schema, carried=None)
 
 
-def fresh(settings: WindowOracle) -> WindowOracle:
-    """An oracle that has seen nothing."""
-    return WindowOracle(
-        settings.size,
-        settings.hop,
-        settings.origin,
-        settings.by,
-        settings.time,
-        settings.agg,
-        settings.allowed_lateness,
-        settings.stragglers,
-        settings.too_late,
-    )
-
-
-def accepted_rows(settings: WindowOracle, spec: Any, judged: Sequence[Judged]) -> list[Row]:
+def accepted_rows(settings: GridOracle, spec: Any, judged: Sequence[Judged]) -> list[Row]:
     """The batch result of each window over the rows that it accepted.
 
     A row can be late for one window and early enough for the next, so the core runs once per
     window that missed a row, and once for all the others together.
     """
     everything = concat([batch for batch, _ in judged])
-    let_in, all_in = fresh(settings), fresh(settings)
+    let_in, all_in = settings.fresh(), settings.fresh()
     for batch, judged_by in judged:
         let_in.watermark = judged_by
         let_in.step(rows_of(batch), None)
@@ -238,9 +229,14 @@ def accepted_rows(settings: WindowOracle, spec: Any, judged: Sequence[Judged]) -
     return found
 
 
-def results_of(settings: WindowOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
+def results_of(settings: GridOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
     """Results of the batch, by window."""
     results = (
         row for row in rows_of(fixed.run(spec, fixed.pack(spec, rows))) if row.get("late") is None
     )
-    return {comparable((key_of(row, settings.by), row["window_start"])): row for row in results}
+    return {comparable((key_of(row, settings.by), interval_of(row))): row for row in results}
+
+
+def interval_of(row: Row) -> Interval:
+    """The window of a result."""
+    return row["window_start"], row["window_end"]

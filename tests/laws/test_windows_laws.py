@@ -11,7 +11,7 @@ from hypothesis import given
 from streamops.testing import laws
 from streamops.testing.laws.cases import play, times_of
 from tests.laws.strategies import histories
-from tests.oracles.windows import WindowOracle
+from tests.oracles.windows import GridOracle
 
 pytestmark = pytest.mark.laws
 
@@ -25,9 +25,9 @@ def test_windows_keep_the_law_that(law: Callable[[laws.Case], None], case: laws.
 @given(case=histories())
 def test_every_pair_of_a_row_and_a_window_is_judged_once(case: laws.Case) -> None:
     oracle = case.oracle()
-    assert isinstance(oracle, WindowOracle)
+    assert isinstance(oracle, GridOracle)
     for step, batch in zip(play(case), case.batches, strict=True):
-        pairs = sum(len(oracle.starts_of(instant)) for instant in times_of(case.spec, batch))
+        pairs = sum(len(oracle.windows_of(instant)) for instant in times_of(case.spec, batch))
         counts = step.counts
         assert pairs == counts.on_time + counts.stragglers + counts.too_late, asdict(counts)
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from streamops.aggregates import Aggregate
 from tests.oracles.lists import KEEPING, kept_value
 
 Row = dict[str, Any]
-Window = tuple[Any, int]
-"""A key, and the start of a window."""
+Interval = tuple[int, int]
+"""The start and the end of a window."""
+Window = tuple[Any, Interval]
+"""A key and an interval."""
 
 YEAR_1 = -62_135_596_800_000_000
 YEAR_9999_ENDS = 253_402_300_799_999_999
@@ -47,13 +50,10 @@ class Published:
     values: Row
 
 
-@dataclass
-class WindowOracle:
-    """Tumbling and hopping windows with every policy for stragglers."""
+@dataclass(kw_only=True)
+class GridOracle(ABC):
+    """Windows on a grid with every policy for stragglers."""
 
-    size: int
-    hop: int
-    origin: int
     by: tuple[str, ...]
     time: str
     agg: Mapping[str, Aggregate]
@@ -73,14 +73,13 @@ class WindowOracle:
     def routes(self) -> bool:
         return "route" in (self.stragglers, self.too_late)
 
-    def starts_of(self, instant: int) -> list[int]:
-        """Starts of the windows [start, start + size) that contain the instant."""
-        start = (instant - self.origin) // self.hop * self.hop + self.origin
-        starts = []
-        while start + self.size > instant:
-            starts.append(start)
-            start -= self.hop
-        return starts
+    @abstractmethod
+    def windows_of(self, instant: int) -> list[Interval]:
+        """The windows that contain the instant."""
+
+    def fresh(self) -> Self:
+        """An oracle of the same settings that has seen nothing."""
+        return replace(self, watermark=None, contents={}, published={})
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
         """One micro-batch: rows are judged by the watermark of before, windows close by this."""
@@ -95,9 +94,9 @@ class WindowOracle:
                 if self.routes:
                     said.late.append(self._late(row, None, reason))
                 continue
-            for start in self.starts_of(instant):
-                window = (key_of(row, self.by), start)
-                verdict = self._judge(start + self.size)
+            for interval in self.windows_of(instant):
+                window = (key_of(row, self.by), interval)
+                verdict = self._judge(interval[1])
                 said.counts[verdict] += 1
                 if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
                     self.contents.setdefault(window, []).append(row)
@@ -105,13 +104,13 @@ class WindowOracle:
                         touched.append(window)
                 elif self.stragglers == "route" or self.too_late == "route":
                     reason = "straggler" if verdict == "stragglers" else "too_late"
-                    said.late.append(self._late(row, start, reason))
+                    said.late.append(self._late(row, interval, reason))
         for window in dict.fromkeys(touched):
             self._correct(window, said)
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
-        for window, _ in list(self.contents.items()):
-            if window not in self.published and self._closed(window[1] + self.size):
+        for window in list(self.contents):
+            if window not in self.published and self._closed(window[1][1]):
                 said.emitted.append(self._publish(window, 0, "insert"))
                 said.counts["results"] += 1
         return said
@@ -128,19 +127,15 @@ class WindowOracle:
         panes = set()
         for (key, _), rows in self.contents.items():
             for row in rows:
-                starts = self.starts_of(row[self.time])
-                if not self._forgotten(max(starts) + self.size):
-                    panes.add((key, tuple(starts)))
+                windows = self.windows_of(row[self.time])
+                if not self._forgotten(max(end for _, end in windows)):
+                    panes.add((key, tuple(windows)))
         revised = [
             window
             for window, last in self.published.items()
-            if last.revision > 0 and not self._forgotten(window[1] + self.size)
+            if last.revision > 0 and not self._forgotten(window[1][1])
         ]
         return len(panes) + len(revised)
-
-    def accepted(self) -> list[tuple[int, list[Row]]]:
-        """Per window: its start, and the rows that were let in."""
-        return [(start, rows) for (_, start), rows in self.contents.items()]
 
     def _closed(self, end: int) -> bool:
         return self.watermark is not None and end <= self.watermark
@@ -177,7 +172,8 @@ class WindowOracle:
     def _row(self, window: Window, said: Published, change: str) -> Row:
         first = self.contents[window][0]
         row = {name: first[name] for name in self.by}
-        row |= {"window_start": window[1], "window_end": window[1] + self.size, **said.values}
+        start, end = window[1]
+        row |= {"window_start": start, "window_end": end, **said.values}
         if self.corrects:
             row["revision"] = said.revision
         if self.stragglers == "retract":
@@ -186,11 +182,10 @@ class WindowOracle:
             row["late"] = None
         return row
 
-    def _late(self, row: Row, start: int | None, reason: str) -> Row:
-        judged = start is not None
+    def _late(self, row: Row, interval: Interval | None, reason: str) -> Row:
+        judged = interval is not None
         said = {name: row[name] for name in self.by}
-        said["window_start"] = start
-        said["window_end"] = start + self.size if start is not None else None
+        said["window_start"], said["window_end"] = interval or (None, None)
         said |= dict.fromkeys(self.agg)
         if self.corrects:
             said["revision"] = None
@@ -205,6 +200,24 @@ class WindowOracle:
             "row": dict(row),
         }
         return said
+
+
+@dataclass(kw_only=True)
+class WindowOracle(GridOracle):
+    """Tumbling and hopping windows."""
+
+    size: int
+    hop: int
+    origin: int
+
+    def windows_of(self, instant: int) -> list[Interval]:
+        """The windows [start, start + size) that contain the instant."""
+        start = (instant - self.origin) // self.hop * self.hop + self.origin
+        found = []
+        while start + self.size > instant:
+            found.append((start, start + self.size))
+            start -= self.hop
+        return found
 
 
 def key_of(row: Row, by: Sequence[str]) -> tuple[Any, ...]:

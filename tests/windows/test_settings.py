@@ -11,7 +11,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.kernel.grid import Grid
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import FixedWindows
 
@@ -123,7 +123,7 @@ def test_every_policy_for_stragglers_can_be_said(stragglers: str) -> None:
 def test_the_spec_reads_the_columns_it_needs_and_no_others() -> None:
     spec = bound(by=["origin"], agg={"mean": agg.mean("delay")})
     assert spec.input.names == ["ts", "origin", "delay"]
-    assert spec.grid == Grid(10_800_000_000, 3_600_000_000, 0)
+    assert spec.grid == FixedGrid(10_800_000_000, 3_600_000_000, 0)
 
 
 def test_the_spec_reads_every_column_where_rows_may_be_routed() -> None:

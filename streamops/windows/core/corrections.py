@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import changed, concat
+from streamops.kernel.columns import changed, concat, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.windows.core.entries import key_fields, micros
-from streamops.windows.core.panes import Windows
+from streamops.windows.core.panes import Windows, members
 from streamops.windows.core.publish import published
 from streamops.windows.core.spec import FixedSpec
 
@@ -70,11 +71,11 @@ def correct(
     if not len(touched.numbers):
         return Correction(spec.output.empty_table(), revisions[0], Counts())
     old, now = (_pairs(spec, coded, lowest, highest, of=touched.keys) for coded in (before, after))
-    told = _Pairs(revisions[0], revisions[1], micros(revisions[0], "window"))
+    told = _Pairs(*revisions, np.arange(len(revisions[1])), micros(revisions[0], "window"))
     count = _number(touched, old, now, told)
 
-    was, was_window = _windows(spec, before, old, count)
-    becomes, window = _windows(spec, after, now, count)
+    was, was_window = _windows(spec, old, count)
+    becomes, window = _windows(spec, now, count)
     # One entry per touched window from here on, in the order of `becomes`.
     previous = _looked_up(was_window, np.arange(len(was)), count, missing=-1)[window]
     revision = _looked_up(told.ids, micros(told.table, "revision"), count, missing=0)[window]
@@ -113,10 +114,15 @@ class _Pairs:
     """Pairs (row, window) of a table; ``ids`` numbers the windows across tables."""
 
     table: pa.Table
-    keys: Ids
+    codes: Ids
+    rows: npt.NDArray[np.intp]
     numbers: Ids
-    rows: Ids = field(default_factory=lambda: np.empty(0, np.int64))
     ids: Ids = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def keys(self) -> Ids:
+        """The key of each pair."""
+        return self.codes[self.rows]
 
 
 def _pairs(
@@ -124,10 +130,10 @@ def _pairs(
 ) -> _Pairs:
     """All pairs of the panes with these windows; of the keys in ``of``, if given."""
     table, codes = coded
-    members = np.arange(len(codes)) if of is None else np.flatnonzero(np.isin(codes, of))
-    rows, numbers = spec.grid.explode(micros(table, "pane")[members], lowest, highest)
-    rows = members[rows]
-    return _Pairs(table, codes[rows], numbers, rows)
+    if of is not None:
+        ours = np.flatnonzero(np.isin(codes, of))
+        table, codes = take(table, ours), codes[ours]
+    return _Pairs(*members(spec, table, codes, lowest, highest))
 
 
 def _number(touched: _Pairs, *others: _Pairs) -> int:
@@ -143,11 +149,11 @@ def _number(touched: _Pairs, *others: _Pairs) -> int:
     return int(touched.ids.max(initial=-1)) + 1
 
 
-def _windows(spec: FixedSpec, coded: Coded, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
+def _windows(spec: FixedSpec, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
     """The touched windows of a table of panes, and the number of each."""
     ours = pairs.ids < count
     ids = pairs.ids[ours]
-    windows = Windows.over(spec, *coded, pairs.rows[ours], pairs.numbers[ours])
+    windows = Windows.over(spec, pairs.table, pairs.codes, pairs.rows[ours], pairs.numbers[ours])
     # ``over`` keeps the order of first appearance.
     return windows, ids[Groups.of(ids)[1]]
 

@@ -1,4 +1,4 @@
-"""Windows on a grid, tumbling and hopping, with every policy for stragglers.
+"""Windows on a grid, whichever it is, with every policy for stragglers.
 
 A window ``[start, end)`` is *on time* once the operator's watermark has reached its end: then
 its result is published. A row whose window was on time before it came is a *straggler*, and
@@ -21,7 +21,7 @@ from streamops.kernel.groups import Groups, pair
 from streamops.windows.core.corrections import correct, forget, no_revisions, revision_schema
 from streamops.windows.core.entries import keys_of, micros
 from streamops.windows.core.late import route
-from streamops.windows.core.panes import Windows, pane_schema, partial, unite
+from streamops.windows.core.panes import Windows, pane_schema, partial, settle, unite
 from streamops.windows.core.publish import published
 from streamops.windows.core.spec import FixedSpec
 
@@ -90,16 +90,12 @@ def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None)
         revisions = change.revisions
         counts += change.counts
     if watermark is not None:
-        closing = Windows.of(
-            spec,
-            united,
-            united_codes,
-            _first_open(spec, judged_by),
-            spec.grid.last_closed(watermark),
-        )
+        due = _first_open(spec, judged_by), spec.grid.last_closed(watermark)
+        closing = Windows.of(spec, united, united_codes, *due)
         emitted.append(published(spec, closing))
         counts += Counts(results=len(closing))
-        united = _evicted(spec, united, watermark)
+        final = spec.grid.last_closed(watermark - spec.retention)
+        united = _evicted(spec, settle(spec, united, united_codes, due, final), watermark)
         revisions = forget(spec, revisions, watermark)
 
     tables = {"panes": united, "revisions": revisions}

@@ -24,9 +24,10 @@ from streamops.windows.core.entries import (
     states_of,
     updated,
 )
+from streamops.windows.core.growing import running
 from streamops.windows.core.spec import FixedSpec
 
-__all__ = ["Windows", "pane_schema", "partial", "unite"]
+__all__ = ["Windows", "members", "pane_schema", "partial", "settle", "unite"]
 
 
 def pane_schema(spec: FixedSpec) -> pa.Schema:
@@ -79,14 +80,60 @@ def unite(spec: FixedSpec, kept: pa.Table, codes: Ids, table: pa.Table) -> tuple
     """
     if len(table) == len(kept):
         return kept, codes
-    groups, firsts = Groups.of(pair(codes, micros(table, "pane")))
-    head = take(table.select([*(f"key.{i}" for i in range(len(spec.by))), "pane"]), firsts)
-    return (
-        pa.table(
-            [*head.columns, *merged(spec, groups, states_of(table, spec))], schema=pane_schema(spec)
-        ),
-        codes[firsts],
-    )
+    return _one_each(spec, table, codes, micros(table, "pane"))
+
+
+def settle(
+    spec: FixedSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], closed: int
+) -> pa.Table:
+    """Panes become one that lie in the same of the windows that can still change.
+
+    Parameters
+    ----------
+    panes, codes : table of panes, and the key of each
+    published : (int, int)
+        The windows that this step publishes. Panes in none of them are left as they are: so
+        nothing changes in a step in which nothing happens to them.
+    closed : int
+        The newest window that cannot change any more.
+    """
+    pane = micros(panes, "pane")
+    becomes = spec.grid.settled(pane, closed)
+    if becomes is pane:
+        return panes
+    first, last = spec.grid.windows_of(pane)
+    told = np.maximum(first, published[0]) <= np.minimum(last, published[1])
+    becomes = np.where(told, becomes, pane)
+    if np.array_equal(becomes, pane):
+        return panes
+    return _one_each(spec, panes, codes, becomes)[0]
+
+
+def members(
+    spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int
+) -> tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]:
+    """What the windows numbered from ``lowest`` to ``highest`` are made of.
+
+    Returns
+    -------
+    panes : Table
+        The panes, or unions of them.
+    codes : array of int64
+        The key of each of them.
+    rows, windows : arrays of int
+        Pairs of a row of ``panes`` and the number of a window.
+    """
+    if spec.grid.is_nested:
+        return running(spec, panes, codes, lowest, highest)
+    return panes, codes, *spec.grid.explode(micros(panes, "pane"), lowest, highest)
+
+
+def _one_each(spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants) -> tuple[pa.Table, Ids]:
+    """One pane per key and start, and the key of each."""
+    groups, firsts = Groups.of(pair(codes, pane))
+    keys = take(table.select([f"key.{i}" for i in range(len(spec.by))]), firsts)
+    columns = [pa.array(pane[firsts]), *merged(spec, groups, states_of(table, spec))]
+    return pa.table([*keys.columns, *columns], schema=pane_schema(spec)), codes[firsts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +160,7 @@ class Windows:
     @staticmethod
     def of(spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Windows:
         """All windows numbered from ``lowest`` to ``highest`` that have a pane."""
-        rows, numbers = spec.grid.explode(micros(panes, "pane"), lowest, highest)
-        return Windows.over(spec, panes, codes, rows, numbers)
+        return Windows.over(spec, *members(spec, panes, codes, lowest, highest))
 
     @staticmethod
     def over(
@@ -124,21 +170,18 @@ class Windows:
         rows: npt.NDArray[np.intp],
         numbers: Instants,
     ) -> Windows:
-        """The windows of these pairs (row of ``panes``, number of a window)."""
-        members = take(panes, rows)
-        if spec.grid.hop == spec.grid.size:  # a window is its only pane
-            firsts, states = np.arange(len(rows)), states_of(members, spec)
-        else:
-            groups, firsts = Groups.of(pair(codes[rows], numbers))
-            states = merged(spec, groups, states_of(members, spec))
-        index = pa.array(firsts)
+        """The windows of these pairs (row of ``panes``, number of a window): see ``members``."""
+        entries, codes = take(panes, rows), codes[rows]
+        if not (spec.grid.is_disjoint or spec.grid.is_nested):  # there, each has one member
+            entries, codes = _one_each(spec, entries, codes, numbers)
+            numbers = micros(entries, "pane")
         return Windows(
-            keys=[key.take(index) for key in keys_of(members, spec)],
-            codes=codes[rows][firsts],
-            numbers=numbers[firsts],
-            start=spec.grid.start_of(numbers[firsts]),
-            end=spec.grid.end_of(numbers[firsts]),
-            values=estimates(spec, states),
+            keys=keys_of(entries, spec),
+            codes=codes,
+            numbers=numbers,
+            start=spec.grid.start_of(numbers),
+            end=spec.grid.end_of(numbers),
+            values=estimates(spec, states_of(entries, spec)),
         )
 
     def __len__(self) -> int:

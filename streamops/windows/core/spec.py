@@ -157,7 +157,8 @@ class WindowSpec:
     @property
     def identity(self) -> Mapping[str, Any]:
         """Everything the state depends on. ``delay`` is not in it: it may change."""
-        return self.shape | {
+        return {
+            **self.shape,
             "by": [[field.name, str(field.type)] for field in self.keys],
             "time": self.time,
             "agg": [
@@ -172,21 +173,21 @@ class WindowSpec:
         }
 
     @property
-    def shape(self) -> dict[str, Any]:
+    def shape(self) -> Mapping[str, Any]:
         """The part of the identity that says which windows these are."""
         raise NotImplementedError  # pragma: no cover  (each kind of window has its own)
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSpec(WindowSpec):
-    """Tumbling or hopping windows over columns of known types: those of ``grid``."""
+    """Windows on a grid over columns of known types."""
 
     grid: Grid
 
     @property
-    def shape(self) -> dict[str, Any]:
+    def shape(self) -> Mapping[str, Any]:
         """The grid."""
-        return {"size": self.grid.size, "hop": self.grid.hop, "origin": self.grid.origin}
+        return self.grid.identity
 
 
 @dataclass(frozen=True, slots=True)

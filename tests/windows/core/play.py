@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamops.aggregates.core.sums import Count, IntSum
 from streamops.kernel.contract import Counts, State, Summary
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.grid import Grid
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
@@ -34,11 +35,11 @@ def batch(spec: FixedSpec, rows: pa.Table) -> pa.Table:
 
 
 class Stream:
-    """Windows of small integers. ``step`` returns what came out, as sorted tuples."""
+    """Windows of small integers, or on a grid. ``step`` returns what came out, sorted, as tuples."""
 
     def __init__(
         self,
-        size: int,
+        size: int | Grid,
         hop: int | None = None,
         origin: int = 0,
         *,
@@ -49,7 +50,7 @@ class Stream:
         lateness: int = 0,
     ) -> None:
         self.spec = FixedSpec(
-            grid=Grid(size, hop or size, origin),
+            grid=FixedGrid(size, hop or size, origin) if isinstance(size, int) else size,
             by=tuple(by),
             time="t",
             aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),

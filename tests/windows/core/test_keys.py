@@ -13,7 +13,7 @@ from streamops.aggregates.core.picks import ByTime
 from streamops.aggregates.core.sums import Count
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import State
-from streamops.kernel.grid import Grid
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import fixed
@@ -50,7 +50,7 @@ def spec_of(kind: pa.DataType, **said: Any) -> FixedSpec:
     latest = ByTime("k", "t", "seq", kind, INSTANT, pa.int64(), latest=True)
     policy: dict[str, Any] = {"stragglers": "retract", "too_late": "route", "early": "never"} | said
     return FixedSpec(
-        grid=Grid(10, 10, 0),
+        grid=FixedGrid(10, 10, 0),
         by=("k",),
         time="t",
         aggregates=(("n", "count()", Count(None)), ("same", "last()", latest)),

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.grid import Grid
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
 
-def windows(grid: Grid, instant: int) -> list[int]:
+def windows(grid: FixedGrid, instant: int) -> list[int]:
     """Numbers of the windows [origin + k*hop, origin + k*hop + size) that contain it."""
     guess = (instant - grid.origin) // grid.hop
     reach = grid.size // grid.hop + 2
@@ -22,77 +22,77 @@ def windows(grid: Grid, instant: int) -> list[int]:
     ]
 
 
-def numbers(grid: Grid, instant: int) -> list[int]:
+def numbers(grid: FixedGrid, instant: int) -> list[int]:
     first, last = grid.windows_of(np.array([instant]))
     return list(range(int(first[0]), int(last[0]) + 1))
 
 
-def pane(grid: Grid, instant: int) -> int:
+def pane(grid: FixedGrid, instant: int) -> int:
     return int(grid.pane_of(np.array([instant]))[0])
 
 
 @st.composite
-def grids(draw: st.DrawFn) -> Grid:
+def grids(draw: st.DrawFn) -> FixedGrid:
     size = draw(st.integers(1, 50) | st.integers(1, 10**12))
     hop = draw(st.integers(max(size // 12, 1), size))
-    return Grid(size, hop, draw(st.integers(0, hop - 1)))
+    return FixedGrid(size, hop, draw(st.integers(0, hop - 1)))
 
 
 everywhere = st.integers(-200, 200) | st.integers(MIN_INSTANT, MAX_INSTANT)
 
 
 def test_an_event_at_a_border_belongs_to_the_window_that_starts_there() -> None:
-    assert numbers(Grid(10, 10), 10) == [1]
+    assert numbers(FixedGrid(10, 10), 10) == [1]
 
 
 def test_one_microsecond_before_a_border_belongs_to_the_window_that_ends_there() -> None:
-    assert numbers(Grid(10, 10), 9) == [0]
+    assert numbers(FixedGrid(10, 10), 9) == [0]
 
 
 def test_instants_before_1970_are_rounded_down_not_towards_zero() -> None:
-    assert numbers(Grid(10, 10), -1) == [-1]
-    assert numbers(Grid(10, 10), -10) == [-1]
-    assert numbers(Grid(10, 10), -11) == [-2]
+    assert numbers(FixedGrid(10, 10), -1) == [-1]
+    assert numbers(FixedGrid(10, 10), -10) == [-1]
+    assert numbers(FixedGrid(10, 10), -11) == [-2]
 
 
 def test_the_origin_moves_every_border() -> None:
-    grid = Grid(10, 10, 3)
+    grid = FixedGrid(10, 10, 3)
     assert [numbers(grid, t) for t in (2, 3, 12, 13)] == [[-1], [0], [0], [1]]
     assert grid.start_of(np.array([0, 1])).tolist() == [3, 13]
     assert grid.end_of(np.array([0, 1])).tolist() == [13, 23]
 
 
 def test_where_hop_divides_size_every_event_lies_in_as_many_windows() -> None:
-    assert {len(numbers(Grid(12, 4), t)) for t in range(-50, 50)} == {3}
+    assert {len(numbers(FixedGrid(12, 4), t)) for t in range(-50, 50)} == {3}
 
 
 def test_where_hop_does_not_divide_size_an_event_lies_in_one_window_fewer_now_and_then() -> None:
-    assert [len(numbers(Grid(10, 4), t)) for t in range(8)] == [3, 3, 2, 2, 3, 3, 2, 2]
+    assert [len(numbers(FixedGrid(10, 4), t)) for t in range(8)] == [3, 3, 2, 2, 3, 3, 2, 2]
 
 
 def test_where_hop_does_not_divide_size_there_are_two_panes_per_hop() -> None:
-    assert [pane(Grid(10, 4), t) for t in range(-4, 5)] == [-4, -4, -2, -2, 0, 0, 2, 2, 4]
+    assert [pane(FixedGrid(10, 4), t) for t in range(-4, 5)] == [-4, -4, -2, -2, 0, 0, 2, 2, 4]
 
 
 def test_where_hop_divides_size_a_pane_is_a_hop() -> None:
-    assert [pane(Grid(8, 4), t) for t in range(-5, 5)] == [-8, -4, -4, -4, -4, 0, 0, 0, 0, 4]
+    assert [pane(FixedGrid(8, 4), t) for t in range(-5, 5)] == [-8, -4, -4, -4, -4, 0, 0, 0, 0, 4]
 
 
 def test_a_window_is_closed_once_the_watermark_is_at_its_end() -> None:
-    grid = Grid(10, 10)
+    grid = FixedGrid(10, 10)
     assert grid.last_closed(9) == -1
     assert grid.last_closed(10) == 0
     assert grid.last_closed(-1) == -2
 
 
 def test_pairs_of_rows_and_windows_come_row_by_row() -> None:
-    rows, pairs = Grid(10, 4).explode(np.array([9, 2, 9]), -100, 100)
+    rows, pairs = FixedGrid(10, 4).explode(np.array([9, 2, 9]), -100, 100)
     assert rows.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert pairs.tolist() == [0, 1, 2, -1, 0, 0, 1, 2]
 
 
 def test_pairs_may_be_limited_to_some_windows_and_to_none() -> None:
-    grid = Grid(10, 4)
+    grid = FixedGrid(10, 4)
     rows, pairs = grid.explode(np.array([9, 2, 40]), 1, 1)
     assert (rows.tolist(), pairs.tolist()) == ([0], [1])
     assert [len(part) for part in grid.explode(np.array([9, 2]), 5, 4)] == [0, 0]
@@ -100,12 +100,14 @@ def test_pairs_may_be_limited_to_some_windows_and_to_none() -> None:
 
 
 @given(grids(), everywhere)
-def test_the_windows_of_an_instant_are_those_that_contain_it(grid: Grid, instant: int) -> None:
+def test_the_windows_of_an_instant_are_those_that_contain_it(grid: FixedGrid, instant: int) -> None:
     assert numbers(grid, instant) == windows(grid, instant)
 
 
 @given(grids(), everywhere)
-def test_an_event_lies_in_as_many_windows_as_fit_or_in_one_fewer(grid: Grid, instant: int) -> None:
+def test_an_event_lies_in_as_many_windows_as_fit_or_in_one_fewer(
+    grid: FixedGrid, instant: int
+) -> None:
     most = -(-grid.size // grid.hop)
     assert len(windows(grid, instant)) in (
         {most} if grid.size % grid.hop == 0 else {most, most - 1}
@@ -113,7 +115,7 @@ def test_an_event_lies_in_as_many_windows_as_fit_or_in_one_fewer(grid: Grid, ins
 
 
 @given(grids(), everywhere)
-def test_everything_in_a_pane_lies_in_the_same_windows(grid: Grid, instant: int) -> None:
+def test_everything_in_a_pane_lies_in_the_same_windows(grid: FixedGrid, instant: int) -> None:
     start = pane(grid, instant)
     assert start <= instant < start + grid.hop
     assert pane(grid, start) == start
@@ -123,7 +125,7 @@ def test_everything_in_a_pane_lies_in_the_same_windows(grid: Grid, instant: int)
 
 
 @given(grids(), everywhere)
-def test_a_closed_window_ends_at_or_below_the_watermark(grid: Grid, watermark: int) -> None:
+def test_a_closed_window_ends_at_or_below_the_watermark(grid: FixedGrid, watermark: int) -> None:
     closed = grid.last_closed(watermark)
     ends = grid.end_of(np.array([closed, closed + 1]))
     assert ends[0] <= watermark < ends[1]
@@ -131,7 +133,7 @@ def test_a_closed_window_ends_at_or_below_the_watermark(grid: Grid, watermark: i
 
 @given(grids(), st.lists(everywhere, max_size=8), st.data())
 def test_pairs_are_those_of_a_loop_over_rows_and_windows(
-    grid: Grid, instants: list[int], data: st.DataObject
+    grid: FixedGrid, instants: list[int], data: st.DataObject
 ) -> None:
     about = [k for t in instants for k in windows(grid, t)] or [0]
     lowest, highest = data.draw(st.sampled_from(about)), data.draw(st.sampled_from(about))
@@ -147,5 +149,5 @@ def test_pairs_are_those_of_a_loop_over_rows_and_windows(
 
 @pytest.mark.parametrize("instant", [MIN_INSTANT, MAX_INSTANT])
 def test_the_first_and_the_last_instant_of_the_calendar_have_windows(instant: int) -> None:
-    grid = Grid(86_400_000_000, 3_600_000_000)
+    grid = FixedGrid(86_400_000_000, 3_600_000_000)
     assert len(numbers(grid, instant)) == 24

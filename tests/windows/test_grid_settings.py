@@ -1,0 +1,317 @@
+"""What a user may say about calendar and cumulative windows, and the answers to mistakes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, get_args
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.calendar_grid import CalendarGrid, Unit
+from streamops.kernel.cumulative_grid import CumulativeGrid
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.fixed_grid import FixedGrid
+from streamops.spark.transform import Transform
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+
+
+def calendar(unit: Any = "day", zone: Any = "Europe/Berlin", **said: Any) -> Transform:
+    return windows.calendar(unit, zone, **({"time": "ts", "agg": {"n": agg.count()}} | said))
+
+
+def cumulative(size: Any = "1 day", every: Any = "1 hour", **said: Any) -> Transform:
+    return windows.cumulative(size, every, **({"time": "ts", "agg": {"n": agg.count()}} | said))
+
+
+def spec(transform: Transform) -> Any:
+    return transform.settings.bind(SCHEMA, carried=0)
+
+
+def refused(make: Any, *args: Any, **said: Any) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        make(*args, **said)
+    return caught.value
+
+
+# What is said right.
+
+
+@pytest.mark.parametrize("unit", get_args(Unit))
+def test_every_unit_can_be_said(unit: Any) -> None:
+    assert spec(calendar(unit)).grid == CalendarGrid(unit, "Europe/Berlin", "monday")
+
+
+def test_a_week_may_start_on_any_day() -> None:
+    assert spec(calendar("week", week_start="sunday")).grid.week_start == "sunday"
+    said = {"zone": "UTC", "week_start": "saturday"}
+    assert spec(cumulative("week", "1 day", **said)).grid.periods.week_start == "saturday"
+
+
+def test_a_period_is_a_duration_or_with_a_zone_a_unit() -> None:
+    assert spec(cumulative("1 day", "6 hours", origin="30 hours")).grid == CumulativeGrid(
+        FixedGrid(DAY, DAY, 6 * HOUR), 6 * HOUR
+    )
+    assert spec(cumulative("day", "6 hours", zone="Asia/Kolkata")).grid == CumulativeGrid(
+        CalendarGrid("day", "Asia/Kolkata"), 6 * HOUR
+    )
+    two = dt.timedelta(hours=2)
+    assert spec(cumulative(two, two)).grid == CumulativeGrid(
+        FixedGrid(2 * HOUR, 2 * HOUR), 2 * HOUR
+    )
+
+
+def test_an_origin_may_be_an_instant() -> None:
+    origin = dt.datetime(2024, 3, 1, 8, tzinfo=dt.UTC)
+    assert spec(cumulative(origin=origin)).grid.periods.origin == 8 * HOUR
+
+
+@pytest.mark.parametrize("make", [calendar, cumulative])
+def test_the_output_is_that_of_other_windows(make: Any) -> None:
+    names = spec(make(by="k", stragglers="retract", too_late="route", delay="1 hour")).output.names
+    assert names == [
+        "k", "window_start", "window_end", "n", "revision", "_change_type", "late",
+    ]  # fmt: skip
+
+
+def test_a_transform_shows_what_defines_its_windows_first() -> None:
+    assert repr(calendar("week")).startswith(
+        "windows.calendar(unit='week', zone='Europe/Berlin', week_start='monday', time='ts', "
+    )
+    assert repr(cumulative("90 minutes", "1 minute")).startswith(
+        "windows.cumulative(size='1 hour 30 minutes', every='1 minute', zone=None, "
+        "week_start='monday', origin='0 seconds', time='ts', "
+    )
+    assert "size='month', every='1 day', zone='UTC'" in repr(
+        cumulative("month", "1 day", zone="UTC")
+    )
+    assert "name='calendar')" in repr(calendar())
+    assert "name='mine')" in repr(cumulative(name="mine"))
+
+
+# What a checkpoint depends on.
+
+
+def test_another_calendar_is_another_identity() -> None:
+    said = [
+        calendar(),
+        calendar("month"),
+        calendar(zone="Europe/Paris"),
+        calendar("week"),
+        calendar("week", week_start="sunday"),
+        cumulative(),
+        cumulative("2 days"),
+        cumulative(every="2 hours"),
+        cumulative(origin="1 hour"),
+        cumulative("day", zone="Europe/Berlin"),
+        cumulative("day", zone="Europe/Paris"),
+        cumulative("month", "1 day", zone="Europe/Berlin"),
+        windows.tumbling("1 day", time="ts", agg={"n": agg.count()}),
+    ]
+    identities = [str(spec(each).identity) for each in said]
+    assert len(set(identities)) == len(said)
+
+
+@pytest.mark.parametrize("make", [calendar, cumulative])
+def test_the_delay_is_not_part_of_the_identity(make: Any) -> None:
+    one, other = (make(delay=delay).settings for delay in ("1 hour", "2 hours"))
+    assert one.bind(SCHEMA, carried=None).identity == other.bind(SCHEMA, carried=None).identity
+
+
+# What is said wrong.
+
+
+@pytest.mark.parametrize("value", ["hour", "days", "1 day", "Day", None])
+def test_what_is_no_unit_is_refused(value: Any) -> None:
+    assert str(refused(calendar, value)) == (
+        "[UNKNOWN_CHOICE] windows.calendar: `unit` is not one of its choices\n"
+        f"  got:       unit={value!r}\n"
+        "  expected:  one of 'day', 'week', 'month', 'quarter', 'year'\n"
+        "  fix:       write unit='day', or another of them"
+    )
+
+
+def test_a_duration_is_no_unit_of_a_calendar() -> None:
+    error = refused(cumulative, "1 day", zone="UTC")
+    assert (error.code, error.got) == ("UNKNOWN_CHOICE", "size='1 day'")
+    assert error.expected == "one of 'day', 'week', 'month', 'quarter', 'year'"
+
+
+@pytest.mark.parametrize(
+    ("zone", "fix"),
+    [
+        ("Europe/Berln", "did you mean 'Europe/Berlin'?"),
+        ("europe/berlin", "did you mean 'Europe/Berlin'?"),
+        ("America/New York", "did you mean 'America/New_York'?"),
+        ("Kolkata", "did you mean 'Asia/Kolkata'?"),
+        ("new york", "did you mean 'America/New_York'?"),
+        ("+02:00", "write the name of a zone, or 'UTC'"),
+        ("", "write the name of a zone, or 'UTC'"),
+        ("../Europe/Berlin", "did you mean 'Europe/Berlin'?"),
+        (None, "write the name of a zone, or 'UTC'"),
+        (dt.UTC, "did you mean 'UTC'?"),
+    ],
+)
+def test_an_unknown_zone_is_answered_with_the_nearest_name(zone: Any, fix: str) -> None:
+    assert str(refused(calendar, zone=zone)) == (
+        "[UNKNOWN_ZONE] windows.calendar: `zone` is not a time zone\n"
+        f"  got:       zone={zone!r}\n"
+        "  expected:  an IANA name such as 'Europe/Berlin'; zoneinfo.available_timezones() "
+        "lists them\n"
+        f"  fix:       {fix}"
+    )
+
+
+def test_a_zone_that_counts_leap_seconds_is_refused() -> None:
+    assert refused(cumulative, "day", zone="right/Europe/Berlin").code == "UNKNOWN_ZONE"
+
+
+def test_a_day_that_is_no_day_of_the_week_is_refused() -> None:
+    error = refused(calendar, "week", week_start="Sunday")
+    assert (error.code, error.got) == ("UNKNOWN_CHOICE", "week_start='Sunday'")
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (refused(calendar, "month", week_start="sunday"), "windows.calendar unit='month'"),
+        (
+            refused(cumulative, "day", zone="UTC", week_start="sunday"),
+            "windows.cumulative size='day'",
+        ),
+    ],
+)
+def test_a_start_of_weeks_without_weeks_is_refused(error: SpecError, shown: str) -> None:
+    where, _, said = shown.partition(" ")
+    parameter = said.partition("=")[0]
+    assert str(error) == (
+        f"[WEEK_START_WITHOUT_WEEK] {where}: `week_start` says where weeks start, "
+        "and there are none\n"
+        f"  got:       week_start='sunday' with {said}\n"
+        f"  expected:  {parameter}='week' beside it\n"
+        "  fix:       leave week_start out"
+    )
+
+
+def test_a_start_of_weeks_beside_a_duration_is_refused() -> None:
+    assert str(refused(cumulative, "7 days", week_start="sunday")) == (
+        "[WEEK_START_WITHOUT_WEEK] windows.cumulative: `week_start` says where weeks start, "
+        "and there are none\n"
+        "  got:       week_start='sunday' with size='7 days'\n"
+        "  expected:  size='week' and a zone beside it\n"
+        "  fix:       leave week_start out; origin says where fixed periods start"
+    )
+
+
+def test_a_unit_of_the_calendar_without_a_zone_is_refused() -> None:
+    assert str(refused(cumulative, "day")) == (
+        "[UNIT_WITHOUT_ZONE] windows.cumulative: where a day of the calendar starts depends on "
+        "the time zone\n"
+        "  got:       size='day' without zone\n"
+        "  expected:  zone beside it; or a fixed duration\n"
+        '  fix:       zone="Europe/Berlin", say; or size="1 day", which is 24 hours'
+    )
+
+
+def test_an_origin_beside_a_zone_is_refused() -> None:
+    assert str(refused(cumulative, "day", zone="UTC", origin="6 hours")) == (
+        "[ORIGIN_WITH_ZONE] windows.cumulative: `origin` moves fixed periods, and those of a "
+        "calendar start where it says\n"
+        "  got:       origin='6 hours' beside zone\n"
+        "  expected:  one of the two\n"
+        "  fix:       leave origin out, or zone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "got"),
+    [
+        (("1 hour", "2 hours"), "every='2 hours', size='1 hour'"),
+        (("day", "25 hours"), "every='1 day 1 hour', size='day'"),
+    ],
+)
+def test_a_pace_longer_than_the_period_is_refused(said: Any, got: str) -> None:
+    zone = {"zone": "UTC"} if said[0] == "day" else {}
+    assert str(refused(cumulative, *said, **zone)) == (
+        "[EVERY_EXCEEDS_SIZE] windows.cumulative: `every` is longer than `size`: no window would "
+        "end within its period\n"
+        f"  got:       {got}\n"
+        "  expected:  0 < every <= size\n"
+        "  fix:       shorten every, or lengthen size"
+    )
+
+
+@pytest.mark.parametrize("parameter", ["size", "every"])
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("0 seconds", "DURATION_TOO_SMALL"),
+        ("-1 hour", "DURATION_TOO_SMALL"),
+        ("1 month", "CALENDAR_DURATION"),
+        ("soon", "BAD_DURATION"),
+        (60, "BAD_DURATION"),
+        (None, "BAD_DURATION"),
+    ],
+)
+def test_what_is_no_length_is_refused(parameter: str, value: Any, code: str) -> None:
+    error = refused(cumulative, **{parameter: value})
+    assert (error.code, error.where) == (code, "windows.cumulative")
+    assert error.got == f"{parameter}={value!r}"
+
+
+def test_ten_thousand_windows_in_a_period_are_the_most() -> None:
+    assert spec(cumulative("10000 seconds", "1 second")).grid.width == 10_000
+    assert spec(cumulative("year", "1 hour", zone="UTC")).grid.every == HOUR
+    error = refused(cumulative, "year", "52 minutes", zone="UTC")
+    assert str(error) == (
+        "[TOO_MANY_WINDOWS] windows.cumulative: "
+        "each event would lie in too many windows, each of them a result\n"
+        "  got:       every='52 minutes', size='year': 10,136 windows\n"
+        "  expected:  at most 10,000 windows for an event: ceil(size / every)\n"
+        "  fix:       lengthen every: a result for every event is another operator than this one"
+    )
+    assert refused(cumulative, "10000 seconds", "999 milliseconds").code == "TOO_MANY_WINDOWS"
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (calendar, "Spark's window() has fixed durations only, and no time zone"),
+        (cumulative, "Spark's window() has no windows that grow"),
+    ],
+)
+def test_spark_has_no_such_window(make: Any, reason: str) -> None:
+    error = refused(make, engine="native")
+    assert str(error) == (
+        f"[NO_NATIVE_ENGINE] {error.where}: Spark's own operators cannot say this\n"
+        "  got:       engine='native'\n"
+        f"  expected:  'auto' or 'kernel': {reason}\n"
+        "  fix:       leave engine out, or write engine='kernel'"
+    )
+    assert make(engine="kernel").options.engine == "kernel"
+
+
+@pytest.mark.parametrize("make", [calendar, cumulative])
+def test_mistakes_that_all_windows_share_have_the_same_answers(make: Any) -> None:
+    for said, code in (
+        ({"delay": "-1 second"}, "DURATION_TOO_SMALL"),
+        ({"allowed_lateness": "1500 microseconds"}, "DURATION_TOO_FINE"),
+        ({"stragglers": "Drop"}, "UNKNOWN_CHOICE"),
+        ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS"),
+        ({"agg": {}}, "NO_AGGREGATE"),
+        ({"by": "window_start"}, "NAME_TAKEN"),
+        ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
+        ({"engine": "fast"}, "UNKNOWN_CHOICE"),
+        ({"time": None}, "NOT_A_NAME"),
+    ):
+        error = refused(make, **said)
+        assert (error.code, error.where) == (code, make(delay="1 hour").operator)
+    with pytest.raises(ColumnNotFound, match="did you mean 'ts'"):
+        spec(make(time="tss"))
+    with pytest.raises(SchemaError, match="COLUMN_TYPE"):
+        spec(make(time="v"))
