@@ -214,7 +214,8 @@ def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
         "Spark's own operators cannot say this",
         where=transform.operator,
         got=f"engine='native' in {transform!r}",
-        expected="stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
+        expected="a window that Spark has there (docs/windows.md); "
+        "stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
         "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
         fix="leave engine out, or write engine='kernel'",
     )

@@ -107,9 +107,18 @@ def _late(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, An
     late = said.get("lateness")
     return {
         **{name: came[name] for name in spec.by},
-        **window(said.get("window"), epoch, where),
+        **_place(said, came, spec, epoch, where),
         "reason": said["reason"],
         "lateness": None if late is None else duration(late, where),
         "watermark": instant(said.get("watermark"), epoch, where),
         "row": came,
     }
+
+
+def _place(
+    said: Mapping[str, Any], came: Mapping[str, Any], spec: Spec, epoch: dt.datetime, where: str
+) -> dict[str, Any]:
+    """What the late row missed: a window, or the result of its own event time."""
+    if "window_start" in spec.output.names:
+        return window(said.get("window"), epoch, where)
+    return {spec.event_time: came[spec.time]}

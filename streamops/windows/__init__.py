@@ -4,6 +4,7 @@
 ``tumbling``       fixed, adjacent: every event in exactly one window
 ``hopping``        fixed, overlapping: a window of ``size`` starts every ``hop``
 ``session``        bursts of activity, ended by a ``gap`` of silence
+``sliding``        at each event, what happened up to ``size`` before it
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
@@ -11,6 +12,7 @@
 from streamops.windows.hopping import hopping
 from streamops.windows.late import split_late
 from streamops.windows.session import session
+from streamops.windows.sliding import sliding
 from streamops.windows.tumbling import tumbling
 
-__all__ = ["hopping", "session", "split_late", "tumbling"]
+__all__ = ["hopping", "session", "sliding", "split_late", "tumbling"]
