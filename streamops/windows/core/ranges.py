@@ -20,7 +20,7 @@ from streamops.windows.core.spec import WindowSpec
 
 __all__ = ["in_blocks", "listed", "over_ranges"]
 
-_FEW = 16
+_FEW = 8
 """Up to so many times the entries are listed: below it, blocks cost more than they save."""
 
 States = Sequence[pa.Array]
@@ -54,25 +54,25 @@ def listed(spec: WindowSpec, states: States, low: Ids, high: Ids) -> list[pa.Arr
 
 def in_blocks(spec: WindowSpec, states: States, low: Ids, high: Ids) -> list[pa.Array]:
     """The same, by blocks: block ``b`` of level ``k`` is the entries from ``b << k`` on."""
-    taken = list(_blocks(low, high))
+    taken = _blocks(low, high)
     # Only blocks that lie in a range are made: a sum over others could overflow for nothing.
-    wanted = [blocks for blocks, _ in taken]
-    for level in range(len(wanted) - 1, 0, -1):
-        wanted[level] = np.unique(wanted[level])
-        left = 2 * wanted[level]
-        wanted[level - 1] = np.concatenate([wanted[level - 1], left, left + 1])
-    wanted[0] = np.unique(wanted[0])
+    wanted = [np.zeros((len(states[0]) >> level) + 2, np.bool_) for level in range(len(taken))]
+    for level in range(len(taken) - 1, -1, -1):
+        wanted[level][taken[level][0]] = True
+        if level:
+            left = 2 * np.flatnonzero(wanted[level])
+            wanted[level - 1][left] = wanted[level - 1][left + 1] = True
 
     owners, pieces = [], []
-    made = _picked(states, wanted[0])
+    made, place = _picked(states, np.flatnonzero(wanted[0])), np.cumsum(wanted[0]) - 1
     for level, (blocks, ranges) in enumerate(taken):
         if level:
-            halves = np.searchsorted(wanted[level - 1], 2 * wanted[level])
+            halves = place[2 * np.flatnonzero(wanted[level])]
             both = np.stack([halves, halves + 1], axis=1).ravel()
             pairs = Groups(np.repeat(np.arange(len(halves)), 2), len(halves))
-            made = merged(spec, pairs, _picked(made, both))
+            made, place = merged(spec, pairs, _picked(made, both)), np.cumsum(wanted[level]) - 1
         owners.append(ranges)
-        pieces.append(_picked(made, np.searchsorted(wanted[level], blocks)))
+        pieces.append(_picked(made, place[blocks]))
     together = [pa.concat_arrays(parts) for parts in zip(*pieces, strict=True)]
     return merged(spec, Groups(np.concatenate(owners), len(low)), together)
 

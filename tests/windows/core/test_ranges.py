@@ -122,7 +122,7 @@ def test_every_range_of_some_entries_in_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "way"), [(1, None), (2, "listed"), (16, "listed"), (17, "in_blocks")]
+    ("length", "way"), [(1, None), (2, "listed"), (8, "listed"), (9, "in_blocks")]
 )
 def test_long_ranges_that_overlap_are_taken_in_blocks(
     length: int, way: str | None, monkeypatch: pytest.MonkeyPatch

@@ -353,6 +353,18 @@ def test_many_events_of_one_window_are_united_in_blocks() -> None:
     assert found == sorted(("ab"[n % 2], MORNING + n, min(n // 2 + 1, 400)) for n in range(count))
 
 
+@pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
+def test_state_does_not_grow_while_keys_come_and_go(stragglers: str) -> None:
+    stream = Stream(10, stragglers=stragglers, lateness=30)
+    rows = []
+    for number in range(1_000):
+        now = 10 * number
+        stream.step((now, f"{number}"), (now + 3, f"{number}"), (now - 8, "old"), watermark=now)
+        rows.append(stream.state.rows)
+    assert max(rows[750:]) <= 1.1 * max(rows[250:500])
+    assert min(rows[250:]) > 0
+
+
 @pytest.mark.parametrize("kind", test_keys.KEYS, ids=str)
 def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> None:
     given_, values = test_keys.spec_of(kind), test_keys.KEYS[kind]
