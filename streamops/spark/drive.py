@@ -21,6 +21,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
 from streamops.spark.packing import PACKED, packer, unpacker
 from streamops.spark.preflight import (
+    INSTANT,
     LATENESS,
     METRICS,
     STATE_API,
@@ -112,6 +113,7 @@ def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str,
         LATENESS: spec.lag,
         METRICS: ",".join(names),
         STATE_API: api,
+        **({} if "window_start" in spec.output.names else {INSTANT: True}),
     }
 
 

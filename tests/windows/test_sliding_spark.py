@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SpecError, WatermarkError
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
 
 pytestmark = pytest.mark.spark
@@ -145,6 +145,16 @@ def test_spark_has_no_sliding_windows_on_streams(spark: SparkSession) -> None:
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE") as caught:
         frame.transform(windows.sliding("1 hour", delay="1 second", engine="native", **COMMON))
     assert caught.value.where == "windows.sliding"
+
+
+def test_the_watermark_of_the_results_is_that_of_their_event_time_alone(
+    spark: SparkSession,
+) -> None:
+    latest = {"latest": agg.max("ts")}
+    slide = windows.sliding("1 hour", time="ts", by="k", agg=latest, delay="1 second")
+    frame = micro_batches(spark, SCRIPT[:1], schema=SCHEMA).transform(slide)
+    with pytest.raises(WatermarkError, match="on 'ts' and says nothing about 'latest'"):
+        frame.transform(windows.tumbling("1 hour", time="latest", agg={"n": agg.count()}))
 
 
 def test_results_are_joined_back_to_their_events(spark: SparkSession) -> None:
