@@ -21,6 +21,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
 from streamops.spark.packing import PACKED, packer, unpacker
 from streamops.spark.preflight import (
+    INSTANT,
     LATENESS,
     METRICS,
     STATE_API,
@@ -113,6 +114,7 @@ def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str,
         LATENESS: spec.lag,
         METRICS: ",".join(names),
         STATE_API: api,
+        **({} if "window_start" in spec.output.names else {INSTANT: True}),
     }
 
 
@@ -203,7 +205,8 @@ def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
         "Spark's own operators cannot say this",
         where=transform.operator,
         got=f"engine='native' in {transform!r}",
-        expected="stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
+        expected="a window that Spark has there (docs/windows.md); "
+        "stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
         "no aggregate with a bound or without a word in Spark; "
         "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
         fix="leave engine out, or write engine='kernel'",

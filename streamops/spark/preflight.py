@@ -14,6 +14,7 @@ from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.spark.transform import StateApi
 
 __all__ = [
+    "INSTANT",
     "LATENESS",
     "METRICS",
     "STATE_API",
@@ -35,6 +36,10 @@ METRICS = "streamops.metrics"
 
 LATENESS = "streamops.allowed_lateness"
 """Key under which an operator tells how late, in microseconds, its corrections may come."""
+
+INSTANT = "streamops.instant"
+"""Key under which an operator tells that its event time is not the end of a window: its watermark
+says nothing about any other column."""
 
 
 def carried_watermark(
@@ -117,7 +122,8 @@ def _of_a_window(field: StructField) -> bool:
     Spark marks the struct of its windows, our operators mark ``window_end``: whether ``time`` was
     taken from there, the plan does not tell.
     """
-    return isinstance(field.dataType, StructType) or STATE_API in field.metadata
+    ours = STATE_API in field.metadata and INSTANT not in field.metadata
+    return isinstance(field.dataType, StructType) or ours
 
 
 def metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:

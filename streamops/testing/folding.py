@@ -34,7 +34,8 @@ def fold(published: Published, *, key: str | Sequence[str] | None = None) -> lis
     published : iterable of mapping or BatchResult, or Table
         Rows in the order of their publication. Late rows (``late`` not null) are left out.
     key : str or sequence of str, optional
-        Columns that identify a row. For windows, the columns up to ``window_end``.
+        Columns that identify a row. For windows, the columns up to ``window_end``; to be given for
+        sliding windows: the keys and the event time.
 
     Returns
     -------

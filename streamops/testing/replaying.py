@@ -150,7 +150,12 @@ class Replay:
         ]
         emitted = concat([spec.output.empty_table(), *tables])
         return BatchResult(
-            self._batches, *split(emitted), self._operators(self._used), Counts(), 0, 0
+            self._batches,
+            *split(emitted, self._spec.event_time),
+            self._operators(self._used),
+            Counts(),
+            0,
+            0,
         )
 
     def _start(self) -> None:
@@ -208,7 +213,7 @@ class Replay:
         }
         result = BatchResult(
             self._batches,
-            *split(concat(emitted)),
+            *split(concat(emitted), self._spec.event_time),
             self._operators(self._used),
             Counts(*(totals.get(f.name, 0) for f in fields(Counts))),
             totals.get("state_rows", 0),

@@ -25,8 +25,9 @@ class BatchResult:
     table : Table
         Result rows, without the column ``late``.
     late : Table
-        Late rows: key columns, ``window_start``, ``window_end``, ``reason``, ``lateness``,
-        ``watermark``, ``row``. Without columns where the operator routes none.
+        Late rows: key columns, ``window_start``, ``window_end`` (in sliding windows the event
+        time), ``reason``, ``lateness``, ``watermark``, ``row``. Without columns where the operator
+        routes none.
     watermark : datetime, optional
         The operator's own watermark that this micro-batch closed by; None while there is none.
     counts : Counts, optional
@@ -76,10 +77,11 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def split(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split(table: pa.Table, event_time: str) -> tuple[pa.Table, pa.Table]:
     """Results and late rows of an operator's output, apart.
 
-    The same two halves as ``windows.split_late``, for a table.
+    The same two halves as ``windows.split_late``, for a table. ``event_time`` is the column that
+    carries its event time: the last of those that say what a result is about.
     """
     names = table.column_names
     if "late" not in names:
@@ -88,6 +90,6 @@ def split(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     results = table.filter(table.column("late").is_null()).drop_columns("late")
     late = table.filter(is_late)
     told = late.column("late").combine_chunks()
-    keys = names[: names.index("window_end") + 1]
+    keys = names[: names.index(event_time) + 1]
     columns = [*(late.column(name) for name in keys), *told.flatten()]
     return results, pa.table(columns, names=[*keys, *(field.name for field in told.type)])

@@ -102,12 +102,17 @@ def _result(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, 
 
 
 def _late(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, Any]:
-    refuse_unknown(said, _LATE, {"row", "reason"}, where)
+    has_window = "window_start" in spec.output.names
+    refuse_unknown(said, _LATE if has_window else _LATE - {"window"}, {"row", "reason"}, where)
     came = row(said["row"], spec.input, epoch, where)
     late = said.get("lateness")
     return {
         **{name: came[name] for name in spec.by},
-        **window(said.get("window"), epoch, where),
+        **(
+            window(said.get("window"), epoch, where)
+            if has_window
+            else {spec.event_time: came[spec.time]}
+        ),
         "reason": said["reason"],
         "lateness": None if late is None else duration(late, where),
         "watermark": instant(said.get("watermark"), epoch, where),

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.codec import ipc_read, ipc_write
-from streamops.kernel.contract import Counts
+from streamops.kernel.contract import Counts, Spec
 from streamops.kernel.errors import EnvironmentError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import spark_schema
+from streamops.spark.columns import arrow_schema, spark_schema
 from streamops.spark.transform import Transform, choice
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.results import BatchResult, split
@@ -179,8 +179,9 @@ def stream(
             progress = {p.batchId: p for p in query.recentProgress if "addBatch" in p.durationMs}
         finally:
             query.stop()
+        spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
         return [
-            _result(transform, _read(file), progress[int(file.stem)])
+            _result(transform, spec, _read(file), progress[int(file.stem)])
             for file in sorted(set(output.iterdir()) - before)
         ]
 
@@ -193,7 +194,7 @@ def _keep(output: str, batch: DataFrame, number: int) -> None:
     unfinished.replace(file)
 
 
-def _result(transform: Transform, table: pa.Table, progress: Any) -> BatchResult:
+def _result(transform: Transform, spec: Spec, table: pa.Table, progress: Any) -> BatchResult:
     settings: Any = transform.settings
     metrics = _named(progress.observedMetrics.get(transform.options.name))
     counted = "on_time" in metrics
@@ -201,7 +202,7 @@ def _result(transform: Transform, table: pa.Table, progress: Any) -> BatchResult
     lateness = dt.timedelta(microseconds=settings.lag)
     return BatchResult(
         batch=progress.batchId,
-        **dict(zip(("table", "late"), split(table), strict=True)),
+        **dict(zip(("table", "late"), split(table, spec.event_time), strict=True)),
         watermark=_EPOCH + mark + lateness if mark else None,
         counts=Counts(*(metrics[f.name] or 0 for f in fields(Counts))) if counted else None,
         state_rows=metrics["state_rows"] if counted else None,

@@ -29,7 +29,8 @@ mapping. ``with_watermark`` is the delay of a watermark that the frame brings. T
 A line of the script is a micro-batch. ``rows`` has data, or none. ``no_data: true`` is the
 micro-batch that Spark adds at the end of an ``availableNow`` run that moved the watermark: what
 follows it is a restart. ``expect`` and ``late`` are everything that comes out, in any order;
-what is not said must not come. ``watermark`` (of the operator, that the micro-batch closes by),
+what is not said must not come. A late row has the ``window`` it missed; of sliding windows, which
+end with each event, it has none, and its own time stands for it. ``watermark`` (of the operator, that the micro-batch closes by),
 ``counts`` and ``state_rows`` are checked where they are given.
 """
 

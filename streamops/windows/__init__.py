@@ -6,6 +6,7 @@
 ``calendar``       days, weeks, months, quarters, years in a time zone
 ``cumulative``     growing through a period: the total since midnight, every minute
 ``session``        bursts of activity, ended by a ``gap`` of silence
+``sliding``        at each event, what happened up to ``size`` before it
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
@@ -15,6 +16,15 @@ from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
 from streamops.windows.late import split_late
 from streamops.windows.session import session
+from streamops.windows.sliding import sliding
 from streamops.windows.tumbling import tumbling
 
-__all__ = ["calendar", "cumulative", "hopping", "session", "split_late", "tumbling"]
+__all__ = [
+    "calendar",
+    "cumulative",
+    "hopping",
+    "session",
+    "sliding",
+    "split_late",
+    "tumbling",
+]

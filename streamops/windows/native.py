@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
-from streamops.windows.core.spec import FixedSpec, SessionSpec, WindowSpec
+from streamops.windows.core.spec import FixedSpec, SessionSpec, SlidingSpec, WindowSpec
 from streamops.windows.settings import WindowSettings
 
 __all__ = ["native"]
@@ -33,6 +33,8 @@ def native(
         return None
     if spec.routes or (_may_wrap(spec) and not _is_ansi(frame)):
         return None
+    if isinstance(spec, SlidingSpec):
+        return _over_range(settings, frame, spec) if insists else None
     said = _window(spec)
     if said is None:
         return None
@@ -45,6 +47,37 @@ def native(
     aggregates = [a.to_spark(time=spec.time).alias(name) for name, a in settings.agg]
     keys = [column(name) for name in spec.by]
     counted = frame.groupBy(window, *keys).agg(*aggregates)
+    return counted.select(
+        *keys,
+        F.col("__streamops_window.start").alias("window_start"),
+        F.col("__streamops_window.end").alias("window_end"),
+        *(column(name) for name, _ in settings.agg),
+        *_extra(spec),
+    )
+
+
+def _over_range(settings: WindowSettings, frame: DataFrame, spec: SlidingSpec) -> DataFrame | None:
+    """Sliding windows over a range of event times, which Spark has for batches.
+
+    Only where the user insists: for each row, Spark aggregates its whole window anew, so a batch
+    takes as many steps as all its windows have rows.
+    """
+    if frame.isStreaming:
+        return None
+    keys = [column(name) for name in spec.by]
+    ordered = Window.partitionBy(*keys).orderBy(F.unix_micros(column(spec.time)))
+    window = ordered.rangeBetween(1 - spec.size, 0)
+    said = [a.to_spark(time=spec.time).over(window).alias(name) for name, a in settings.agg]
+    # Rows of one instant have the same result: the first of them stands for all.
+    before = F.lag(column(spec.time)).over(ordered)
+    is_first = F.coalesce(before < column(spec.time), F.lit(True)).alias("__streamops_first")
+    results = frame.select(*keys, column(spec.time), *said, is_first)
+    names = [*spec.by, spec.time, *(name for name, _ in settings.agg)]
+    return results.where(F.col("__streamops_first")).select(*map(column, names), *_extra(spec))
+
+
+def _extra(spec: WindowSpec) -> list[Column]:
+    """What corrections add to a result that none will change."""
     extra = []
     if spec.revises:
         extra.append(F.lit(0).cast("int").alias("revision"))
@@ -52,13 +85,7 @@ def native(
         extra.append(F.lit("on_time").alias("timing"))
     if spec.takes_back:
         extra.append(F.lit("insert").alias("_change_type"))
-    return counted.select(
-        *keys,
-        F.col("__streamops_window.start").alias("window_start"),
-        F.col("__streamops_window.end").alias("window_end"),
-        *(column(name) for name, _ in settings.agg),
-        *extra,
-    )
+    return extra
 
 
 def _window(spec: WindowSpec) -> Column | None:

@@ -19,7 +19,8 @@ from streamops.windows.core.spec import Early, Stragglers, TooLate
 __all__ = ["DEFINES", "IN_WORDS", "WindowSettings", "refuse_type", "words"]
 
 _MILLISECOND = 1_000
-_RESERVED = ("window_start", "window_end", "revision", "timing", "_change_type", "late")
+_WINDOW = ("window_start", "window_end")
+_EXTRA = ("revision", "timing", "_change_type", "late")
 
 
 def words(micros: int | None) -> str:
@@ -107,6 +108,13 @@ class WindowSettings:
         """Further columns that are read, by the parameter that names them."""
         return {}
 
+    @property
+    def place(self) -> Mapping[str, str]:
+        """Columns that say what a result is about and keep the name that the user gave them, by
+        their parameter; without any it is a window.
+        """
+        return {}
+
     def bound(self, schema: pa.Schema, carried: int | None) -> dict[str, Any]:
         """The common fields of a spec over these columns."""
         named = {role: (name,) for role, name in self.others.items() if name is not None}
@@ -159,17 +167,22 @@ class WindowSettings:
                 expected="at least one named aggregate",
                 fix='agg={"events": aggregates.count()}',
             )
-        names = [*self.by, *(name for name, _ in self.agg)]
+        self._refuse_names()
+
+    def _refuse_names(self) -> None:
+        given = {"by": list(self.by), **self.place, "agg": [name for name, _ in self.agg]}
+        names = [*self.by, *self.place.values(), *(name for name, _ in self.agg)]
+        reserved = _EXTRA if self.place else (*_WINDOW, *_EXTRA)
         # To Spark, names that differ only in case are one name.
         folded = [name.lower() for name in names]
-        taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in _RESERVED})
+        taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
         if taken:
             raise SpecError(
                 "NAME_TAKEN",
                 f"a name stands for two columns of the result: {', '.join(taken)}",
                 where=self.where,
-                got=f"by={list(self.by)}, agg={[name for name, _ in self.agg]}",
-                expected=f"names unlike one another and unlike {', '.join(_RESERVED)}",
+                got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
+                expected=f"names unlike one another and unlike {', '.join(reserved)}",
                 fix="name the aggregate, or rename the key column, differently",
             )
 

@@ -27,7 +27,7 @@ from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
-from streamops.windows.core import fixed
+from streamops.windows.core import fixed, sliding
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]
@@ -271,6 +271,14 @@ def test_the_state_formats_are_those_of_the_code() -> None:
     assert f"days: {', '.join(days)} or {most} |" in text
     for table in ("panes", "revisions"):
         assert f"**Table `{table}`**" in text
+
+
+def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {sliding.STATE.kind}, version {sliding.STATE.version}\n"
+    own = text[text.index(heading) : text.index("## What may change")]
+    for table in ("moments", "revisions"):
+        assert f"**Table `{table}`**" in own
 
 
 def test_every_refusal_of_state_is_documented() -> None:

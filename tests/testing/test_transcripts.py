@@ -157,6 +157,19 @@ def test_a_transcript_that_means_nothing_is_refused(what: str, edits: list[Any])
     assert caught.value.code == "TRANSCRIPT_MALFORMED"
 
 
+def test_a_late_row_of_sliding_windows_has_no_window() -> None:
+    text = """
+        name: late
+        operator: windows.sliding
+        spec: {size: 10 seconds, delay: 0 seconds, stragglers: route, agg: {n: count}}
+        script:
+          - rows: []
+            late: [{row: a null, reason: null_time, window: null}]
+    """
+    with pytest.raises(SpecError, match="unknown or missing keys: window"):
+        parse(text)
+
+
 @pytest.mark.parametrize("text", ["", "---\n", f"{RIGHT}\n---\n{RIGHT}", "- a list", "word"])
 def test_a_file_holds_transcripts_of_different_names(text: str) -> None:
     with pytest.raises(SpecError) as caught:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import instants, one
-from streamops.kernel.groups import Groups
+from streamops.kernel.columns import instants, key_codes, one
+from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.windows.core.spec import WindowSpec
 
@@ -24,6 +24,7 @@ __all__ = [
     "keys_of",
     "merged",
     "micros",
+    "numbered",
     "placed",
     "states_of",
     "updated",
@@ -48,6 +49,12 @@ def entry_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
 def keys_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
     """Key columns of a table of entries."""
     return [one(table.column(f"key.{i}")) for i in range(len(spec.by))]
+
+
+def numbered(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Ids]:
+    """The keys of several tables as numbers, equal where they are equal."""
+    columns = [pa.concat_arrays(pieces) for pieces in zip(*keys, strict=True)]
+    return np.split(key_codes(columns, sum(sizes)), np.cumsum(sizes)[:-1])
 
 
 def states_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:

@@ -56,7 +56,7 @@ _BEGINNING = -(1 << 62)
 def deliver(
     spec: WindowSpec,
     rows: pa.Table,
-    window: tuple[Instants, Instants] | None,
+    missed: tuple[Instants, ...] | None,
     reason: npt.NDArray[np.str_],
     judged_by: int | None,
 ) -> pa.Table:
@@ -64,8 +64,9 @@ def deliver(
 
     Parameters
     ----------
-    window : (start, end), optional
-        The window that each row missed; None for rows without one.
+    missed : tuple of arrays, optional
+        What each row missed, by the columns of ``spec.place``, such as start and end of a window;
+        None for rows that lie in none.
     reason : array of str
     judged_by : int, optional
         The watermark the rows were judged by.
@@ -82,8 +83,9 @@ def deliver(
         [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
     )
     said = {name: rows.column(name) for name in spec.by} | {"late": late}
-    if window is not None:
-        said["window_start"], said["window_end"] = (pa.array(each).cast(INSTANT) for each in window)
+    if missed is not None:
+        places = (pa.array(each).cast(INSTANT) for each in missed)
+        said |= zip(spec.place, places, strict=True)
     return pa.table(
         [said.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
     )

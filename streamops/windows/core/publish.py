@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.kernel.time import Instants
 from streamops.windows.core.spec import INSTANT, WindowSpec
 
-__all__ = ["Results", "published"]
+__all__ = ["Results", "published", "stated"]
 
 
 class Results(Protocol):
@@ -52,13 +52,19 @@ def published(
     timing : Array, optional
         Whether each is early, on time or late, where the output says so.
     """
-    count = len(results.start)
-    columns = [
-        *results.keys,
-        pa.array(results.start).cast(INSTANT),
-        pa.array(results.end).cast(INSTANT),
-        *results.values,
-    ]
+    window = [pa.array(each).cast(INSTANT) for each in (results.start, results.end)]
+    return stated(spec, [*results.keys, *window, *results.values], revision, change, timing)
+
+
+def stated(
+    spec: WindowSpec,
+    columns: list[pa.Array],
+    revision: npt.NDArray[np.int32] | None = None,
+    change: str = "insert",
+    timing: pa.Array | None = None,
+) -> pa.Table:
+    """The same of columns up to the last aggregate."""
+    columns, count = list(columns), len(columns[0])
     if spec.revises:
         columns.append(pa.array(np.zeros(count, np.int32) if revision is None else revision))
     if spec.is_early:

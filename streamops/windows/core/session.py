@@ -8,7 +8,7 @@ a straggler as well, whatever its own interval says, because only a correction c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from streamops.windows.core.entries import (
     keys_of,
     merged,
     micros,
+    numbered,
     states_of,
     updated,
 )
@@ -77,15 +78,16 @@ def step(spec: SessionSpec, state: State, packed: pa.Table, watermark: int | Non
     # One numbering of the keys for all that is compared in this step.
     keys = [keys_of(kept, spec), [one(came.rows.column(name)) for name in spec.by]]
     keys += [keys_of(gone, spec)] if gone is not None else []
-    numbered = _numbered(keys, [len(kept), len(came), *([len(gone)] if gone is not None else [])])
-    before = Stretches.of(kept, numbered[0])
+    sizes = [len(kept), len(came), *([len(gone)] if gone is not None else [])]
+    codes_of = numbered(keys, sizes)
+    before = Stretches.of(kept, codes_of[0])
     sessions = Sessions.kept(spec, before)
     if gone is None:
         bounds = sessions.published(judged_by)
     else:
-        bounds = Bounds(numbered[2], micros(gone, "start"), micros(gone, "reach"))
-    verdict = judge(spec, came, numbered[1], bounds, judged_by)
-    codes, came = numbered[1][verdict.accepted], came.where(verdict.accepted)
+        bounds = Bounds(codes_of[2], micros(gone, "start"), micros(gone, "reach"))
+    verdict = judge(spec, came, codes_of[1], bounds, judged_by)
+    codes, came = codes_of[1][verdict.accepted], came.where(verdict.accepted)
 
     table, after, follows, prompt = kept, sessions, sessions.ids, codes[:0]
     if len(came):
@@ -105,7 +107,7 @@ def step(spec: SessionSpec, state: State, packed: pa.Table, watermark: int | Non
         judged_by=judged_by,
         watermark=watermark,
     )
-    counts = Counts(rows=len(packed), rejected=len(packed) - len(numbered[1]))
+    counts = Counts(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
     return Step(
         State(watermark, _kept(spec, table, after, told, gone, watermark)),
         told.emitted,
@@ -154,12 +156,6 @@ def check(spec: SessionSpec, state: State) -> None:
 
 def _stretches(spec: SessionSpec, table: pa.Table) -> Stretches:
     return Stretches.of(table, key_codes(keys_of(table, spec), len(table)))
-
-
-def _numbered(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Ids]:
-    """The keys of several tables as numbers, equal where they are equal."""
-    columns = [pa.concat_arrays(pieces) for pieces in zip(*keys, strict=True)]
-    return np.split(key_codes(columns, sum(sizes)), np.cumsum(sizes)[:-1])
 
 
 def _joined(

@@ -16,6 +16,7 @@ __all__ = [
     "Early",
     "FixedSpec",
     "SessionSpec",
+    "SlidingSpec",
     "Stragglers",
     "TooLate",
     "WhenLonger",
@@ -62,7 +63,17 @@ class WindowSpec:
     too_late: TooLate
     early: Early
 
-    event_time = "window_end"
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Columns of the output, behind the keys, that say what a result is about; the last of
+        them carries its event time.
+        """
+        return ("window_start", "window_end")
+
+    @property
+    def event_time(self) -> str:
+        """Column of the output that carries its event time."""
+        return self.place[-1]
 
     @property
     def corrects(self) -> bool:
@@ -135,8 +146,7 @@ class WindowSpec:
         return pa.schema(
             [
                 *self.keys,
-                ("window_start", INSTANT),
-                ("window_end", INSTANT),
+                *((name, INSTANT) for name in self.place),
                 *((name, summary.result) for name, _, summary in self.aggregates),
                 *extra,
             ]
@@ -246,3 +256,36 @@ class SessionSpec(WindowSpec):
             "max_length": self.max_length,
             "when_longer": self.when_longer,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingSpec(WindowSpec):
+    """Sliding windows over columns of known types.
+
+    Parameters
+    ----------
+    size : int
+        Microseconds that a window reaches back from an event.
+    """
+
+    size: int
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The event time, under its own name."""
+        return (self.time,)
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Columns of the output that hold values of one of the input: the event time as well."""
+        return {self.time: self.time, **super(SlidingSpec, self).origins}
+
+    @property
+    def reach(self) -> int:
+        """How long after an event, in microseconds, its last window can still be computed."""
+        return self.size - 1 + self.retention
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The size."""
+        return {"size": self.size}

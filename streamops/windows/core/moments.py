@@ -1,0 +1,161 @@
+"""Moments: the instants at which a key has events, in order, and the windows that end at them.
+
+A table of moments is one of entries, with the column ``moment``: the instant, in microseconds.
+The window of a moment is ``(moment - size, moment]``, so it is a range of the moments of its key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import one, take
+from streamops.kernel.groups import Groups, Ids, Mask, in_order
+from streamops.kernel.time import Instants
+from streamops.windows.core.entries import (
+    entry_schema,
+    estimates,
+    keys_of,
+    merged,
+    states_of,
+    updated,
+)
+from streamops.windows.core.ranges import over_ranges
+from streamops.windows.core.spec import INSTANT, SlidingSpec
+
+__all__ = ["Moments", "Timed", "moment_schema"]
+
+
+def moment_schema(spec: SlidingSpec) -> pa.Schema:
+    """Columns of a table of moments."""
+    return entry_schema(spec, ("moment", pa.int64()))
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Rows, and for each of them its key as a number and its event time."""
+
+    table: pa.Table
+    codes: Ids
+    times: Instants
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Moments of the keys of a shard, in the order of (key, time), each once.
+
+    Parameters
+    ----------
+    table : Table
+    codes, times : arrays of int64
+        The key of each, as a number; the instant.
+    """
+
+    table: pa.Table
+    codes: Ids
+    times: Instants
+
+    @staticmethod
+    def of(spec: SlidingSpec, kept: Timed, rows: Timed) -> tuple[Moments, Ids, Ids]:
+        """Kept moments and those of the rows become one for each key and instant.
+
+        Returns
+        -------
+        moments : Moments
+        was, came : arrays of int64
+            Where each kept moment is now, and the moment of each row.
+        """
+        size = len(kept.codes)
+        codes = np.concatenate([kept.codes, rows.codes])
+        times = np.concatenate([kept.times, rows.times])
+        places = in_order(codes, times)
+        # Rows among themselves first: what was kept stands mostly in order, and is merged fast.
+        fresh, heads = _ordered(places[size:])
+        groups, first = _ordered(np.concatenate([places[:size], places[size:][heads]]))
+        states = [
+            pa.concat_arrays(pieces)
+            for pieces in zip(
+                states_of(kept.table, spec), updated(spec, fresh, rows.table), strict=True
+            )
+        ]
+        if groups.count == len(groups.ids):  # none is both kept and new
+            states = [state.take(pa.array(first)) for state in states]
+        else:
+            states = merged(spec, groups, states)
+        found = np.concatenate([np.arange(size), size + heads])[first]
+        index = pa.array(found)
+        keys = zip(
+            keys_of(kept.table, spec), (rows.table.column(name) for name in spec.by), strict=True
+        )
+        columns = [pa.concat_arrays([a, one(b)]).take(index) for a, b in keys]
+        table = pa.table([*columns, pa.array(times[found]), *states], schema=moment_schema(spec))
+        was, new = np.split(groups.ids, [size])
+        return Moments(table, codes[found], times[found]), was, new[fresh.ids]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def find(self, codes: Ids, times: Instants) -> Ids:
+        """How many moments come before each of these pairs (key, instant)."""
+        if not len(codes):
+            return codes
+        everything = in_order(
+            np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
+        )
+        ours, theirs = np.split(everything, [len(self)])
+        return np.searchsorted(ours, theirs)
+
+    def oldest(self, spec: SlidingSpec, rows: Ids) -> Ids:
+        """Where the windows of these moments begin; each ends with its own moment."""
+        return self.find(self.codes[rows], self.times[rows] - spec.size + 1)
+
+    def seen_from(self, spec: SlidingSpec, rows: Ids) -> Mask:
+        """The moments in whose windows at least one of these is."""
+        after = self.find(self.codes[rows], self.times[rows] + spec.size)
+        borders = np.bincount(rows, minlength=len(self) + 1)
+        borders -= np.bincount(after, minlength=len(self) + 1)
+        seen: Mask = np.cumsum(borders)[:-1] > 0
+        return seen
+
+    def about(self, spec: SlidingSpec, rows: Ids) -> list[pa.Array]:
+        """Columns of the output that say what the results of these moments are about."""
+        index = pa.array(rows)
+        keys = [key.take(index) for key in keys_of(self.table, spec)]
+        return [*keys, pa.array(self.times[rows]).cast(INSTANT)]
+
+    def values(self, spec: SlidingSpec, low: Ids, rows: Ids) -> list[pa.Array]:
+        """The aggregates of the moments from ``low`` to ``rows``, both included."""
+        return estimates(spec, over_ranges(spec, states_of(self.table, spec), low, rows + 1))
+
+    def values_before(
+        self, spec: SlidingSpec, kept: pa.Table, was: Ids, low: Ids, rows: Ids
+    ) -> list[pa.Array]:
+        """The same, over no more than what was kept.
+
+        Parameters
+        ----------
+        kept : Table
+        was : array of int64
+            Where each of its moments is now.
+        """
+        place = np.full(len(self) + 1, -1)
+        place[was + 1] = np.arange(len(was))
+        # The kept ones in order, and how many of them come before each moment.
+        members = place[place >= 0]
+        before: Ids = np.cumsum(place >= 0, dtype=np.int64)
+        states = states_of(take(kept, members), spec)
+        return estimates(spec, over_ranges(spec, states, before[low], before[rows + 1]))
+
+
+def _ordered(places: Ids) -> tuple[Groups, Ids]:
+    """Equal places as groups, numbered in their order; the first row of each."""
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = ordered[1:] != ordered[:-1]
+    ids = np.empty(len(order), np.int64)
+    ids[order] = np.cumsum(begins) - 1
+    first = order[begins]
+    return Groups(ids, len(first)), first

@@ -1,0 +1,258 @@
+"""Sliding windows: for each event at ``t`` the aggregate over ``(t - size, t]`` of its key.
+
+One result for each key and event time: events of the same instant have the same window. It is
+*on time* once the operator's watermark has reached ``t``; then it is published. A row is a
+*straggler* if its event time is not above the watermark of the step before, and *too late* if
+it lies the allowed lateness or more below it. A straggler at ``s`` makes or changes the result at
+``s``, and changes those of its key in ``[s, s + size)``.
+
+Moments are kept while a window that can still be computed reaches back to them. Every window
+ends above ``watermark - retention`` from then on, so the last one that a moment at ``t`` can be in
+ends at ``t + size - 1``, and the moment is forgotten once that is not above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import changed, concat, conform, instants, key_codes, one, take
+from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.groups import Groups, Ids, Mask, pair
+from streamops.windows.core.entries import key_fields, keys_of, micros, numbered, placed
+from streamops.windows.core.late import deliver
+from streamops.windows.core.moments import Moments, Timed, moment_schema
+from streamops.windows.core.publish import stated
+from streamops.windows.core.spec import SlidingSpec
+
+__all__ = [
+    "STATE",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+Revisions = npt.NDArray[np.int32]
+
+STATE = StateFormat("windows.sliding", 1)
+
+_BEGINNING, _END = -(1 << 62), 1 << 62
+
+
+def layout(spec: SlidingSpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables."""
+    tables = {"moments": moment_schema(spec)}
+    return tables | {"revisions": _revision_schema(spec)} if spec.corrects else tables
+
+
+def empty(spec: SlidingSpec) -> State:
+    """The state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def pack(spec: SlidingSpec, rows: pa.Table) -> pa.Table:
+    """The rows as they are: few share a key and an instant."""
+    return conform(rows, spec.input)
+
+
+def step(spec: SlidingSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+    """One micro-batch: see the module's docstring."""
+    judged_by = state.watermark
+    watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
+    rows, times, late, counts = _judged(spec, packed, judged_by)
+
+    kept = state.tables["moments"]
+    revisions = state.tables.get("revisions", _revision_schema(spec).empty_table())
+    # One numbering of the keys for all that is compared in this step.
+    keys = [
+        keys_of(kept, spec),
+        [one(rows.column(name)) for name in spec.by],
+        keys_of(revisions, spec),
+    ]
+    codes = numbered(keys, [len(kept), len(rows), len(revisions)])
+    moments, was, came = Moments.of(
+        spec, Timed(kept, codes[0], micros(kept, "moment")), Timed(rows, codes[1], times)
+    )
+    number = np.zeros(len(moments), np.int32)
+    number[moments.find(codes[2], micros(revisions, "moment"))] = micros(revisions, "revision")
+
+    was_by = _BEGINNING if judged_by is None else judged_by
+    now_by = _BEGINNING if watermark is None else watermark
+    prompt = (moments.times > was_by) & (moments.times <= now_by)
+    stale = np.unique(came[times <= was_by])
+    touched = moments.seen_from(spec, stale) & (moments.times <= was_by)
+    told = _told(spec, moments, kept, was, prompt=prompt, touched=touched, number=number)
+    counts += told.counts
+
+    tables = {"moments": moments.table}
+    if spec.corrects:
+        tables["revisions"] = _revisions(spec, moments, told.number, now_by)
+    alive = moments.times + spec.reach > now_by
+    if not alive.all():
+        tables["moments"] = moments.table.filter(pa.array(alive)).combine_chunks()
+    return Step(State(watermark, tables), told.emitted, late, counts)
+
+
+def finish(spec: SlidingSpec, state: State) -> pa.Table:
+    """Every result that is not on time yet."""
+    return step(spec, state, spec.input.empty_table(), _END).emitted
+
+
+def run(spec: SlidingSpec, packed: pa.Table) -> pa.Table:
+    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
+    only = step(spec, empty(spec), packed, _END)
+    return concat([only.emitted, only.late])
+
+
+def next_deadline(spec: SlidingSpec, state: State) -> int | None:
+    """The first result that is not on time, or the first moment something can be forgotten."""
+    moment = micros(state.tables["moments"], "moment")
+    is_open = moment > (_BEGINNING if state.watermark is None else state.watermark)
+    due = np.where(is_open, moment, moment + spec.reach)
+    if spec.corrects:
+        revised = micros(state.tables["revisions"], "moment")
+        due = np.concatenate([due, revised + spec.retention])
+    return int(due.min()) if len(due) else None
+
+
+def check(spec: SlidingSpec, state: State) -> None:
+    """Each moment is there once per key, and none is kept beyond its time."""
+    table = state.tables["moments"]
+    moment = micros(table, "moment")
+    codes = key_codes(keys_of(table, spec), len(table))
+    shown = f"watermark {state.watermark}\n{table.to_pylist()}"
+    assert Groups.of(pair(codes, moment))[0].count == len(table), f"a moment twice: {shown}"
+    watermark = _BEGINNING if state.watermark is None else state.watermark
+    assert (moment + spec.reach > watermark).all(), f"overdue: {shown}"
+    if spec.corrects:
+        revisions = state.tables["revisions"]
+        revised = micros(revisions, "moment")
+        shown = f"watermark {state.watermark}\n{revisions.to_pylist()}"
+        assert (micros(revisions, "revision") > 0).all(), f"a revision of nothing: {shown}"
+        assert (revised + spec.retention > watermark).all(), f"overdue: {shown}"
+        assert (revised <= watermark).all(), f"revised before it was published: {shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Rows to publish, the revision of each moment from now on, and how many there were."""
+
+    emitted: pa.Table
+    number: Revisions
+    counts: Counts
+
+
+def _told(
+    spec: SlidingSpec,
+    moments: Moments,
+    kept: pa.Table,
+    was: Ids,
+    *,
+    prompt: Mask,
+    touched: Mask,
+    number: Revisions,
+) -> _Told:
+    """What is published: results that are on time now, and what stragglers make of others.
+
+    The value published before is not stored: it is that of the moments as they were before the
+    step, because every change to a published result is itself published.
+
+    Parameters
+    ----------
+    was : array of int64
+        Where each kept moment is now.
+    prompt, touched : arrays of bool
+        Moments whose results are on time now; in whose windows, published before, a straggler is.
+    number : array of int32
+        The revision of each moment before.
+    """
+    chosen = np.flatnonzero(prompt | touched)
+    low = moments.oldest(spec, chosen)
+    columns = moments.values(spec, low, chosen)
+    about = moments.about(spec, chosen)
+    revision = number.copy()
+    if not touched.any():
+        emitted = stated(spec, [*about, *columns], revision[chosen])
+        return _Told(emitted, revision, Counts(results=len(chosen)))
+
+    stood = np.zeros(len(moments), np.bool_)
+    stood[was] = True
+    old = np.flatnonzero((touched & stood)[chosen])  # positions in `chosen`, as all below
+    before = moments.values_before(spec, kept, was, low[old], chosen[old])
+    differs = changed(before, [column.take(pa.array(old)) for column in columns])
+    again, back = old[differs], np.flatnonzero(differs)
+    first = np.flatnonzero((touched & ~stood)[chosen])
+    revision[chosen[first]] = 1  # only stragglers made it
+    revision[chosen[again]] += 1
+
+    def rows(
+        positions: Ids, values: list[pa.Array], which: Ids, at: Revisions, change: str
+    ) -> pa.Table:
+        index, place = pa.array(which), pa.array(positions)
+        said = [*(a.take(place) for a in about), *(v.take(index) for v in values)]
+        return stated(spec, said, at[chosen[positions]], change)
+
+    emitted = [rows(first, columns, first, revision, "insert")]
+    if spec.takes_back:
+        emitted.append(rows(again, before, back, number, "update_preimage"))
+    emitted.append(rows(again, columns, again, revision, "update_postimage"))
+    ready = np.flatnonzero(prompt[chosen])
+    emitted.append(rows(ready, columns, ready, revision, "insert"))
+    counts = Counts(results=len(first) + len(ready), corrections=len(again))
+    return _Told(concat(emitted), revision, counts)
+
+
+def _judged(
+    spec: SlidingSpec, packed: pa.Table, judged_by: int | None
+) -> tuple[pa.Table, Ids, pa.Table, Counts]:
+    """The rows accepted and their event times; late rows to deliver; the count of all."""
+    times, valid = placed(spec, packed)
+    pieces, total = [spec.output.empty_table()], len(packed)
+    if not valid.all():
+        if spec.routes:
+            bad = np.flatnonzero(~valid)
+            present = instants(packed.column(spec.time))[1][bad]
+            reason = np.where(present, "time_out_of_range", "null_time")
+            pieces.append(deliver(spec, take(packed, bad), None, reason, None))
+        good = np.flatnonzero(valid)
+        packed, times = take(packed, good), times[good]
+    counts = Counts(rows=total, rejected=total - len(packed))
+    if judged_by is None:
+        return packed, times, concat(pieces), counts + Counts(on_time=len(packed))
+    on_time, too_late = times > judged_by, times <= judged_by - spec.allowed_lateness
+    counts += Counts(
+        on_time=int(on_time.sum()),
+        stragglers=int((~on_time & ~too_late).sum()),
+        too_late=int(too_late.sum()),
+    )
+    accepted = ~too_late if spec.corrects else on_time
+    if not accepted.all():
+        late = np.flatnonzero(~accepted)
+        if spec.routes:
+            reason = np.where(too_late[late], "too_late", "straggler")
+            missed = (times[late],)
+            pieces.append(deliver(spec, take(packed, late), missed, reason, judged_by))
+        good = np.flatnonzero(accepted)
+        packed, times = take(packed, good), times[good]
+    return packed, times, concat(pieces), counts
+
+
+def _revision_schema(spec: SlidingSpec) -> pa.Schema:
+    """Columns of the table of revisions: one row per corrected result."""
+    return pa.schema([*key_fields(spec), ("moment", pa.int64()), ("revision", pa.int32())])
+
+
+def _revisions(spec: SlidingSpec, moments: Moments, number: Revisions, watermark: int) -> pa.Table:
+    """The revisions above 0 of results that can still change."""
+    rows = np.flatnonzero((number > 0) & (moments.times + spec.retention > watermark))
+    said = take(moments.table.select(range(len(spec.by) + 1)), rows)
+    return pa.table([*said.columns, pa.array(number[rows])], schema=_revision_schema(spec))

@@ -1,0 +1,97 @@
+"""Histories of sliding windows whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.sliding_states`` writes the bytes of histories that have none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.testing.laws import rows_of
+from streamops.windows.core import sliding
+from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.sliding_settings import SlidingWindows
+from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
+from tests.oracles.sliding import SlidingOracle
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches, and the watermark each of them closed by."""
+
+    name: str
+    settings: dict[str, Any]
+    batches: tuple[tuple[list[tuple[Any, ...]], int | None], ...]
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.bin"
+
+    @property
+    def spec(self) -> SlidingSpec:
+        said = {
+            "time": "ts",
+            "by": ("origin", "gate"),
+            "agg": AGG,
+            "delay": "1 second",
+            "allowed_lateness": "0 seconds",
+            "stragglers": "drop",
+            "too_late": "drop",
+        } | self.settings
+        settings = SlidingWindows.of("windows.sliding", said.pop("size"), **said)
+        return settings.bind(SCHEMA, carried=None)
+
+    @property
+    def watermark(self) -> int | None:
+        return self.batches[-1][1]
+
+    def oracle(self) -> SlidingOracle:
+        """The oracle, after the history."""
+        spec = self.spec
+        oracle = SlidingOracle(
+            spec.size, spec.by, spec.time, AGG, spec.allowed_lateness, spec.stragglers
+        )
+        for batch, watermark in self.batches:
+            oracle.step(rows_of(table(batch)), watermark)
+        return oracle
+
+    def state(self) -> State:
+        """The core's state after the history."""
+        spec, state = self.spec, sliding.empty(self.spec)
+        for batch, watermark in self.batches:
+            packed = sliding.pack(spec, table(batch))
+            state = sliding.step(spec, state, packed, watermark).state
+        return state
+
+
+HISTORIES = [
+    History(
+        "windows.sliding-v1-drop",
+        {"size": "10 seconds"},
+        ((EARLY, None), (LATER, NOW + 3 * SECOND), (LAST, NOW + 6 * SECOND)),
+    ),
+    History(
+        "windows.sliding-v1-retract",
+        {"size": "5 seconds", "stragglers": "retract", "allowed_lateness": "20 seconds"},
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+]
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    for history in HISTORIES:
+        if not history.file.exists():
+            spec = history.spec
+            frame = encode(sliding.STATE, spec.identity, SHARDS, history.state().tables)
+            history.file.write_bytes(frame)
+            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

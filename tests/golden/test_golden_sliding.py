@@ -1,0 +1,100 @@
+"""State of sliding windows that was written once is read for ever, or refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamops import aggregates as agg
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from streamops.windows.core import sliding
+from tests.golden.sliding_states import HISTORIES, History
+from tests.golden.states import NOW, SECOND, SHARDS, table
+from tests.golden.test_golden_states import bag
+
+every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
+
+
+def read(history: History) -> State:
+    known = sliding.STATE, history.spec.identity, SHARDS
+    tables = decode(history.file.read_bytes(), *known, where="windows.sliding")
+    return State(history.watermark, tables)
+
+
+def refused(history: History, **known: Any) -> StateFormatError:
+    said = {"layout": sliding.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
+    with pytest.raises(StateFormatError) as caught:
+        decode(history.file.read_bytes(), **said, where="windows.sliding")
+    return caught.value
+
+
+@every
+def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+    found, now = read(history), history.state()
+    assert found.tables.keys() == now.tables.keys()
+    for name, kept in found.tables.items():
+        assert len(kept) > 0
+        assert kept.schema == now.tables[name].schema
+        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
+    sliding.check(history.spec, found)
+
+
+@every
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+    history: History,
+) -> None:
+    spec, state, oracle = history.spec, read(history), history.oracle()
+    more = [
+        ([(8, "JFK", float("nan"), 2, None, 15), (15, "EWR", 0.5, 1, None, 16)], 14),
+        ([(9, "ä", None, 3, None, 17)], 20),
+        ([], 100),
+    ]
+    published = 0
+    for batch, second in more:
+        watermark = NOW + second * SECOND
+        step = sliding.step(spec, state, sliding.pack(spec, table(batch)), watermark)
+        expected = oracle.step(rows_of(table(batch)), watermark)
+        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert dataclasses.asdict(step.counts) == expected.counts
+        published += len(expected.emitted)
+        state = step.state
+    assert published > 5
+    assert state.rows == 0
+
+
+@every
+def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+    error = refused(history, layout=StateFormat("windows.sliding", 2))
+    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, windows.sliding version 1")
+
+
+@every
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("size", {"size": "20 seconds"}),
+        ("by", {"by": ("origin",)}),
+        ("agg", {"agg": {"n": agg.count()}}),
+        ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
+        ("stragglers", {"stragglers": "update"}),
+    ],
+)
+def test_state_is_refused_by_sliding_windows_with_another(
+    name: str, settings: dict[str, Any], history: History
+) -> None:
+    other = dataclasses.replace(history, settings=history.settings | settings)
+    error = refused(history, identity=other.spec.identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert error.what == f"this checkpoint was written with other parameters: {name}"
+
+
+@every
+def test_another_delay_reads_the_same_state(history: History) -> None:
+    other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
+    known = sliding.STATE, other.spec.identity, SHARDS
+    assert decode(history.file.read_bytes(), *known, where="windows.sliding")

@@ -1,0 +1,203 @@
+"""What a user may say about sliding windows, and what every mistake is answered with."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.sliding_settings import SlidingWindows
+
+UTC = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("ts", UTC),
+        ("window_end", UTC),
+        ("user", pa.string()),
+        ("amount", pa.int64()),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+SAID: dict[str, Any] = {"time": "ts", "by": "user", "agg": {"n": agg.count()}, "delay": "1 minute"}
+
+
+def settings(size: Any = "1 hour", **said: Any) -> SlidingWindows:
+    made = windows.sliding(size, **(SAID | said)).settings
+    assert isinstance(made, SlidingWindows)
+    return made
+
+
+def bound(schema: pa.Schema = SCHEMA, **said: Any) -> SlidingSpec:
+    return settings(**said).bind(schema, carried=None)
+
+
+def refused(kind: type[StreamopsError], **said: Any) -> Any:
+    with pytest.raises(kind) as caught:
+        bound(**said)
+    return caught.value
+
+
+# What is said right.
+
+
+def test_the_size_becomes_microseconds() -> None:
+    assert settings("90 minutes").size == 5_400_000_000
+    assert settings(dt.timedelta(microseconds=1)).size == 1
+
+
+def test_the_output_is_keys_the_event_time_by_its_name_and_aggregates() -> None:
+    spec = bound(agg={"total": agg.sum("amount")})
+    assert spec.output == pa.schema([("user", pa.string()), ("ts", UTC), ("total", pa.int64())])
+    assert spec.event_time == "ts"
+    assert bound(stragglers="retract").output.names[2:] == ["n", "revision", "_change_type"]
+    assert bound(stragglers="route").output.names == ["user", "ts", "n", "late"]
+
+
+def test_the_event_time_may_be_the_end_of_a_window() -> None:
+    spec = bound(time="window_end", agg={"window_start": agg.count()})
+    assert spec.output.names == ["user", "window_end", "window_start"]
+    assert spec.event_time == "window_end"
+
+
+def test_the_event_time_is_a_column_of_the_input() -> None:
+    assert bound(agg={"most": agg.max("amount"), "mean": agg.mean("amount")}).origins == {
+        "user": "user",
+        "ts": "ts",
+        "most": "amount",
+    }
+
+
+def test_a_moment_is_needed_for_the_size_and_with_corrections_for_the_lateness() -> None:
+    said = {"size": "1 second", "allowed_lateness": "5 seconds"}
+    assert bound(**said, stragglers="route").reach == 999_999
+    assert bound(**said, stragglers="update").reach == 5_999_999
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"size": "2 hours"},
+        {"by": ()},
+        {"time": "window_end"},
+        {"agg": {"n": agg.count("amount")}},
+        {"allowed_lateness": "1 hour"},
+        {"stragglers": "update"},
+        {"stragglers": "update", "too_late": "route"},
+    ],
+)
+def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
+    assert bound(**said).identity != bound().identity
+
+
+def test_another_delay_and_another_word_for_the_size_are_the_same_identity() -> None:
+    assert bound(delay="5 minutes", size="60 minutes").identity == bound().identity
+
+
+def test_a_transform_shows_everything_that_was_said() -> None:
+    shown = repr(windows.sliding("90 minutes", **SAID))
+    assert shown == (
+        "windows.sliding(size='1 hour 30 minutes', time='ts', by=('user',), agg=(('n', count()),), "
+        "delay='1 minute', allowed_lateness='0 seconds', stragglers='drop', too_late='drop', "
+        "early='never', engine='auto', state_api='auto', shards=8, name='sliding')"
+    )
+
+
+# What is said wrong.
+
+
+@pytest.mark.parametrize("value", ["0 seconds", "-1 hour", dt.timedelta(0)])
+def test_a_size_that_is_not_positive_is_refused(value: Any) -> None:
+    assert str(refused(SpecError, size=value)) == (
+        "[DURATION_TOO_SMALL] windows.sliding: `size` is too small\n"
+        f"  got:       size={value!r}\n"
+        "  expected:  at least 1 microsecond\n"
+        '  fix:       pass a larger duration, such as size="1 minute"'
+    )
+
+
+def test_a_month_is_not_a_size() -> None:
+    error = refused(SpecError, size="1 month")
+    assert (error.code, error.where) == ("CALENDAR_DURATION", "windows.sliding")
+    assert error.got == "size='1 month'"
+
+
+@pytest.mark.parametrize("value", ["soon", 60, None])
+def test_what_is_not_a_duration_is_refused(value: Any) -> None:
+    assert refused(SpecError, size=value).code == "BAD_DURATION"
+
+
+def test_a_negative_lateness_is_refused() -> None:
+    error = refused(SpecError, allowed_lateness="-1 second")
+    assert (error.code, error.got) == ("DURATION_TOO_SMALL", "allowed_lateness='-1 second'")
+
+
+@pytest.mark.parametrize(
+    ("said", "taken", "got"),
+    [
+        ({"by": "ts"}, "ts", "by=['ts'], time='ts', agg=['n']"),
+        ({"agg": {"TS": agg.count()}}, "TS, ts", "by=['user'], time='ts', agg=['TS']"),
+        ({"agg": {"user": agg.count()}}, "user", "by=['user'], time='ts', agg=['user']"),
+        ({"time": "late"}, "late", "by=['user'], time='late', agg=['n']"),
+        ({"by": "revision"}, "revision", "by=['revision'], time='ts', agg=['n']"),
+    ],
+)
+def test_a_name_for_two_columns_of_the_result_is_refused(
+    said: dict[str, Any], taken: str, got: str
+) -> None:
+    assert str(refused(SpecError, **said)) == (
+        f"[NAME_TAKEN] windows.sliding: a name stands for two columns of the result: {taken}\n"
+        f"  got:       {got}\n"
+        "  expected:  names unlike one another and unlike revision, timing, _change_type, late\n"
+        "  fix:       name the aggregate, or rename the key column, differently"
+    )
+
+
+def test_what_is_too_late_for_corrections_needs_corrections() -> None:
+    assert refused(SpecError, too_late="route").code == "TOO_LATE_WITHOUT_CORRECTIONS"
+
+
+def test_windows_without_an_aggregate_are_refused() -> None:
+    assert refused(SpecError, agg={}).code == "NO_AGGREGATE"
+
+
+@pytest.mark.parametrize(
+    ("said", "role"),
+    [
+        ({"time": "usr"}, "time"),
+        ({"by": "usr"}, "by"),
+        ({"agg": {"x": agg.max("usr")}}, "agg: max('usr')"),
+    ],
+)
+def test_a_column_that_does_not_exist_is_refused(said: dict[str, Any], role: str) -> None:
+    error = refused(ColumnNotFound, **said)
+    assert str(error) == (
+        f"[COLUMN_NOT_FOUND] windows.sliding: column 'usr', given as `{role}`, does not exist\n"
+        "  got:       usr\n"
+        f"  expected:  one of: {', '.join(SCHEMA.names)}\n"
+        "  fix:       did you mean 'user'?"
+    )
+
+
+def test_an_event_time_of_another_type_is_refused() -> None:
+    assert str(refused(SchemaError, time="amount")) == (
+        "[COLUMN_TYPE] windows.sliding: column 'amount' cannot be used as event time\n"
+        "  got:       'amount' of type bigint\n"
+        "  expected:  timestamp\n"
+        "  fix:       df.withColumn('amount', F.to_timestamp('amount'))"
+    )
+
+
+def test_a_map_cannot_be_a_key() -> None:
+    assert refused(SchemaError, by="tags").code == "KEY_NOT_HASHABLE"
+
+
+def test_early_results_are_not_offered() -> None:
+    said: dict[str, Any] = {"early": "every batch"}
+    with pytest.raises(TypeError, match="early"):
+        windows.sliding("1 hour", **SAID, **said)
