@@ -109,11 +109,7 @@ class History:
 
     def table(self, rows: list[tuple[Any, ...]]) -> pa.Table:
         """Rows of (pace, origin, gate, delay, price, seq)."""
-        paces, *columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
-        instants = [None if pace is None else self.at(pace) for pace in paces]
-        arrays = [pa.array(instants, pa.int64()).cast(SCHEMA[0].type)]
-        arrays += [pa.array(c, f.type) for c, f in zip(columns, list(SCHEMA)[1:], strict=True)]
-        return pa.table(arrays, schema=SCHEMA)
+        return table(rows, self.start, self.pace)
 
     def oracle(self) -> GridOracle:
         """The oracle, after the history."""
@@ -145,6 +141,15 @@ class History:
             packed = fixed.pack(spec, self.table(batch))
             state = fixed.step(spec, state, packed, watermark).state
         return state
+
+
+def table(rows: list[tuple[Any, ...]], start: int = NOW, pace: int = SECOND) -> pa.Table:
+    """Rows of (so many paces after the start, origin, gate, delay, price, seq)."""
+    paces, *columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+    instants = [None if each is None else start + int(each * pace) for each in paces]
+    arrays = [pa.array(instants, pa.int64()).cast(SCHEMA[0].type)]
+    arrays += [pa.array(c, f.type) for c, f in zip(columns, list(SCHEMA)[1:], strict=True)]
+    return pa.table(arrays, schema=SCHEMA)
 
 
 NAN = float("nan")
