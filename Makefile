@@ -19,7 +19,8 @@ demo: $(STAMP) ## Compute windows with corrections from a year of flights, and v
 	$(PYTHON) -m streamops.demo
 
 test: $(STAMP) ## Run all tests, those on Spark included.
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto -m "$(NO_JVM)"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -m "not ($(NO_JVM))"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests. No JVM.
 	$(PYTHON) -m ruff format --check .
