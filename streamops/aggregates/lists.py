@@ -46,8 +46,10 @@ def quantiles(
 ) -> Aggregate:
     """Exact quantiles of the values that are not null, ``array<double>``; null where there are none.
 
-    As Spark's ``percentile``: quantile p of n values stands at position p * (n - 1) of the
-    sorted values, interpolated between the two next to it. NaN is greater than any number.
+    As ``percentile`` of Spark 4.3: quantile p of n values stands at position p * (n - 1) of the
+    sorted values, interpolated between the two next to it. NaN is greater than any number;
+    between minus infinity and a greater value there is NaN. Spark before 4.3 rounds otherwise in
+    the last digit, so that a quantile could exceed a higher one, and has minus infinity there.
 
     Parameters
     ----------

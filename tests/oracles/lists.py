@@ -56,4 +56,4 @@ def at(values: Sequence[Any], probability: float) -> float:
     below, above = values[lower], values[upper]
     if below == above:
         return float(below)
-    return (upper - position) * float(below) + (position - lower) * float(above)
+    return float(below) + (position - lower) * (float(above) - float(below))

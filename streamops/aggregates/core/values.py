@@ -108,9 +108,9 @@ class Quantiles(_Values):
             for rank in (lower, upper)
         )
         left, right = _doubles(below), _doubles(above)
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities of both signs: NaN
-            between = (upper - position).ravel() * left + (position - lower).ravel() * right
-        # Between equal values there is nothing to round.
+        with np.errstate(invalid="ignore", over="ignore"):  # from an infinity: NaN
+            between = left + (position - lower).ravel() * (right - left)
+        # Equal values are not told apart, and infinities have no distance from themselves.
         found = np.where(np.asarray(pc.equal(below, above)), left, between)
         if not self.single:
             return listed(pa.array(found), there * len(self.probabilities), ~there)

@@ -96,8 +96,15 @@ def test_between_equal_values_nothing_is_rounded() -> None:
         assert over(agg.quantile("double", 0.7, at_most=50), [0.1] * count) == 0.1
 
 
-def test_infinities_of_both_signs_have_nothing_between_them() -> None:
+def test_quantiles_ascend_with_their_probabilities_also_where_doubles_are_far_apart() -> None:
+    values = [1e18 + i * 128 for i in range(20)]
+    found = over(agg.quantiles("double", [0.04, 0.05], at_most=20), values)
+    assert found == [1e18 + 128, 1e18 + 128]
+
+
+def test_between_infinities_and_numbers_it_is_as_in_spark() -> None:
     middle = agg.quantile("double", 0.5, at_most=9)
+    assert comparable(over(middle, [-INFINITY, 1.0])) == comparable(NAN)
     assert comparable(over(middle, [INFINITY, -INFINITY])) == comparable(NAN)
     assert over(middle, [INFINITY, INFINITY]) == INFINITY
     assert over(agg.quantile("double", 0.25, at_most=9), [1.0, INFINITY]) == INFINITY
