@@ -22,7 +22,7 @@ from streamops.windows.core.entries import (
     states_of,
     updated,
 )
-from streamops.windows.core.ranges import over_ranges
+from streamops.windows.core.ranges import Ordered, over_windows
 from streamops.windows.core.spec import INSTANT, SlidingSpec
 
 __all__ = ["Moments", "Timed", "moment_schema"]
@@ -127,7 +127,8 @@ class Moments:
 
     def values(self, spec: SlidingSpec, low: Ids, rows: Ids) -> list[pa.Array]:
         """The aggregates of the moments from ``low`` to ``rows``, both included."""
-        return estimates(spec, over_ranges(spec, states_of(self.table, spec), low, rows + 1))
+        entries = Ordered(states_of(self.table, spec), self.codes, self.times)
+        return estimates(spec, over_windows(spec, entries, low, rows))
 
     def values_before(
         self, spec: SlidingSpec, kept: pa.Table, was: Ids, low: Ids, rows: Ids
@@ -145,8 +146,10 @@ class Moments:
         # The kept ones in order, and how many of them come before each moment.
         members = place[place >= 0]
         before: Ids = np.cumsum(place >= 0, dtype=np.int64)
+        stood = np.flatnonzero(place[1:] >= 0)
         states = states_of(take(kept, members), spec)
-        return estimates(spec, over_ranges(spec, states, before[low], before[rows + 1]))
+        entries = Ordered(states, self.codes[stood], self.times[stood])
+        return estimates(spec, over_windows(spec, entries, before[low], before[rows]))
 
 
 def _ordered(places: Ids) -> tuple[Groups, Ids]:

@@ -1,7 +1,8 @@
-"""Ranges of entries: listed, in blocks, and one by one in plain Python all say the same."""
+"""Windows over entries: listed, in blocks, and one by one in plain Python all say the same."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,63 +94,121 @@ def shown(states: list[pa.Array]) -> list[dict[str, Any]]:
     ]
 
 
-def one_by_one(states: list[pa.Array], low: Any, high: Any) -> list[dict[str, Any]]:
+def ordered(rng: np.random.Generator, count: int, spread: int) -> ranges.Ordered:
+    """Moments of some keys, around 1970."""
+    keys = rng.integers(0, 4, count)
+    times = rng.integers(-spread, spread, count)
+    pairs = np.unique(np.stack([keys, times], axis=1), axis=0)
+    return ranges.Ordered(entries(table(rng, len(pairs))), pairs[:, 0], pairs[:, 1])
+
+
+def oldest(size: int, moments: ranges.Ordered, last: Any) -> Any:
+    """The first entry of each window, looked for one by one."""
     found = []
-    for start, end in zip(low.tolist(), high.tolist(), strict=True):
-        members = [state.slice(start, end - start) for state in states]
-        found += shown(merged(SPEC, Groups(np.zeros(end - start, np.int64), 1), members))
+    for row in last:
+        inside = moments.codes == moments.codes[row]
+        inside &= moments.times > moments.times[row] - size
+        found.append(np.flatnonzero(inside)[0])
+    return np.array(found)
+
+
+def one_by_one(moments: ranges.Ordered, low: Any, last: Any) -> list[dict[str, Any]]:
+    found = []
+    for start, end in zip(low.tolist(), last.tolist(), strict=True):
+        members = [state.slice(start, end - start + 1) for state in moments.states]
+        found += shown(merged(SPEC, Groups(np.zeros(end - start + 1, np.int64), 1), members))
     return found
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_every_way_gives_the_same(seed: int) -> None:
+SIZES = [1, 3, 700, 1_024, 5_000, 123_456, 10**7]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_way_gives_the_same(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 70))
-    states = entries(table(rng, count))
-    low = rng.integers(0, count, 50)
-    high = np.array([rng.integers(start + 1, count + 1) for start in low])
-    wanted = one_by_one(states, low, high)
-    assert shown(ranges.listed(SPEC, states, low, high)) == wanted
-    assert shown(ranges.in_blocks(SPEC, states, low, high)) == wanted
-    assert shown(ranges.over_ranges(SPEC, states, low, high)) == wanted
+    moments = ordered(rng, int(rng.integers(1, 300)), max(size * int(rng.integers(1, 9)) // 4, 40))
+    spec = replace(SPEC, size=size)
+    last = rng.integers(0, len(moments.times), 60)
+    low = oldest(size, moments, last)
+    wanted = one_by_one(moments, low, last)
+    assert shown(ranges.listed(spec, moments, low, last)) == wanted
+    assert shown(ranges.in_blocks(spec, moments, low, last)) == wanted
+    assert shown(ranges.over_windows(spec, moments, low, last)) == wanted
 
 
-def test_every_range_of_some_entries_in_blocks() -> None:
-    states = entries(table(np.random.default_rng(7), 17))
-    pairs = [(low, high) for low in range(17) for high in range(low + 1, 18)]
-    low, high = (np.array(each) for each in zip(*pairs, strict=True))
-    assert shown(ranges.in_blocks(SPEC, states, low, high)) == one_by_one(states, low, high)
+@pytest.mark.parametrize("size", [40, 2_000, 123_456])
+def test_the_same_entries_give_the_same_bits_whatever_else_is_in_the_table(size: int) -> None:
+    rng = np.random.default_rng(size)
+    spec = replace(spec_of(FloatSum("x")), size=size)
+    times = np.unique(rng.integers(-2 * size, 2 * size, 400))
+    count = len(times)
+    sums = np.exp(rng.normal(0, 20, count))  # the order of adding them up can be seen
+    last = np.arange(count // 2, count)
+    low = np.searchsorted(times, times[last] - size + 1)
+    alone = ranges.Ordered([pa.array(sums)], np.zeros(count, np.int64), times)
+    (wanted,) = ranges.over_windows(spec, alone, low, last)
+    more = int(rng.integers(1, 50))
+    lead = np.arange(more)
+    among = ranges.Ordered(
+        [pa.array(np.concatenate([np.ones(more), sums, np.ones(more)]))],
+        np.repeat([0, 1, 2], [more, count, more]),
+        np.concatenate([lead, times, lead]),
+    )
+    (found,) = ranges.over_windows(spec, among, low + more, last + more)
+    assert found.equals(wanted)
+    for row, start, value in zip(last.tolist(), low.tolist(), wanted.to_pylist(), strict=True):
+        own = ranges.Ordered(
+            [pa.array(sums[start : row + 1])], np.zeros(row - start + 1), times[start : row + 1]
+        )
+        first, end = np.array([0]), np.array([row - start])
+        assert ranges.over_windows(spec, own, first, end)[0].to_pylist() == [value]
 
 
 @pytest.mark.parametrize(
-    ("length", "way"), [(1, None), (2, "listed"), (8, "listed"), (9, "in_blocks")]
+    ("counts", "ways"),
+    [
+        ([1], ["listed"]),
+        ([2, 16], ["listed"]),
+        ([17, 40], ["in_blocks"]),
+        ([16, 17], ["listed", "in_blocks"]),
+    ],
 )
-def test_long_ranges_that_overlap_are_taken_in_blocks(
-    length: int, way: str | None, monkeypatch: pytest.MonkeyPatch
+def test_windows_of_many_entries_are_taken_in_blocks(
+    counts: list[int], ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
     for name in ("listed", "in_blocks"):
-        monkeypatch.setattr(ranges, name, lambda *_, name=name: taken.append(name))
-    low = np.zeros(100, np.int64)
-    states = entries(table(np.random.default_rng(1), 100))
-    ranges.over_ranges(SPEC, states, low, low + length)
-    assert taken == ([] if way is None else [way])
+        real = getattr(ranges, name)
+        monkeypatch.setattr(
+            ranges, name, lambda *said, name=name, real=real: taken.append(name) or real(*said)
+        )
+    moments = ranges.Ordered(
+        entries(table(np.random.default_rng(1), 50)), np.zeros(50, np.int64), np.arange(50)
+    )
+    low = np.zeros(len(counts), np.int64)
+    last = np.array(counts) - 1
+    found = ranges.over_windows(replace(SPEC, size=50), moments, low, last)
+    assert shown(found) == one_by_one(moments, low, last)
+    assert taken == ways
 
 
-def test_no_ranges_give_no_states() -> None:
+def test_no_windows_give_no_states() -> None:
     nothing = np.empty(0, np.int64)
-    for rows in (0, 3):
-        states = entries(table(np.random.default_rng(1), rows))
-        assert shown(ranges.over_ranges(SPEC, states, nothing, nothing)) == []
+    for count in (0, 3):
+        states = entries(table(np.random.default_rng(1), count))
+        moments = ranges.Ordered(states, np.zeros(count, np.int64), np.arange(count))
+        assert shown(ranges.over_windows(SPEC, moments, nothing, nothing)) == []
 
 
-def test_a_sum_overflows_only_where_a_range_does() -> None:
-    spec = spec_of(IntSum("n", pa.int64()))
+def test_a_sum_overflows_only_where_a_window_does() -> None:
+    spec = replace(spec_of(IntSum("n", pa.int64())), size=2)
     most = (1 << 63) - 1
     states = [pa.array([1, most - 1, most - 1, 1, 1, most - 1])]
-    low = np.array([0, 2])
+    moments = ranges.Ordered(states, np.zeros(6, np.int64), np.arange(6))
+    last = np.array([1, 3])
     for way in (ranges.listed, ranges.in_blocks):
-        (sums,) = way(spec, states, low, low + 2)
+        (sums,) = way(spec, moments, last - 1, last)
         assert sums.to_pylist() == [most, most]
         with pytest.raises(CapacityError, match="SUM_OVERFLOW"):
-            way(spec, states, low + 1, low + 3)
+            way(spec, moments, last, last + 1)
