@@ -145,8 +145,11 @@ class GuardSettings:
         reason = F.col(_REASON)
         bound = F.when(reason == "future", F.col(_UPPER)).when(reason == "past", F.col(_LOWER))
         limit = F.timestamp_micros(bound)
-        # A time that was unusable has no bound, and is never clamped.
-        outcome = F.when(reason.isin(*self._clamps()), _CLAMPED).otherwise(QUARANTINED)
+        # A time that was unusable has no bound, and is never clamped. Every field may be null: a
+        # struct of others that is null itself is one that PySpark cannot hand over as Arrow.
+        outcome = F.when(reason.isin(*self._clamps()), _CLAMPED).when(
+            reason.isNotNull(), QUARANTINED
+        )
         told = F.struct(
             reason.alias("reason"),
             outcome.alias("outcome"),
