@@ -39,7 +39,7 @@ class FakeFrame:
 
 
 def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **said: Any) -> Any:
-    given: dict[str, Any] = {"delay": None, "allowed_lateness": 0} | said
+    given: dict[str, Any] = {"delay": None, "lag": 0} | said
     return carried_watermark(FakeFrame(*columns), **given, time=time, where="windows.tumbling")
 
 
@@ -112,10 +112,10 @@ def test_a_delay_beside_a_watermark_is_refused_with_what_to_leave_out() -> None:
 
 def test_the_room_for_lateness_is_that_of_the_operator_before() -> None:
     own, ours = ("ts", INSTANT, MINUTE), ("ts", INSTANT, OURS | {LATENESS: 1_000_000})
-    assert carried(own, allowed_lateness=60_000_000) == 60_000_000
-    assert refused(own, allowed_lateness=61_000_000).code == "WATERMARK_TOO_TIGHT"
-    assert carried(ours, allowed_lateness=1_000_000) == 60_000_000
-    error = refused(ours, allowed_lateness=2_000_000)
+    assert carried(own, lag=60_000_000) == 60_000_000
+    assert refused(own, lag=61_000_000).code == "WATERMARK_TOO_TIGHT"
+    assert carried(ours, lag=1_000_000) == 60_000_000
+    error = refused(ours, lag=2_000_000)
     assert error.code == "WATERMARK_TOO_TIGHT"
     assert error.expected.startswith("allowed_lateness up to '1 second'")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,7 +33,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class WindowSpec:
+class WindowSpec(ABC):
     """What all windows have in common.
 
     Parameters
@@ -183,9 +184,9 @@ class WindowSpec:
         }
 
     @property
+    @abstractmethod
     def shape(self) -> Mapping[str, Any]:
         """The part of the identity that says which windows these are."""
-        raise NotImplementedError  # pragma: no cover  (each kind of window has its own)
 
 
 @dataclass(frozen=True, slots=True)
