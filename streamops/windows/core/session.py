@@ -185,10 +185,10 @@ def _joined(
         The same, of these stretches.
     """
     apart = sessions.ids
+    touched = np.isin(sessions.ids, sessions.ids[len(kept) :])
     if spec.cuts:
         # A closing row can still come between two events after `settled`: they stay apart. So
-        # does all of a key without rows, which must not depend on who else is in its shard.
-        touched = np.isin(both.codes, both.codes[len(kept) :])
+        # does a session without new rows: joined otherwise, its sums could have other last bits.
         earliest = both.start.min() - 1
         apart = pair(apart, np.where(touched & (both.start <= settled), earliest, both.start))
     groups, first = Groups.of(apart)
@@ -205,8 +205,8 @@ def _joined(
     start, end = groups.least(both.start), groups.greatest(both.end)
     own = {"start": start, "end": end, "cut": groups.greatest(both.cut)}
     # A chain that can still grow backwards has no fixed beginning yet.
-    anchor = sessions.anchor[sessions.ids[first]]
-    own["anchor"] = np.where(start <= settled, anchor, start)
+    anchor = np.where(start <= settled, sessions.anchor[sessions.ids[first]], start)
+    own["anchor"] = np.where(touched[first], anchor, both.anchor[first])
     nothing = np.zeros(groups.count, np.int64)
     schema = stretch_schema(spec)
     between = schema.names[len(columns) : len(schema) - len(aggregates)]
