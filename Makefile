@@ -19,7 +19,7 @@ demo: $(STAMP) ## Compute windows with corrections from a year of flights, and v
 	$(PYTHON) -m streamops.demo
 
 test: $(STAMP) ## Run all tests, those on Spark included.
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto -m "$(NO_JVM)"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -m "not ($(NO_JVM))"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests. No JVM.
@@ -37,7 +37,7 @@ test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
 	$(PYTHON) -m pytest -q -m "spark or connect"
 
 laws: $(STAMP) ## Try every law on at least 1,000 histories.
-	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto
+	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
 coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no test without Spark takes.
 	$(PYTHON) -m coverage run -m pytest -q -m "$(NO_JVM)"
