@@ -27,7 +27,7 @@ check: $(STAMP) ## Check format, lint, types and import direction; run the quick
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) tests/architecture/rules.py
-	$(PYTHON) -m pytest -q -m "$(QUICK)"
+	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)"
 
 format: $(STAMP) ## Format the code, and mend what the linter can mend by itself.
 	$(PYTHON) -m ruff check --fix-only .
