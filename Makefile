@@ -39,8 +39,8 @@ test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
 laws: $(STAMP) ## Try every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
-coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no test without Spark takes.
-	$(PYTHON) -m coverage run -m pytest -q -m "$(NO_JVM)"
+coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no quick test takes.
+	$(PYTHON) -m coverage run -m pytest -q -m "$(QUICK)"
 	$(PYTHON) -m coverage report
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
