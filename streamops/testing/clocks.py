@@ -71,9 +71,11 @@ def told_of(metrics: Mapping[str, Any]) -> Told | None:
 
 
 def _micros(shown: Any) -> int | None:
-    """Microseconds of an instant as a progress shows it: over Connect, they are."""
-    if shown is None or isinstance(shown, int):
-        return shown
+    """Microseconds of an instant as a progress shows it."""
+    if shown is None:
+        return None
+    if isinstance(shown, int):  # so it comes over Connect: in milliseconds
+        return shown * 1_000
     if isinstance(shown, str):  # in the session's time zone: UTC in tests
         shown = dt.datetime.fromisoformat(shown)
     micros: int = (shown.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
