@@ -174,8 +174,10 @@ def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
     assert str(told[4]["devices"]["newest"]) == "2024-01-01 00:01:00"
     assert told[4]["devices"]["state_bytes"] > 0
     assert told[6]["devices"]["rows"] is None  # the micro-batch without data
-    # Both branches read one source: the same rows, in the same micro-batch.
+    # Both branches read one source: the same rows, in the same micro-batch. And Spark leaves
+    # out neither of them, also where there is no data.
     assert {len(each.sources) for each in progress} == {1}
+    assert {len(each.stateOperators) for each in progress} == {2}
 
 
 def test_rows_pass_as_they_are_and_any_native_operator_may_follow(
