@@ -24,6 +24,7 @@ from streamops.spark.preflight import (
     INSTANT,
     LATENESS,
     METRICS,
+    ONCE,
     STATE_API,
     WATERMARK,
     carried_watermark,
@@ -109,12 +110,15 @@ def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str,
     """
     if not frame.isStreaming:
         return None
+    fields = frame.schema.fields
+    once = next((f.metadata[ONCE] for f in fields if ONCE in (f.metadata or {})), None)
     return {
         WATERMARK: _spark_delay(frame, spec) // 1_000,
         LATENESS: spec.lag,
         METRICS: ",".join(names),
         STATE_API: api,
         **({} if "window_start" in spec.output.names else {INSTANT: True}),
+        **({} if once is None else {ONCE: once}),
     }
 
 

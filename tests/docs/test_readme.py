@@ -24,9 +24,11 @@ import streamops
 from streamops import aggregates, testing, windows
 from streamops.kernel import codec
 from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
+from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
+from streamops.time.core import producers
 from streamops.windows.core import fixed, sliding
 from streamops.windows.core.spec import Stragglers, TooLate
 
@@ -236,6 +238,7 @@ def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_t
     choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
     of_time = (times.guard("a"), times.correct_clock("a", sent="b", received="c"))
     used = {
+        *(field.name for field in fields(Told)),
         *public(times),
         *guarding.REASONS,
         *clocks.QUALITIES,
@@ -279,6 +282,20 @@ def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
     own = text[text.index(heading) : text.index("## What may change")]
     for table in ("moments", "revisions"):
         assert f"**Table `{table}`**" in own
+
+
+def test_the_state_format_of_producers_is_that_of_the_code() -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {producers.STATE.kind}, version {producers.STATE.version}\n"
+    own = text[text.index(heading) : text.index("## What may change")]
+    spec = producers.ProducersSpec("k", "ts", None, pa.string(), 1, pa.array([], pa.string()))
+    for name, schema in producers.layout(spec).items():
+        assert f"**Table `{name}`**" in own
+        assert (
+            re.findall(r"^\| `(\w+(?:\.0)?)` \|", own[own.index("**Table") :], re.M) == schema.names
+        )
+    for key in spec.identity:
+        assert f"| `{key}` |" in own
 
 
 def test_every_refusal_of_state_is_documented() -> None:

@@ -44,6 +44,13 @@ for api in ("transformWithStateInPandas", "applyInPandasWithState"):
         assert_rows(one.rows, other.rows)
         assert_rows(one.late_rows, other.late_rows)
         assert one.counts == other.counts
+chain = [
+    time.producers("k", time="ts", delay="5 seconds", idle="1 hour"),
+    windows.tumbling("10 seconds", time="ts", by="k", agg={"n": agg.count()}, shards=2),
+]
+for one, other in zip(replay(chain, script), stream(spark, chain, script), strict=True):
+    assert_rows(one.rows, other.rows)
+    assert (one.counts, one.clock) == (other.counts, other.clock)
 rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "timestamp'2024-01-01' ts")
 for engine in ("kernel", "native"):
     whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
