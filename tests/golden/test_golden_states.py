@@ -150,6 +150,13 @@ def test_state_is_refused_by_windows_with_another(
 
 
 @every
+def test_windows_that_come_early_are_another_state(history: History) -> None:
+    other = "never" if history.spec.is_early else "every batch"
+    error = refused(history, identity=changed(history, early=other))
+    assert error.what == "this checkpoint was written with other parameters: early"
+
+
+@every
 def test_another_delay_reads_the_same_state(history: History) -> None:
     identity = changed(history, delay="5 minutes")
     known = fixed.STATE, identity, SHARDS

@@ -11,7 +11,7 @@ from streamops.kernel.calendar_grid import LONGEST, Unit
 from streamops.testing.laws import Case
 from streamops.windows.calendar_settings import CalendarWindows
 from streamops.windows.cumulative_settings import CumulativeWindows
-from tests.laws.strategies import AGGREGATES, SCHEMA, case_of, tables
+from tests.laws.strategies import AGGREGATES, SCHEMA, case_of, earlies, tables
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle, interval
 from tests.oracles.windows import GridOracle
 
@@ -46,6 +46,7 @@ def common(draw: st.DrawFn, pace: int) -> dict[str, Any]:
         "allowed_lateness": pace * draw(st.sampled_from([3, 100, 1, 0])),
         "stragglers": stragglers,
         "too_late": draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        "early": draw(earlies),
     }
 
 
@@ -110,7 +111,7 @@ def moments(draw: st.DrawFn, settings: GridOracle, change: str, pace: int) -> in
 
 def said(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any]:
     """The common parameters of the operator."""
-    names = ("by", "time", "agg", "stragglers", "too_late")
+    names = ("by", "time", "agg", "stragglers", "too_late", "early")
     return {name: getattr(settings, name) for name in names} | {
         "delay": micros(pace * draw(st.sampled_from([0, 0, 1, 2]))),
         "allowed_lateness": micros(settings.allowed_lateness),

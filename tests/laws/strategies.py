@@ -75,6 +75,8 @@ sizes = st.sampled_from([10_000, 4_000, 14_000, 2_500, 60_000, 1_000, 7, 1])
 # Streams that are younger than 1970, now and then one that starts there, or before it.
 moments = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
 
+earlies = st.sampled_from(["never", "never", "every batch"])
+
 
 @st.composite
 def oracles(draw: st.DrawFn) -> WindowOracle:
@@ -94,6 +96,7 @@ def oracles(draw: st.DrawFn) -> WindowOracle:
         allowed_lateness=pace_of(size) * draw(st.sampled_from([3, 100, 1, 0])),
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        early=draw(earlies),
     )
 
 
@@ -200,6 +203,7 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
+        early=settings.early,
         origin=dt.timedelta(microseconds=settings.origin),
     )
     return made.bind(schema, carried=None)

@@ -48,11 +48,12 @@ class Published:
 
     revision: int
     values: Row
+    timing: str = "on_time"
 
 
 @dataclass(kw_only=True)
 class GridOracle(ABC):
-    """Windows on a grid with every policy for stragglers."""
+    """Windows on a grid with every policy for stragglers, on time only or early as well."""
 
     by: tuple[str, ...]
     time: str
@@ -60,6 +61,7 @@ class GridOracle(ABC):
     allowed_lateness: int = 0
     stragglers: str = "drop"
     too_late: str = "drop"
+    early: str = "never"
 
     watermark: int | None = None
     contents: dict[Window, list[Row]] = field(default_factory=dict)
@@ -68,6 +70,10 @@ class GridOracle(ABC):
     @property
     def corrects(self) -> bool:
         return self.stragglers in ("update", "retract")
+
+    @property
+    def is_early(self) -> bool:
+        return self.early != "never"
 
     @property
     def routes(self) -> bool:
@@ -100,24 +106,31 @@ class GridOracle(ABC):
                 said.counts[verdict] += 1
                 if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
                     self.contents.setdefault(window, []).append(row)
-                    if verdict == "stragglers":
-                        touched.append(window)
+                    touched.append(window)
                 elif self.stragglers == "route" or self.too_late == "route":
                     reason = "straggler" if verdict == "stragglers" else "too_late"
                     said.late.append(self._late(row, interval, reason))
+        judged = self.watermark
         for window in dict.fromkeys(touched):
-            self._correct(window, said)
+            if self._closed(window[1][1]):
+                self._publish(window, "late", said)
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
         for window in list(self.contents):
-            if window not in self.published and self._closed(window[1][1]):
-                said.emitted.append(self._publish(window, 0, "insert"))
-                said.counts["results"] += 1
+            end = window[1][1]
+            if self._closed(end) and (judged is None or end > judged):
+                self._publish(window, "on_time", said)
+            elif self.is_early and not self._closed(end) and window in touched:
+                self._publish(window, "early", said)
         return said
 
     def finish(self) -> list[Row]:
         """Every window that is still open."""
-        return [self._publish(w, 0, "insert") for w in self.contents if w not in self.published]
+        said = Expected()
+        for window in self.contents:
+            if not self._closed(window[1][1]):
+                self._publish(window, "on_time", said)
+        return said.emitted
 
     def bound(self) -> int:
         """Entries of state there may be: panes that can still change, and their revisions.
@@ -148,34 +161,37 @@ class GridOracle(ABC):
             return "on_time"
         return "too_late" if self._closed(end + self.allowed_lateness) else "stragglers"
 
-    def _correct(self, window: Window, said: Expected) -> None:
-        before = self.published.get(window)
+    def _publish(self, window: Window, timing: str, said: Expected) -> None:
+        """Say what the window holds now, unless that was said."""
+        before, values = self.published.get(window), self._values(window)
         if before is None:
-            said.emitted.append(self._publish(window, 1, "insert"))
+            # What only stragglers made starts at 1.
+            self.published[window] = Published(int(timing == "late"), values, timing)
+            said.emitted.append(self._row(window, "insert"))
             said.counts["results"] += 1
             return
-        if same(before.values, self._values(window)):
+        is_news = before.timing == "early" and timing != "early"
+        if same(before.values, values) and not is_news:
             return
         if self.stragglers == "retract":
-            said.emitted.append(self._row(window, before, "update_preimage"))
-        said.emitted.append(self._publish(window, before.revision + 1, "update_postimage"))
+            said.emitted.append(self._row(window, "update_preimage"))
+        self.published[window] = Published(before.revision + 1, values, timing)
+        said.emitted.append(self._row(window, "update_postimage"))
         said.counts["corrections"] += 1
-
-    def _publish(self, window: Window, revision: int, change: str) -> Row:
-        self.published[window] = Published(revision, self._values(window))
-        return self._row(window, self.published[window], change)
 
     def _values(self, window: Window) -> Row:
         rows = self.contents[window]
         return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
 
-    def _row(self, window: Window, said: Published, change: str) -> Row:
-        first = self.contents[window][0]
+    def _row(self, window: Window, change: str) -> Row:
+        said, first = self.published[window], self.contents[window][0]
         row = {name: first[name] for name in self.by}
         start, end = window[1]
         row |= {"window_start": start, "window_end": end, **said.values}
-        if self.corrects:
+        if self.corrects or self.is_early:
             row["revision"] = said.revision
+        if self.is_early:
+            row["timing"] = said.timing
         if self.stragglers == "retract":
             row["_change_type"] = change
         if self.routes:
@@ -187,7 +203,7 @@ class GridOracle(ABC):
         said = {name: row[name] for name in self.by}
         said["window_start"], said["window_end"] = interval or (None, None)
         said |= dict.fromkeys(self.agg)
-        if self.corrects:
+        if self.corrects or self.is_early:
             said["revision"] = None
         if self.stragglers == "retract":
             said["_change_type"] = None

@@ -154,6 +154,12 @@ def test_corrections_add_a_revision_and_retractions_a_change_type() -> None:
     assert bound(stragglers="update").output.field("revision").type == pa.int32()
 
 
+def test_early_results_add_a_revision_and_their_timing() -> None:
+    assert bound(early="every batch").output.names[-3:] == ["n", "revision", "timing"]
+    names = bound(early="every batch", stragglers="retract", too_late="route").output.names
+    assert names[-4:] == ["revision", "timing", "_change_type", "late"]
+
+
 def test_routing_adds_what_is_said_of_a_late_row() -> None:
     late = bound(stragglers="route").output.field("late").type
     assert late == pa.struct(
@@ -188,6 +194,7 @@ def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
         {"allowed_lateness": "1 hour"},
         {"stragglers": "route"},
         {"stragglers": "update"},
+        {"early": "every batch"},
     ],
 )
 def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
@@ -317,15 +324,18 @@ def test_a_hop_longer_than_the_size_is_refused() -> None:
         ("stragglers", None, "'drop', 'route', 'update', 'retract'"),
         ("too_late", "update", "'drop', 'route'"),
         ("too_late", True, "'drop', 'route'"),
+        ("early", "always", "'never', 'every batch'"),
+        ("early", True, "'never', 'every batch'"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(parameter: str, value: Any, choices: str) -> None:
     error = refused(SpecError, **{parameter: value})
+    first = choices.partition(",")[0]
     assert str(error) == (
         f"[UNKNOWN_CHOICE] windows.hopping: `{parameter}` is not one of its choices\n"
         f"  got:       {parameter}={value!r}\n"
         f"  expected:  one of {choices}\n"
-        f"  fix:       write {parameter}='drop', or another of them"
+        f"  fix:       write {parameter}={first}, or another of them"
     )
 
 

@@ -44,6 +44,10 @@ OPERATORS: list[Transform] = [
     *(windows.tumbling("10 seconds", **COMMON, **policy) for policy in POLICIES),
     *(windows.hopping("25 seconds", "10 seconds", **COMMON, **policy) for policy in POLICIES),
     *(
+        windows.hopping("25 seconds", "10 seconds", early="every batch", **COMMON, **policy)
+        for policy in POLICIES
+    ),
+    *(
         windows.session("15 seconds", **COMMON, **kind, **policy)
         for policy in POLICIES[:3]
         for kind in SESSIONS

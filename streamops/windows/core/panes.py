@@ -99,7 +99,7 @@ def settle(
     """
     pane = micros(panes, "pane")
     becomes = spec.grid.settled(pane, closed)
-    if becomes is pane:
+    if becomes is pane or spec.is_rounded:
         return panes
     first, last = spec.grid.windows_of(pane)
     told = np.maximum(first, published[0]) <= np.minimum(last, published[1])

@@ -48,6 +48,7 @@ class Stream:
         stragglers: Any = "drop",
         too_late: Any = "drop",
         lateness: int = 0,
+        early: Any = "never",
     ) -> None:
         self.spec = FixedSpec(
             grid=FixedGrid(size, hop or size, origin) if isinstance(size, int) else size,
@@ -59,7 +60,7 @@ class Stream:
             allowed_lateness=lateness,
             stragglers=stragglers,
             too_late=too_late,
-            early="never",
+            early=early,
         )
         self.state: State = fixed.empty(self.spec)
         self.counts = Counts()
