@@ -134,10 +134,10 @@ def correct(
     raised = np.where(existed, revision + 1, timing == LATE).astype(np.int32)
     if spec.stragglers == "retract":
         taken_back = was.take(previous[again])
-        rows = revision[again].astype(np.int32)
+        replaced = revision[again].astype(np.int32)
         emitted = [
             published(spec, becomes.take(first), raised[first], "insert", timing[first]),
-            published(spec, taken_back, rows, "update_preimage", said[again]),
+            published(spec, taken_back, replaced, "update_preimage", said[again]),
             published(spec, becomes.take(again), raised[again], "update_postimage", timing[again]),
         ]
     else:

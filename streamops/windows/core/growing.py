@@ -15,7 +15,14 @@ from streamops.kernel.columns import take
 from streamops.kernel.grid import spread
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.kernel.time import Instants
-from streamops.windows.core.entries import entry_schema, keys_of, merged, micros, states_of
+from streamops.windows.core.entries import (
+    entry_schema,
+    keys_of,
+    merged,
+    micros,
+    rounds,
+    states_of,
+)
 from streamops.windows.core.spec import FixedSpec
 
 __all__ = ["running"]
@@ -37,7 +44,7 @@ def running(
     """
     first, last = spec.grid.windows_of(micros(panes, "pane"))
     # Panes that count from the same of these windows on are one, unless rounding would tell.
-    if not spec.is_rounded:
+    if not rounds(spec):
         first = np.maximum(first, lowest)
     last = np.minimum(last, highest)
     inside = np.flatnonzero(np.maximum(first, lowest) <= last)

@@ -21,6 +21,7 @@ from streamops.windows.core.entries import (
     merged,
     micros,
     placed,
+    rounds,
     states_of,
     updated,
 )
@@ -99,7 +100,7 @@ def settle(
     """
     pane = micros(panes, "pane")
     becomes = spec.grid.settled(pane, closed)
-    if becomes is pane or spec.is_rounded:
+    if becomes is pane or rounds(spec):
         return panes
     first, last = spec.grid.windows_of(pane)
     told = np.maximum(first, published[0]) <= np.minimum(last, published[1])

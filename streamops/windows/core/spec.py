@@ -196,16 +196,6 @@ class FixedSpec(WindowSpec):
     grid: Grid
 
     @property
-    def is_rounded(self) -> bool:
-        """Whether values are taken back whose last bits tell how panes were united.
-
-        Then panes of windows that grow are united in one way only, or a preimage would not be what
-        was published.
-        """
-        kinds = (kind for summary in self.summaries for _, kind in summary.fields)
-        return self.takes_back and any(map(pa.types.is_floating, kinds))
-
-    @property
     def shape(self) -> Mapping[str, Any]:
         """The grid."""
         return self.grid.identity
