@@ -207,7 +207,7 @@ def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
         got=f"engine='native' in {transform!r}",
         expected="a window that Spark has there (docs/windows.md); "
         "stragglers='drop', allowed_lateness=0 and early='never' on a streaming frame; no routing; "
-        "no aggregate with a bound or without a word in Spark; "
+        "empty='skip'; no aggregate with a bound or without a word in Spark; "
         "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
         fix="leave engine out, or write engine='kernel'",
     )

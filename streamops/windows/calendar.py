@@ -10,7 +10,7 @@ from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
 from streamops.windows.binding import kernel_only
 from streamops.windows.calendar_settings import CalendarWindows
-from streamops.windows.core.spec import Early, Stragglers, TooLate
+from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
 
 __all__ = ["calendar"]
 
@@ -28,6 +28,8 @@ def calendar(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
+    empty: Empty = "skip",
+    empty_for: Duration | None = None,
     engine: Engine = "auto",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
@@ -55,7 +57,7 @@ def calendar(
     State        per shard: one entry per key and window that ended less than delay (with
                  corrections: delay + allowed_lateness) before the newest event;
                  forgotten when no window can change any more; with corrections or `early` one per
-                 window that was published again
+                 window that was published again; with "publish" one per key for `empty_for` longer
     Order        rows may come in any order; ties matter only to first and last, which ask for a
                  tie-break
     Batch        same rows out, no watermark needed, nothing is late
@@ -91,6 +93,12 @@ def calendar(
         "every batch": a window that is not on time yet is published in every micro-batch whose rows
         change it, and once more when it is on time. An upsert by key columns and window; with
         "retract" a change stream.
+    empty : "skip" or "publish"
+        What happens to windows in which a key has no row. "publish": they are results, with the values
+        of no rows (a count of 0, a sum of null), once they are on time.
+    empty_for : duration, optional
+        With "publish": how long a key has empty windows. One is published if it ends at most so long
+        after a window of the key that has rows. More than 10,000 are refused.
     week_start : "monday" to "sunday"
         The day on which weeks start. ISO 8601, and so the default, is Monday.
     engine : "auto", "kernel" or "native"
@@ -163,6 +171,8 @@ def calendar(
             stragglers=stragglers,
             too_late=too_late,
             early=early,
+            empty=empty,
+            empty_for=empty_for,
         ),
         Options(engine, state_api, shards, name or "calendar"),
         "Spark's window() has fixed durations only, and no time zone",

@@ -10,7 +10,7 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
 from streamops.windows.binding import kernel_only
-from streamops.windows.core.spec import Early, Stragglers, TooLate
+from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
 from streamops.windows.cumulative_settings import CumulativeWindows
 
 __all__ = ["cumulative"]
@@ -31,6 +31,8 @@ def cumulative(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
+    empty: Empty = "skip",
+    empty_for: Duration | None = None,
     engine: Engine = "auto",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
@@ -57,7 +59,8 @@ def cumulative(
     State        per shard: one entry per key and period, and one per key and `every` (a pane) that
                  ended less than delay (with corrections: delay + allowed_lateness) before the
                  newest event; forgotten when no window of the period can change any more; with
-                 corrections or `early` one per window that was published again
+                 corrections or `early` one per window that was published again; with "publish" one
+                 per key for `empty_for` longer
     Order        rows may come in any order; ties matter only to first and last, which ask for a
                  tie-break
     Batch        same rows out, no watermark needed, nothing is late
@@ -94,6 +97,12 @@ def cumulative(
         change it, and once more when it is on time. An upsert by key columns and window; with
         "retract" a change stream. A row changes all windows of its period that end after it: for
         the total so far as one row, take windows.calendar or windows.tumbling.
+    empty : "skip" or "publish"
+        What happens to windows in which a key has no row. "publish": they are results, with the values
+        of no rows (a count of 0, a sum of null), once they are on time.
+    empty_for : duration, optional
+        With "publish": how long a key has empty windows. One is published if it ends at most so long
+        after a window of the key that has rows. More than 10,000 are refused.
     zone : str, optional
         The time zone of the calendar: an IANA name, such as "Europe/Berlin". See
         :func:`~streamops.windows.calendar`.
@@ -179,6 +188,8 @@ def cumulative(
             stragglers=stragglers,
             too_late=too_late,
             early=early,
+            empty=empty,
+            empty_for=empty_for,
         ),
         Options(engine, state_api, shards, name or "cumulative"),
         "Spark's window() has no windows that grow",

@@ -9,7 +9,7 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
 from streamops.windows.binding import fixed
-from streamops.windows.core.spec import Early, Stragglers, TooLate
+from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
 
 __all__ = ["hopping"]
 
@@ -26,6 +26,8 @@ def hopping(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
+    empty: Empty = "skip",
+    empty_for: Duration | None = None,
     origin: Duration | dt.datetime = "0 seconds",
     engine: Engine = "auto",
     state_api: StateApi = "auto",
@@ -52,7 +54,7 @@ def hopping(
     State        per shard: one entry per key and pane (two per hop at most) of a window that
                  ended less than delay (with corrections: delay + allowed_lateness) ago;
                  forgotten when no window can change any more; with corrections or `early` one per
-                 window that was published again
+                 window that was published again; with "publish" one per key for `empty_for` longer
     Order        rows may come in any order; ties matter only to first and last, which ask for a
                  tie-break
     Batch        same rows out, no watermark needed, nothing is late
@@ -87,6 +89,12 @@ def hopping(
         "every batch": a window that is not on time yet is published in every micro-batch whose rows
         change it, and once more when it is on time. An upsert by key columns and window; with
         "retract" a change stream. A row changes each of the ``size / hop`` windows it lies in.
+    empty : "skip" or "publish"
+        What happens to windows in which a key has no row. "publish": they are results, with the values
+        of no rows (a count of 0, a sum of null), once they are on time.
+    empty_for : duration, optional
+        With "publish": how long a key has empty windows. One is published if it ends at most so long
+        after a window of the key that has rows. More than 10,000 are refused.
     origin : duration or aware datetime
         Phase of the grid: an instant at which a window starts.
     engine : "auto", "kernel" or "native"
@@ -156,5 +164,7 @@ def hopping(
         stragglers=stragglers,
         too_late=too_late,
         early=early,
+        empty=empty,
+        empty_for=empty_for,
         origin=origin,
     )

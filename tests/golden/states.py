@@ -131,6 +131,7 @@ class History:
             allowed_lateness=spec.allowed_lateness,
             stragglers=spec.stragglers,
             early=spec.early,
+            empty_for=spec.empty_for,
         )
         for batch, watermark in self.batches:
             oracle.step(rows_of(self.table(batch)), watermark)
@@ -212,6 +213,18 @@ HISTORIES = [
             "stragglers": "retract",
             "allowed_lateness": "20 seconds",
             "early": "every batch",
+        },
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    # One key is only known, without aggregates, beside windows that are open.
+    History(
+        "windows.fixed-v1-empty",
+        {
+            "size": "5 seconds",
+            "hop": "5 seconds",
+            "origin": "1 second",
+            "empty": "publish",
+            "empty_for": "20 seconds",
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),

@@ -62,6 +62,7 @@ class GridOracle(ABC):
     stragglers: str = "drop"
     too_late: str = "drop"
     early: str = "never"
+    empty_for: int | None = None
 
     watermark: int | None = None
     contents: dict[Window, list[Row]] = field(default_factory=dict)
@@ -82,6 +83,27 @@ class GridOracle(ABC):
     @abstractmethod
     def windows_of(self, instant: int) -> list[Interval]:
         """The windows that contain the instant."""
+
+    @abstractmethod
+    def after(self, interval: Interval) -> Interval:
+        """The next window."""
+
+    def empty(self) -> list[Window]:
+        """The windows without rows that are published: those that end soon after one with rows."""
+        found: dict[Window, None] = {}
+        for key, interval in self.contents if self.empty_for is not None else ():
+            limit = min(interval[1] + self.empty_for, YEAR_9999_ENDS)
+            follows = self.after(interval)
+            while follows[1] <= limit:
+                if (key, follows) not in self.contents:
+                    found[key, follows] = None
+                follows = self.after(follows)
+        return list(found)
+
+    def last_before(self, window: Window) -> Window:
+        """The newest window with rows that comes before it."""
+        key, interval = window
+        return max(w for w in self.contents if w[0] == key and w[1] < interval)
 
     def fresh(self) -> Self:
         """An oracle of the same settings that has seen nothing."""
@@ -111,12 +133,12 @@ class GridOracle(ABC):
                     reason = "straggler" if verdict == "stragglers" else "too_late"
                     said.late.append(self._late(row, interval, reason))
         judged = self.watermark
-        for window in dict.fromkeys(touched):
-            if self._closed(window[1][1]):
+        for window in [*dict.fromkeys(touched), *self.empty()]:
+            if self._closed(window[1][1]) and (window in touched or window not in self.published):
                 self._publish(window, "late", said)
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
-        for window in list(self.contents):
+        for window in [*self.contents, *self.empty()]:
             end = window[1][1]
             if self._closed(end) and (judged is None or end > judged):
                 self._publish(window, "on_time", said)
@@ -127,13 +149,13 @@ class GridOracle(ABC):
     def finish(self) -> list[Row]:
         """Every window that is still open."""
         said = Expected()
-        for window in self.contents:
+        for window in [*self.contents, *self.empty()]:
             if not self._closed(window[1][1]):
                 self._publish(window, "on_time", said)
         return said.emitted
 
     def bound(self) -> int:
-        """Entries of state there may be: panes that can still change, and their revisions.
+        """Entries of state there may be: panes that can still change, their revisions, known keys.
 
         Rows that lie in the same windows share an entry, under one key.
         """
@@ -148,7 +170,12 @@ class GridOracle(ABC):
             for window, last in self.published.items()
             if last.revision > 0 and not self._forgotten(window[1][1])
         ]
-        return len(panes) + len(revised)
+        known = {
+            key
+            for key, (_, end) in self.contents
+            if self.empty_for is not None and not self._forgotten(end + self.empty_for)
+        }
+        return len(panes) + len(revised) + len(known)
 
     def _closed(self, end: int) -> bool:
         return self.watermark is not None and end <= self.watermark
@@ -180,11 +207,12 @@ class GridOracle(ABC):
         said.counts["corrections"] += 1
 
     def _values(self, window: Window) -> Row:
-        rows = self.contents[window]
+        rows = self.contents.get(window, [])
         return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
 
     def _row(self, window: Window, change: str) -> Row:
-        said, first = self.published[window], self.contents[window][0]
+        said = self.published[window]
+        first = next(rows[0] for (key, _), rows in self.contents.items() if key == window[0])
         row = {name: first[name] for name in self.by}
         start, end = window[1]
         row |= {"window_start": start, "window_end": end, **said.values}
@@ -226,6 +254,10 @@ class WindowOracle(GridOracle):
     hop: int
     origin: int
 
+    def after(self, interval: Interval) -> Interval:
+        """A hop later."""
+        return interval[0] + self.hop, interval[1] + self.hop
+
     def windows_of(self, instant: int) -> list[Interval]:
         """The windows [start, start + size) that contain the instant."""
         start = (instant - self.origin) // self.hop * self.hop + self.origin
@@ -263,6 +295,8 @@ def value_of(aggregate: Aggregate, rows: Sequence[Row], time: str) -> Any:
         return kept_value(aggregate, rows, time, ranked)
     if aggregate.function in ("first", "last"):
         ordered = sorted(rows, key=lambda row: (row[time], *ranked(row[aggregate.tie_break])))
+        if not ordered:
+            return None
         return ordered[0 if aggregate.function == "first" else -1][aggregate.column]
     return reduce(aggregate.function, list(present(rows, aggregate.column)))
 

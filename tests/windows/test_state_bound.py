@@ -48,6 +48,21 @@ OPERATORS: list[Transform] = [
         for policy in POLICIES
     ),
     *(
+        windows.hopping(
+            "25 seconds", "10 seconds", empty="publish", empty_for="1 minute", **COMMON, **policy
+        )
+        for policy in POLICIES
+    ),
+    windows.cumulative(
+        "1 minute",
+        "10 seconds",
+        early="every batch",
+        empty="publish",
+        empty_for="30 seconds",
+        **COMMON,
+        **POLICIES[2],
+    ),
+    *(
         windows.session("15 seconds", **COMMON, **kind, **policy)
         for policy in POLICIES[:3]
         for kind in SESSIONS

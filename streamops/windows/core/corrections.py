@@ -100,14 +100,17 @@ def correct(
     borders : Borders
     """
     lowest = borders.final + 1
-    touched = [_pairs(spec, new, lowest, _END if spec.is_early else borders.before)]
+    # Empty windows are published on time, never early.
+    highest = _END if spec.is_early else borders.before
+    touched = [_pairs(spec, new, lowest, highest, filled=borders.before)]
     if spec.is_early:
-        touched.append(_pairs(spec, after, borders.before + 1, borders.now))
+        touched.append(_pairs(spec, after, borders.before + 1, borders.now, filled=borders.now))
     if not any(len(pairs.numbers) for pairs in touched):
         return Correction(spec.output.empty_table(), revisions[0], Counts())
     keys = np.concatenate([pairs.keys for pairs in touched])
     highest = max(int(pairs.numbers.max(initial=_BEGINNING)) for pairs in touched)
-    old, now = (_pairs(spec, coded, lowest, highest, of=keys) for coded in (before, after))
+    old = _pairs(spec, before, lowest, highest, of=keys, filled=borders.before)
+    now = _pairs(spec, after, lowest, highest, of=keys, filled=borders.now)
     told = _Pairs(*revisions, np.arange(len(revisions[1])), micros(revisions[0], "window"))
     count = _number(touched, [old, now, told])
 
@@ -175,14 +178,20 @@ class _Pairs:
 
 
 def _pairs(
-    spec: FixedSpec, coded: Coded, lowest: int, highest: int, *, of: Ids | None = None
+    spec: FixedSpec,
+    coded: Coded,
+    lowest: int,
+    highest: int,
+    *,
+    filled: int,
+    of: Ids | None = None,
 ) -> _Pairs:
     """All pairs of the panes with these windows; of the keys in ``of``, if given."""
     table, codes = coded
     if of is not None:
         ours = np.flatnonzero(np.isin(codes, of))
         table, codes = take(table, ours), codes[ours]
-    return _Pairs(*members(spec, table, codes, lowest, highest))
+    return _Pairs(*members(spec, table, codes, lowest, highest, filled=filled))
 
 
 def _number(touched: list[_Pairs], others: list[_Pairs]) -> int:

@@ -28,6 +28,7 @@ from streamops.windows.core.corrections import (
     no_revisions,
     revision_schema,
 )
+from streamops.windows.core.empties import deadlines, known
 from streamops.windows.core.entries import keys_of, micros, numbered
 from streamops.windows.core.late import route
 from streamops.windows.core.panes import Windows, pane_schema, partial, settle, unite
@@ -89,7 +90,7 @@ def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None)
     if spec.is_early or (spec.corrects and judged_by is not None and len(panes)):
         change = correct(
             spec,
-            new=(panes, codes[len(kept) :]),
+            new=(panes.select(columns), codes[len(kept) :]),
             before=(kept, codes[: len(kept)]),
             after=(united, united_codes),
             revisions=(revisions, revision_codes),
@@ -105,7 +106,11 @@ def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None)
             emitted.append(published(spec, closing))
             counts += Counts(results=len(closing))
         final = spec.grid.last_closed(watermark - spec.retention)
-        united = _evicted(spec, settle(spec, united, united_codes, due, final), watermark)
+        united, united_codes = settle(spec, united, united_codes, due, final)
+        if spec.empty_for is None:
+            united = _evicted(spec, united, watermark)
+        else:
+            united = known(spec, united, united_codes, due, final)
         revisions = forget(spec, revisions, watermark)
 
     tables = {"panes": united, "revisions": revisions}
@@ -148,11 +153,16 @@ def run(spec: FixedSpec, packed: pa.Table) -> pa.Table:
 
 def next_deadline(spec: FixedSpec, state: State) -> int | None:
     """The first end of an open window, or the first moment something can be forgotten."""
-    pane = micros(state.tables["panes"], "pane")
-    first, last = spec.grid.windows_of(pane)
-    first = np.maximum(first, _first_open(spec, state.watermark))
-    forgotten = spec.grid.end_of(last) + spec.retention
-    due = np.where(first <= last, spec.grid.end_of(first), forgotten)
+    panes = state.tables["panes"]
+    pane = micros(panes, "pane")
+    if spec.empty_for is None:
+        first, last = spec.grid.windows_of(pane)
+        first = np.maximum(first, _first_open(spec, state.watermark))
+        forgotten = spec.grid.end_of(last) + spec.retention
+        due = np.where(first <= last, spec.grid.end_of(first), forgotten)
+    else:
+        codes = key_codes(keys_of(panes, spec), len(panes))
+        due = deadlines(spec, panes, codes, _first_open(spec, state.watermark))
     if spec.revises:
         numbers = micros(state.tables["revisions"], "window")
         due = np.concatenate([due, spec.grid.end_of(numbers) + spec.retention])
@@ -169,7 +179,12 @@ def check(spec: FixedSpec, state: State) -> None:
     assert Groups.of(pair(codes, pane))[0].count == len(panes), f"a pane twice: {shown}"
     assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
     if state.watermark is not None:
-        assert len(_evicted(spec, panes, state.watermark)) == len(panes), f"overdue: {shown}"
+        final = spec.grid.last_closed(state.watermark - spec.retention)
+        if spec.empty_for is None:
+            left = _evicted(spec, panes, state.watermark)
+        else:
+            left = known(spec, panes, codes, (_END, _END), final)
+        assert len(left) == len(panes), f"overdue: {shown}"
     if spec.revises:
         revisions = state.tables["revisions"]
         assert (micros(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"

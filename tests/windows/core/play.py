@@ -49,9 +49,11 @@ class Stream:
         too_late: Any = "drop",
         lateness: int = 0,
         early: Any = "never",
+        empty_for: int | None = None,
     ) -> None:
         self.spec = FixedSpec(
             grid=FixedGrid(size, hop or size, origin) if isinstance(size, int) else size,
+            empty_for=empty_for,
             by=tuple(by),
             time="t",
             aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),
