@@ -210,8 +210,8 @@ def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
         where=transform.operator,
         got=f"engine='native' in {transform!r}",
         expected="a window that Spark has there (docs/windows.md); "
-        "stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
-        "no aggregate with a bound or without a word in Spark; "
+        "stragglers='drop', allowed_lateness=0 and early='never' on a streaming frame; no routing; "
+        "empty='skip'; no aggregate with a bound or without a word in Spark; "
         "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
         fix="leave engine out, or write engine='kernel'",
     )
