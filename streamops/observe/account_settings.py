@@ -12,8 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DayTimeIntervalType, StructType, TimestampType
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.time import format_duration
+from streamops.observe.core.rules import require_share
+from streamops.observe.names import key_names, require_columns
 from streamops.observe.scale import ANY, LATENESS, SAVED, Scale
 from streamops.spark.columns import column, refuse_duplicates, require_name
 from streamops.spark.transform import shown
@@ -52,11 +54,10 @@ class LateAccounts(_Accounting):
     @staticmethod
     def of(where: str, *, by: Any, producer: str | None, bounds: Any) -> LateAccounts:
         """Settings as the user wrote them, normalised, or an error."""
-        names = _names(by, where)
         if producer is not None:
             require_name(producer, parameter="producer", where=where)
         told = ["reason", *(() if producer is None else ["producer"]), *_MEASURES]
-        _refuse_taken(names, told, where)
+        names = key_names(by, told, where=where)
         return LateAccounts(where, names, producer, Scale.of(bounds, where=where))
 
     def __repr__(self) -> str:
@@ -103,9 +104,11 @@ class LateAccounts(_Accounting):
                 "row (struct)",
                 fix="_, late = windows.split_late(batch), and account for `late`",
             )
-        _require(self.by, [name for name in kinds if name not in _TOLD], "by", self.where)
+        keys = [name for name in kinds if name not in _TOLD]
+        require_columns(self.by, keys, role="by", where=self.where)
         if self.producer is not None:
-            _require((self.producer,), kinds["row"].names, "producer", self.where)
+            there = kinds["row"].names
+            require_columns((self.producer,), there, role="producer", where=self.where)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,9 +118,7 @@ class MergedAccounts(_Accounting):
     @staticmethod
     def of(where: str, *, by: Any) -> MergedAccounts:
         """Settings as the user wrote them, normalised, or an error."""
-        names = _names(by, where)
-        _refuse_taken(names, _MEASURES, where)
-        return MergedAccounts(where, names)
+        return MergedAccounts(where, key_names(by, _MEASURES, where=where))
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The account of all rows of these accounts."""
@@ -133,17 +134,8 @@ class NeededLateness(_Accounting):
     @staticmethod
     def of(where: str, *, share: float, by: Any) -> NeededLateness:
         """Settings as the user wrote them, normalised, or an error."""
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-            raise SpecError(
-                "SHARE_OUT_OF_RANGE",
-                "`share` is not a share",
-                where=where,
-                got=f"share={share!r}",
-                expected="a number above 0, at most 1",
-                fix="share=0.99 asks for 99 of 100 rows",
-            )
-        names = _names(by, where)
-        _refuse_taken(names, ("rows", "needed", SAVED, "not_enough"), where)
+        require_share(share, where=where, fix="share=0.99 asks for 99 of 100 rows")
+        names = key_names(by, ("rows", "needed", SAVED, "not_enough"), where=where)
         return NeededLateness(where, names, share)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -186,7 +178,7 @@ def _merged(frame: DataFrame, by: Sequence[str], where: str) -> tuple[DataFrame,
             fix="late.transform(observe.account_late(...)) first; accounts of different scales "
             "cannot be merged",
         )
-    _require(by, [name for name in kinds if name not in _MEASURES], "by", where)
+    require_columns(by, [name for name in kinds if name not in _MEASURES], role="by", where=where)
     # A constant stands for no columns: without any, Spark makes a row of nothing.
     keys = [_unmarked(name) for name in by] or [F.lit("").alias("__streamops_all")]
     least, greatest, total = map(F.col, _SECONDS)
@@ -223,31 +215,3 @@ def _unmarked(name: str) -> Column:
 def _columns(frame: DataFrame, where: str) -> dict[str, Any]:
     refuse_duplicates(frame, where=where)
     return {field.name: field.dataType for field in frame.schema.fields}
-
-
-def _require(names: Sequence[str], there: Sequence[str], role: str, where: str) -> None:
-    for name in names:
-        if name not in there:
-            raise ColumnNotFound(name, there, where=where, role=role)
-
-
-def _names(by: object, where: str) -> tuple[str, ...]:
-    names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
-    for name in names:
-        require_name(name, parameter="by", where=where)
-    return names
-
-
-def _refuse_taken(by: Sequence[str], told: Sequence[str], where: str) -> None:
-    """Refuse key columns that the result has anyway: to Spark, upper and lower case are one."""
-    folded = [name.lower() for name in by]
-    taken = [name for name in by if folded.count(name.lower()) > 1 or name.lower() in told]
-    if taken:
-        raise SpecError(
-            "NAME_TAKEN",
-            f"a name stands for two columns of the result: {', '.join(dict.fromkeys(taken))}",
-            where=where,
-            got=f"by={tuple(by)!r}",
-            expected=f"names unlike one another and unlike {', '.join(told)}",
-            fix="leave it out where it is in the result by itself, or rename the key column before",
-        )
