@@ -129,7 +129,7 @@ class PoisonedWatermark(Rule):
             return
         furthest = max(beyond.values()) - last.started
         numbers = ", ".join(f"{name} {_instant(at)}" for name, at in beyond.items())
-        leading = dict.fromkeys([*_said([last], "led_by"), *_said([last], "ahead")])
+        leading = _said([last], "led_by")
         yield Finding(
             _OPERATOR,
             "the watermark is ahead of the clock, and stays there"

@@ -178,8 +178,8 @@ def test_a_query_that_starts_with_a_poisoned_watermark_says_so() -> None:
 
 
 def test_the_producer_furthest_ahead_is_the_culprit() -> None:
-    for told in ({"led_by": "d7"}, {"ahead": "d7"}, {"led_by": "d7", "ahead": "d7"}):
-        ((alarm,),) = raised(PoisonedWatermark(), moving(0, YEAR_2999, producers=told))
-        assert alarm.culprits == ("producer 'd7': the clock furthest ahead",)
+    told = {"led_by": "d7"}
+    ((alarm,),) = raised(PoisonedWatermark(), moving(0, YEAR_2999, producers=told))
+    assert alarm.culprits == ("producer 'd7': the clock furthest ahead",)
     ((alarm,),) = raised(PoisonedWatermark(), moving(0, YEAR_2999, producers={"led_by": None}))
     assert alarm.culprits == ()
