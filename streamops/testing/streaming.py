@@ -23,6 +23,7 @@ from streamops.kernel.contract import Counts, Spec
 from streamops.kernel.errors import EnvironmentError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import arrow_schema, spark_schema
+from streamops.spark.progress import metrics_of
 from streamops.spark.transform import Transform, choice
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.clocks import chained, told_of
@@ -203,7 +204,7 @@ def _result(
     clock: ClockTransform | None, transform: Transform, spec: Spec, table: pa.Table, progress: Any
 ) -> BatchResult:
     settings: Any = transform.settings
-    metrics = _named(progress.observedMetrics.get(transform.options.name))
+    metrics = metrics_of(progress.observedMetrics.get(transform.options.name))
     counted = "on_time" in metrics
     mark = dt.datetime.fromisoformat(progress.eventTime["watermark"]) - _EPOCH
     lateness = dt.timedelta(microseconds=settings.lag)
@@ -218,14 +219,6 @@ def _result(
         if clock is None
         else told_of(_named(progress.observedMetrics[clock.options.name])),
     )
-
-
-def _named(told: Any) -> dict[str, Any]:
-    """Metrics by name."""
-    row: dict[str, Any] = {} if told is None else told.asDict()
-    if row.keys() == {"values", "schema"}:  # so they come over Connect
-        return dict(zip((f["name"] for f in row["schema"]["fields"]), row["values"], strict=True))
-    return row
 
 
 @contextlib.contextmanager
