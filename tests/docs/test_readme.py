@@ -234,7 +234,8 @@ def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_t
     times = streamops.time
     guarding, clocks = times.guard_settings, times.clock_settings
     choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
-    of_time = (times.guard("a"), times.correct_clock("a", sent="b", received="c"))
+    clock = times.correct_clock("a", sent="b", received="c")
+    of_time = (times.guard("a"), clock, times.processing_time())
     used = {
         *public(times),
         *guarding.REASONS,
