@@ -71,9 +71,12 @@ class FixedPeriod(Period):
 class CalendarPeriod(Period):
     """A unit of the calendar in a time zone.
 
-    The previous window starts when the clock showed the same time one unit before: for the first
-    time, where it did so twice; after the gap, where that was skipped. It ends likewise; or, where
-    there is no such window, and its start was not skipped, it is as long as the present one.
+    A window begins with the reading that the clock shows at its start, and ends with the one that
+    it would show next at the end of it, if it was not changed then. The previous window lies where
+    the clock showed both one unit before: for the first time, where it did so twice; after the gap,
+    where a reading was skipped. Where there is no window, it is as long as the present one, if its
+    start was not skipped; or, where the present one starts right after a gap, it begins with the
+    reading at which that began: a day without a midnight is compared with a whole one.
 
     Examples
     --------
@@ -93,35 +96,43 @@ class CalendarPeriod(Period):
         return {"period": self.unit, "zone": self.zone}
 
     def before(self, start: Instants, end: Instants) -> list[Place]:
-        """From one reading to the other, and of the present length."""
-        begin, _, is_shown, begins = self._moved(start, -1)
-        over, _, _, ends = self._moved(end, -1)
-        there, again = begins & ends, begins & is_shown
-        return [
-            (begin, np.where(there, over, begin)),
-            (begin, np.where(again, begin + (end - start), begin)),
+        """From one reading to the other, and of the present length; after a gap, from its begin."""
+        reading, since = read(self.zone, start), self._ended(start)
+        begin, _, is_shown, begins = self._moved(reading, -1)
+        over, _, _, ends = self._moved(self._ended(end), -1)
+        places = [
+            (begin, np.where(begins & ends, over, begin)),
+            (begin, np.where(begins & is_shown, begin + (end - start), begin)),
         ]
+        if (since < reading).any():
+            begin, _, _, begins = self._moved(since, -1)
+            places.append((begin, np.where(begins & ends & (since < reading), over, begin)))
+        return places
 
     def over(self, start: Instants, end: Instants) -> Instants:
         """When the clock shows the end for the last time, or that much later than the start."""
-        _, begin, _, _ = self._moved(start, 1)
-        _, over, _, _ = self._moved(end, 1)
+        _, begin, _, _ = self._moved(read(self.zone, start), 1)
+        _, over, _, _ = self._moved(np.maximum(read(self.zone, end), self._ended(end)), 1)
         latest: Instants = np.maximum(over, begin + (end - start))
         return latest
 
-    def _moved(self, instants: Instants, units: int) -> tuple[Instants, Instants, Mask, Mask]:
-        """Instants so many units later, by the clock.
+    def _ended(self, instants: Instants) -> Instants:
+        """What the clock would show at these instants, if it was not changed at them."""
+        return read(self.zone, instants - 1) + 1
+
+    def _moved(self, readings: Instants, units: int) -> tuple[Instants, Instants, Mask, Mask]:
+        """When the clock shows what is so many units later than these readings.
 
         Returns
         -------
         first, last : arrays of int64
-            When the clock shows it; the first instant after the gap where it never does.
+            When it shows it; the first instant after the gap where it never does.
         is_shown : array of bool
         exists : array of bool
             Whether there is such a day: 31 February is none. Then what is returned is that of as
             many days after the begin of the month.
         """
-        days, within = np.divmod(read(self.zone, instants), DAY)
+        days, within = np.divmod(readings, DAY)
         exists = np.ones(len(days), np.bool_)
         if self.unit in _DAYS:
             days = days + units * _DAYS[self.unit]

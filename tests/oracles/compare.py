@@ -70,17 +70,25 @@ def places_before(period: int | str, zone: str, start: int, end: int) -> list[In
     """Where the previous window may be, in the order in which they count."""
     if isinstance(period, int):
         return [(start - period, end - period)]
-    begin, over = (moved(clock(zone, instant), period) for instant in (start, end))
-    if begin is None:
-        return []
-    shown = showing(zone, begin)
-    first = shown[0] if shown else first_after_gap(zone, begin)
+    from_inside = clock(zone, start - 1) + MICROSECOND, clock(zone, end - 1) + MICROSECOND
+    begin, over = moved(clock(zone, start), period), moved(from_inside[1], period)
     found = []
-    if over is not None:
-        found.append((first, (showing(zone, over) or [first_after_gap(zone, over)])[0]))
-    if shown:
-        found.append((first, first + end - start))
+    if begin is not None:
+        shown = showing(zone, begin)
+        first = first_showing(zone, begin)
+        if over is not None:
+            found.append((first, first_showing(zone, over)))
+        if shown:
+            found.append((first, first + end - start))
+    since = moved(from_inside[0], period)
+    if from_inside[0] < clock(zone, start) and since is not None and over is not None:
+        found.append((first_showing(zone, since), first_showing(zone, over)))
     return found
+
+
+def first_showing(zone: str, reading: dt.datetime) -> int:
+    """The first instant at which a clock shows it; where it is skipped, the first after the gap."""
+    return (showing(zone, reading) or [first_after_gap(zone, reading)])[0]
 
 
 @dataclass
