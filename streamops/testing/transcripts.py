@@ -37,6 +37,7 @@ end with each event, it has none, and its own time stands for it. ``watermark`` 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,8 +169,12 @@ def _operator(name: Any, said: dict[str, Any], where: str) -> Transform:
     operator = _public(family, word) if family != "aggregates" else None
     if operator is None:
         raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
-    agg = mapping(said.get("agg", {}), where, "agg")
-    said = {"time": "ts", **said, "agg": {k: _aggregate(v, where) for k, v in agg.items()}}
+    taken = inspect.signature(operator).parameters
+    if "agg" in taken:
+        agg = mapping(said.get("agg", {}), where, "agg")
+        said = said | {"agg": {k: _aggregate(v, where) for k, v in agg.items()}}
+    if "time" in taken:
+        said = {"time": "ts", **said}
     try:
         transform: Transform = operator(**said)
     except TypeError as error:

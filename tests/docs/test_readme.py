@@ -27,7 +27,8 @@ from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
-from streamops.windows.core import fixed, sliding
+from streamops.windows.core import compare, fixed, sliding
+from streamops.windows.core.comparison import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]
@@ -280,6 +281,18 @@ def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
     own = text[text.index(heading) : text.index("## What may change")]
     for table in ("moments", "revisions"):
         assert f"**Table `{table}`**" in own
+
+
+def test_the_words_and_the_state_of_a_comparison_are_documented() -> None:
+    glossary, text = (ROOT / "docs" / name for name in ("glossary.md", "state-formats.md"))
+    (row,) = (line for line in glossary.read_text().splitlines() if line.startswith("| `reason` |"))
+    reasons = set(re.findall(r'"(bad_[a-z]+)"', inspect.getsource(compare)))
+    assert reasons == set(re.findall(r"`(bad_[a-z]+)`", row))
+    heading = f"## {compare.STATE.kind}, version {compare.STATE.version}\n"
+    own = text.read_text().partition(heading)[2].partition("## What may change")[0]
+    for column in ("**Table `windows`**", "`start`, `end`", "`revision`", "`source`", "`is_there`"):
+        assert column in own
+    assert all(f"`{word}`" in own for word in get_args(Revised))
 
 
 def test_every_refusal_of_state_is_documented() -> None:

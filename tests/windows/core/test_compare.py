@@ -157,6 +157,12 @@ def test_a_comparison_is_published_when_its_window_ends_and_once() -> None:
     assert (stream.state.rows, stream.deadline) == (0, None)
 
 
+def test_what_is_open_at_the_end_of_a_stream_can_be_had() -> None:
+    stream = Stream()
+    stream.step((0, 4), (10, 6), watermark=10)
+    assert shown(compare.finish(stream.spec, stream.state)) == [(10, 6, 4, 2, 0.5)]
+
+
 def test_results_that_come_as_the_watermark_passes_their_end_are_compared_at_once() -> None:
     stream = Stream()
     assert stream.step((0, 4), watermark=10) == [(0, 4, None, None, None)]
