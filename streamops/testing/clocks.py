@@ -45,7 +45,9 @@ def chained(said: Chain) -> tuple[ClockTransform | None, Transform]:
     SpecError
         ``NOT_A_CHAIN``: anything else.
     """
-    parts = [said] if isinstance(said, Transform) else list(said) if _is_list(said) else []
+    parts: list[object] = [said]
+    if isinstance(said, list | tuple):
+        parts = list(said)
     match parts:
         case [Transform() as transform]:
             return None, transform
@@ -80,10 +82,6 @@ def _micros(shown: Any) -> int | None:
         shown = dt.datetime.fromisoformat(shown)
     micros: int = (shown.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
     return micros
-
-
-def _is_list(said: object) -> bool:
-    return isinstance(said, Sequence) and not isinstance(said, str)
 
 
 class ReplayedClock:

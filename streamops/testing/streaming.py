@@ -217,7 +217,7 @@ def _result(
         state_bytes=metrics["state_bytes"] if counted else None,
         clock=None
         if clock is None
-        else told_of(_named(progress.observedMetrics[clock.options.name])),
+        else told_of(metrics_of(progress.observedMetrics[clock.options.name])),
     )
 
 

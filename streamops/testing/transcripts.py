@@ -38,6 +38,7 @@ end with each event, it has none, and its own time stands for it. ``watermark`` 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -179,8 +180,6 @@ def _public(family: str, name: str) -> Any:
 
 
 def _operator(name: Any, said: dict[str, Any], where: str) -> Transform:
-    agg = mapping(said.get("agg", {}), where, "agg")
-    said = {**said, "agg": {k: _aggregate(v, where) for k, v in agg.items()}}
     transform: Transform = _made(name, said, where)
     return transform
 
@@ -198,8 +197,14 @@ def _made(name: Any, said: dict[str, Any], where: str) -> Any:
     operator = _public(family, word) if family != "aggregates" else None
     if operator is None:
         raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
+    taken = inspect.signature(operator).parameters
+    if "agg" in taken:
+        agg = mapping(said.get("agg", {}), where, "agg")
+        said = said | {"agg": {k: _aggregate(v, where) for k, v in agg.items()}}
+    if "time" in taken:
+        said = {"time": "ts", **said}
     try:
-        return operator(**{"time": "ts", **said})
+        return operator(**said)
     except TypeError as error:
         raise malformed(
             where, "the operator does not take this spec", got=error, expected="its parameters"

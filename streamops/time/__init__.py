@@ -5,12 +5,14 @@
 ``correct_clock``      event times of devices, by the clock of the server
 ``producers``          a watermark that waits for the slowest producer, unless it is silent
 ``split_quarantined``  good and quarantined rows of a micro-batch, apart
+``processing_time``    when a row was processed, for windows by processing time
 =====================  ==========================================================
 """
 
 from streamops.time.correct_clock import correct_clock
 from streamops.time.guard import guard
+from streamops.time.processing_time import processing_time
 from streamops.time.producers import producers
 from streamops.time.quarantine import split_quarantined
 
-__all__ = ["correct_clock", "guard", "producers", "split_quarantined"]
+__all__ = ["correct_clock", "guard", "processing_time", "producers", "split_quarantined"]

@@ -29,7 +29,8 @@ from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.time.core import producers
-from streamops.windows.core import fixed, sliding
+from streamops.windows.core import compare, fixed, sliding
+from streamops.windows.core.comparison import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]
@@ -236,7 +237,8 @@ def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_t
     times = streamops.time
     guarding, clocks = times.guard_settings, times.clock_settings
     choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
-    of_time = (times.guard("a"), times.correct_clock("a", sent="b", received="c"))
+    clock = times.correct_clock("a", sent="b", received="c")
+    of_time = (times.guard("a"), clock, times.processing_time())
     used = {
         *(field.name for field in fields(Told)),
         *public(times),
@@ -293,7 +295,7 @@ def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
 def test_the_state_format_of_producers_is_that_of_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {producers.STATE.kind}, version {producers.STATE.version}\n"
-    own = text[text.index(heading) : text.index("## What may change")]
+    own = text.partition(heading)[2].partition("\n## ")[0]
     spec = producers.ProducersSpec("k", "ts", None, pa.string(), 1, pa.array([], pa.string()))
     for name, schema in producers.layout(spec).items():
         assert f"**Table `{name}`**" in own
@@ -302,6 +304,18 @@ def test_the_state_format_of_producers_is_that_of_the_code() -> None:
         )
     for key in spec.identity:
         assert f"| `{key}` |" in own
+
+
+def test_the_words_and_the_state_of_a_comparison_are_documented() -> None:
+    glossary, text = (ROOT / "docs" / name for name in ("glossary.md", "state-formats.md"))
+    (row,) = (line for line in glossary.read_text().splitlines() if line.startswith("| `reason` |"))
+    reasons = set(re.findall(r'"(bad_[a-z]+)"', inspect.getsource(compare)))
+    assert reasons == set(re.findall(r"`(bad_[a-z]+)`", row))
+    heading = f"## {compare.STATE.kind}, version {compare.STATE.version}\n"
+    own = text.read_text().partition(heading)[2].partition("## What may change")[0]
+    for column in ("**Table `windows`**", "`start`, `end`", "`revision`", "`source`", "`is_there`"):
+        assert column in own
+    assert all(f"`{word}`" in own for word in get_args(Revised))
 
 
 def test_every_refusal_of_state_is_documented() -> None:
