@@ -77,9 +77,9 @@ def account_late(
     -----
     ``lateness.up_to_1_minute`` counts rows whose lateness is at most a minute;
     ``lateness.any`` those that have a lateness at all: a row without an event time has none.
-    ``saved.with_1_minute`` counts rows that ``allowed_lateness="1 minute"`` would have accepted:
-    those whose window ended less than a minute behind the watermark. That is less than the
-    lateness, by up to the length of a window.
+    ``saved.with_1_minute`` counts rows that ``allowed_lateness="1 minute"``, with the same
+    `delay`, would have accepted: those whose window ended less than a minute behind the watermark.
+    That is less than the lateness, by up to the length of a window.
 
     See Also
     --------
