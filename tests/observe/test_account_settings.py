@@ -89,7 +89,7 @@ class FakeFrame:
             for share in (0, 1.01, -1, float("nan"), True, "0.9", None)
         ),
     ],
-    ids=repr,
+    ids=lambda said: getattr(said, "__name__", repr(said)),  # a function's repr is an address
 )
 def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
     make: Any, said: dict[str, Any], code: str
