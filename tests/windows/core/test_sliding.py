@@ -377,6 +377,7 @@ def test_a_preimage_has_the_bits_that_were_published() -> None:
     assert len(fold(said, key=("k", "t"))) > 500
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
 def test_state_does_not_grow_while_keys_come_and_go(stragglers: str) -> None:
     stream = Stream(10, stragglers=stragglers, lateness=30)
