@@ -145,7 +145,10 @@ class ClockTransform:
         both = rows.union(ticks.where(F.col("clock").isNotNull()).select(*nothing, clock))
         milliseconds = self.settings.delay // 1_000
         marked = both.withWatermark(_CLOCK, f"{milliseconds} milliseconds")
-        kept = marked.where(F.col(_CLOCK).isNull())
+        # A condition that follows on a column of the rows would be pushed below the union, where
+        # the clock's rows have nothing but nulls, and Spark would leave the clock out. It is not
+        # pushed past a filter that is not deterministic, as the number of a task is to Spark.
+        kept = marked.where(F.col(_CLOCK).isNull() & (F.spark_partition_id() >= 0))
         told: dict[str, Any] = {
             WATERMARK: milliseconds,
             METRICS: ",".join(names),

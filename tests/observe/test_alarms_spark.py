@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import observe, windows
+from streamops import time as times
 from streamops.testing import at, micro_batches, stream
 
 pytestmark = pytest.mark.spark
@@ -79,6 +80,26 @@ def test_a_silent_source_holds_the_watermark_and_is_named(
     assert [culprit.endswith(": no rows") for culprit in alarm.culprits] == [True]
     assert f"{tmp_path}/silent/input" in alarm.culprits[0]
     assert alarm.numbers.startswith("watermark 2024-01-01 00:00:06Z through 4 micro-batches")
+
+
+@pytest.mark.skipif(not hasattr(times, "producers"), reason="there is no time.producers")
+def test_the_producers_that_hold_the_clock_and_lead_it_are_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    script = [seconds(10, device="slow") + seconds(10, device="fast")]
+    script += [seconds(10 * n, device="fast") for n in range(2, 6)]
+    # The clock goes on to the year 2999 only once nobody is behind.
+    script += [seconds(YEAR_2999, device="fast"), seconds(YEAR_2999, device="slow")]
+    by_device = times.producers("device", time="ts", delay="5 seconds", idle="1 hour")
+    frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path).transform(by_device)
+    rules = observe.StuckWatermark(batches=4), observe.PoisonedWatermark("1 day")
+    with listening(spark, *rules) as alarms:
+        run(frame, tmp_path)
+        wait_for(lambda: len(alarms) > 1)
+    assert [(alarm.code, alarm.culprits) for alarm in alarms] == [
+        ("STUCK_WATERMARK", ("producer 'slow': the slowest clock",)),
+        ("POISONED_WATERMARK", ("producer 'fast': the clock furthest ahead",)),
+    ]
 
 
 def test_a_stream_that_goes_on_raises_no_alarm(spark: SparkSession, tmp_path: Path) -> None:

@@ -65,14 +65,15 @@ class StuckWatermark(Rule):
         if any(facts.watermark != watermark for facts in recent) or not _rose(recent[:-1]):
             return
         rows = sum(facts.rows for facts in recent)
-        newest = recent[-1].highest
+        # Behind a clock of producers Spark sees the clock, and only the operator all event times.
+        newest = [*_newest(recent[-1]).values(), _instant(recent[-1].highest)]
         silent = [f"{name}: no rows" for name in _silent(recent)]
         holding = [f"producer {name!r}: the slowest clock" for name in _said(recent, "held_by")]
         yield Finding(
             _OPERATOR,
             "the watermark stands still while event times go on",
             f"watermark {_instant(watermark)} through {self.batches} micro-batches with "
-            f"{rows:,} rows; newest event time {_instant(newest)}",
+            f"{rows:,} rows; newest event time {newest[0]}",
             "see why the culprit is silent or slow; Spark waits for it for ever. time.producers "
             "with an idle timeout goes on without it"
             if silent or holding
@@ -150,19 +151,22 @@ def _rose(recent: Sequence[Facts]) -> bool:
     before, after = first.highest, last.highest
     if after is not None and (before is None or after > before) and after > watermark:
         return True
-    # Behind a clock of producers Spark sees the clock, and only the operator all event times.
+    told = map(_newest, recent)
     return any(
-        str(after["newest"]) > str(before["newest"])
-        for one, other in pairwise(recent)
-        for before, after in _clocks(one, other)
+        other[name] > one[name] for one, other in pairwise(told) for name in one.keys() & other
     )
 
 
-def _clocks(one: Facts, other: Facts) -> Iterator[tuple[dict[str, object], dict[str, object]]]:
-    for name, told in one.counts.items():
-        after = other.counts.get(name, {})
-        if told.get("newest") and after.get("newest") and after.get("held_by"):
-            yield dict(told), dict(after)
+def _newest(facts: Facts) -> dict[str, str]:
+    """The greatest event time of any producer, as operators that know who holds the clock tell.
+
+    As text, which grows as the time does.
+    """
+    return {
+        name: str(told["newest"])
+        for name, told in facts.counts.items()
+        if told.get("held_by") and told.get("newest")
+    }
 
 
 def _silent(recent: Sequence[Facts]) -> list[str]:

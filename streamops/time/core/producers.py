@@ -193,7 +193,7 @@ def _extremes(kept: pa.Table, holds: Mask) -> dict[str, Any]:
     greatest = int(newest.max())
     said: dict[str, Any] = {"newest": greatest, "led_by": _first(kept, newest == greatest)}
     if holds.any():
-        said["held_by"] = _first(kept, holds & (newest == newest[holds].min()))
+        said["held_by"] = _first(kept, newest == newest[holds].min())
     return said
 
 

@@ -124,6 +124,7 @@ def test_the_producer_that_holds_the_clock_is_the_culprit() -> None:
     alarms = raised(THREE, *told)
     assert [len(each) for each in alarms] == [0, 0, 1, 0]
     assert alarms[2][0].culprits == ("producer 'd7': the slowest clock",)
+    assert alarms[2][0].numbers.endswith("30 rows; newest event time 2023-11-14 22:13:21")
 
 
 def test_a_clock_that_stands_with_all_its_producers_is_not_stuck() -> None:
