@@ -16,16 +16,16 @@
 # A stream tells us of events later than they happened, and not in their order. This notebook shows in pictures what
 # that does to "requests per second" and "clicks per hour", and what the windows of `streamops` do about it:
 #
-# 1. [An event-time window](#1-an-event-time-window)
-# 2. [The false spike](#2-the-false-spike): the same requests, counted by two clocks
-# 3. [Stragglers](#3-stragglers): four answers to the rows that come late
-# 4. [Windows of every shape](#4-windows-of-every-shape)
-# 5. [Early results](#5-early-results)
-# 6. [What they do not do](#6-what-they-do-not-do)
+# 1. An event-time window
+# 2. The false spike: the same requests, counted by two clocks
+# 3. Stragglers: four answers to the rows that come late
+# 4. Windows of every shape
+# 5. Early results
+# 6. What they do not do
 #
-# It runs on a laptop in about a minute: `pip install ".[java,notebook]"` in a clone, then open `notebooks/windows.py`
-# or `windows.ipynb`. `make notebooks` runs it and renews its pictures. How they are drawn is in `drawing.py` and `windows_pictures.py`, and not
-# of interest here.
+# It runs on a laptop in about a minute: `pip install ".[java,notebook]"` in a clone, then open it in any Jupyter
+# (`pip install jupyterlab`, if you have none). `make notebooks` runs it and renews its pictures. How they are drawn is in
+# `drawing.py` and `windows_pictures.py`.
 
 # %%
 import datetime as dt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,14 @@ def test_a_notebook_ends_with_what_the_operators_do_not_do(path: Path) -> None:
         if line.startswith("## ")
     ]
     assert headings[-1].endswith("What they do not do")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_every_link_of_a_notebook_leads_somewhere(path: Path) -> None:
+    text = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert targets
+    assert [each for each in targets if not (path.parent / each).exists()] == []
 
 
 def test_a_source_that_was_changed_is_noticed(tmp_path: Path) -> None:
