@@ -7,7 +7,7 @@ NO_JVM := not spark and not connect and not slow
 QUICK  := $(NO_JVM) and not laws
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format test-spark laws coverage bench hooks clean
+.PHONY: help setup demo notebooks test check format test-spark laws coverage bench hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ setup: $(STAMP) ## Make the environment in .venv, with all that work on streamop
 
 demo: $(STAMP) ## Compute windows with corrections from a year of flights, and verify them.
 	$(PYTHON) -m streamops.demo
+
+notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.
+	$(PYTHON) -m notebooks
 
 test: $(STAMP) ## Run all tests, those on Spark included.
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"

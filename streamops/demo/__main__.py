@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from streamops.demo.findings import findings
 from streamops.demo.flights import STORM, borders, departures, flights, of_days, write_log
 from streamops.demo.report import gather, report
-from streamops.demo.tables import HOURS, Run, write_tables
+from streamops.demo.tables import QUERIES, WINDOWS, Run, write_tables
 
 __all__ = ["main"]
 
@@ -47,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = of_days(left, chosen.days)
         run = _run(rows, chosen.out, chosen.days, chosen.every)
         write_tables(chosen.out)
-    facts = {windows: gather(chosen.out, rows, run, windows) for windows in HOURS}
-    print(f"\n{report(facts, run)}")
+    facts = {windows: gather(chosen.out, rows, run, windows) for windows in WINDOWS}
+    print(f"\n{report(facts, run)}\n\n{findings(chosen.out)}")
     if not chosen.check:
         _show(chosen.out, chosen.every)
         print(f"{time.monotonic() - begun:.0f} seconds in all.")
@@ -58,8 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m streamops.demo",
-        description="Departures of New York's airports by the hour, with corrections for flights "
-        "that left late: a year of real flights as a stream, verified against a batch.",
+        description="Departures of New York's airports by the hour and by the day, the working "
+        "days of aircraft, the last hour at each departure, with corrections for flights that "
+        "left late: a year of real flights as a stream, verified against a batch.",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("out/demo"), help="folder of the results (%(default)s)"
@@ -101,9 +103,9 @@ def _run(rows: pd.DataFrame, out: Path, days: int | None, every: int) -> Run:
     from streamops.demo import job, session
     from streamops.demo.progress import Progress
 
-    batches = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
+    files = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
     print(
-        f"{len(rows):,} departures, in the order in which they left: {batches} micro-batches.\n"
+        f"{len(rows):,} departures, in the order in which they left: a log of {files} files.\n"
         f"On 8 March, with snow and long delays, one is {every} minutes of arrivals, else a month: "
         "rows are\njudged by the watermark of the micro-batch before, so in a month hardly one "
         "can be late."
@@ -113,20 +115,29 @@ def _run(rows: pd.DataFrame, out: Path, days: int | None, every: int) -> Run:
         shutil.rmtree(out / old, ignore_errors=True)
     print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
     spark = session.start(out / "spark.log")
-    progress = Progress(batches, sys.stdout)
-    spark.streams.addListener(progress)
+    watermarks: dict[str, str] = {}
+    counts: dict[str, dict[str, int]] = {}
     try:
-        job.run(spark, out / "log", out)
-        told = progress.wait(seconds=60)
+        for name, query in QUERIES.items():
+            print(f"\n{query.title}: {_files(query.files)} to a micro-batch.", flush=True)
+            progress = Progress(query.windows, -(-files // query.files), sys.stdout)
+            spark.streams.addListener(progress)
+            job.run(spark, out / "log", out, name)
+            told = progress.wait(seconds=60)
+            spark.streams.removeListener(progress)
+            if not told or progress.watermark is None:
+                sys.exit("Spark did not say what the last micro-batch counted: run it again.")
+            watermarks[name] = progress.watermark.isoformat()
+            counts |= {windows: dict(counted) for windows, counted in progress.counts.items()}
     finally:
-        spark.streams.removeListener(progress)
         spark.stop()
-    if not told or progress.watermark is None:
-        sys.exit("Spark did not say what the last micro-batch counted: run it again.")
-    counts = {windows: dict(counted) for windows, counted in progress.counts.items()}
-    run = Run(days, every, batches, progress.watermark.isoformat(), counts)
+    run = Run(days, every, files, watermarks, counts)
     run.write(out)
     return run
+
+
+def _files(number: int) -> str:
+    return "one file" if number == 1 else f"{number} files"
 
 
 def _show(out: Path, every: int) -> None:

@@ -45,13 +45,14 @@ _LOG = pa.schema(
         ("dest", pa.string()),
         ("carrier", pa.string()),
         ("flight", pa.int64()),
+        ("tailnum", pa.string()),
         ("scheduled", _INSTANT),
         ("departed", _INSTANT),
         ("delay", pa.int64()),
     ]
 )
 SCHEMA = (
-    "flight_id long, origin string, dest string, carrier string, flight long, "
+    "flight_id long, origin string, dest string, carrier string, flight long, tailnum string, "
     "scheduled timestamp, departed timestamp, delay long"
 )
 """The log's columns as Spark reads them; `delay` is in minutes."""
@@ -66,7 +67,16 @@ def flights() -> pd.DataFrame:
     package = importlib.metadata.distribution(PACKAGE)
     table = pd.read_csv(
         str(package.locate_file(f"{PACKAGE}/data/flights.csv.zip")),
-        usecols=["origin", "dest", "carrier", "flight", "minute", "time_hour", "dep_delay"],
+        usecols=[
+            "origin",
+            "dest",
+            "carrier",
+            "flight",
+            "tailnum",
+            "minute",
+            "time_hour",
+            "dep_delay",
+        ],
     )
     # `hour` and `minute` are on New York's clocks, `time_hour` is the same hour in UTC: only
     # that one tells the two hours apart that both are called 1:00 when daylight saving ends.
@@ -78,7 +88,7 @@ def flights() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "flight_id": range(len(table)),
-            **{name: table[name] for name in ("origin", "dest", "carrier", "flight")},
+            **{name: table[name] for name in ("origin", "dest", "carrier", "flight", "tailnum")},
             "scheduled": scheduled.dt.as_unit("us"),
             "departed": departed.dt.as_unit("us"),
             "delay": table["dep_delay"].astype("Int64"),
@@ -137,7 +147,7 @@ def write_log(rows: pd.DataFrame, cuts: pd.DatetimeIndex, folder: Path) -> int:
     """
     batch = cuts.searchsorted(rows["departed"], side="right")
     pieces = [piece for _, piece in rows.groupby(batch)]
-    told = {"format": 1, "rows": [[len(p), int(p["flight_id"].sum())] for p in pieces]}
+    told = {"format": 2, "rows": [[len(p), int(p["flight_id"].sum())] for p in pieces]}
     # Spark does not look at names that begin with an underscore.
     contents = folder / "_contents.json"
     if contents.exists() and json.loads(contents.read_text()) == told:

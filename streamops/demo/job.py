@@ -1,8 +1,9 @@
-"""The job: two windows over one log, in one streaming query, into Parquet."""
+"""The job: five windows over one log, in two streaming queries, into Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,60 +13,78 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.demo.flights import SCHEMA
+from streamops.demo.tables import QUERIES
 
-__all__ = ["HOURLY", "THREE_HOURS", "run", "sink", "windowed"]
+__all__ = ["OPERATORS", "run", "sink", "windowed"]
 
 _SETTINGS: dict[str, Any] = {
     "time": "scheduled",
-    "by": "origin",
     "agg": {"departures": agg.count(), "mean_delay": agg.mean("delay")},
     "delay": "30 minutes",
     "allowed_lateness": "6 hours",
     "stragglers": "retract",
     "too_late": "route",
-    "shards": 2,  # three airports are three keys
+    "shards": 2,  # three airports are three keys, and four thousand aircraft are not many more
 }
-HOURLY = windows.tumbling("1 hour", name="hourly", **_SETTINGS)
-THREE_HOURS = windows.hopping("3 hours", "1 hour", name="three_hours", **_SETTINGS)
+_OF_AIRPORTS = {"by": "origin", **_SETTINGS}
+OPERATORS = {
+    "hourly": windows.tumbling("1 hour", name="hourly", **_OF_AIRPORTS),
+    "three_hours": windows.hopping("3 hours", "1 hour", name="three_hours", **_OF_AIRPORTS),
+    "days": windows.calendar("day", "America/New_York", name="days", **_OF_AIRPORTS),
+    # An aircraft that did not leave New York for eight hours has ended its working day there.
+    "working_days": windows.session("8 hours", by="tailnum", name="working_days", **_SETTINGS),
+    "last_hour": windows.sliding("1 hour", name="last_hour", **_OF_AIRPORTS),
+}
+"""The windows by their name in the tables."""
 
 
-def windowed(departures: DataFrame) -> DataFrame:
-    """Results and late rows of both windows; the column ``windows`` says whose."""
-    hourly = departures.transform(HOURLY).select(F.lit("hourly").alias("windows"), "*")
-    moving = departures.transform(THREE_HOURS).select(F.lit("three_hours").alias("windows"), "*")
-    return hourly.union(moving)
+def windowed(departures: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Results and late rows of these windows; the column ``windows`` says whose."""
+    frames = [
+        departures.transform(OPERATORS[name]).select(F.lit(name).alias("windows"), "*")
+        for name in names
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def sink(out: Path) -> Callable[[DataFrame, int], None]:
-    """Write each micro-batch into folders of its own.
+def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
+    """Write each micro-batch of a query into folders of its own; no late rows where there are none.
 
     Spark may deliver a micro-batch twice, after a failure, under the same number: it replaces
-    what it wrote the first time.
+    what it wrote the first time. Both times it finds the same late rows.
     """
+
+    def keep(rows: DataFrame, folder: str, number: int) -> None:
+        path = str(out / folder / query / f"batch={number:04d}")
+        rows.coalesce(1).write.mode("overwrite").parquet(path)
 
     def write(batch: DataFrame, number: int) -> None:
         # Without this, each of the two writes would compute the batch, state included.
         batch.persist()
         try:
             results, late = windows.split_late(batch)
-            for name, rows in (("changes", results), ("late", late)):
-                path = str(out / name / f"batch={number:04d}")
-                rows.coalesce(1).write.mode("overwrite").parquet(path)
+            keep(results, "changes", number)
+            # Hardly a micro-batch has any, and a look costs less than an empty file.
+            if not late.isEmpty():
+                keep(late, "late", number)
         finally:
             batch.unpersist()
 
     return write
 
 
-def run(spark: SparkSession, log: Path, out: Path) -> None:
-    """Read the log from beginning to end, a file per micro-batch."""
-    departures = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(log))
-    query = (
-        windowed(departures)
-        .writeStream.queryName("departures")
-        .foreachBatch(sink(out))
-        .option("checkpointLocation", str(out / "checkpoint"))
+def run(spark: SparkSession, log: Path, out: Path, query: str) -> None:
+    """Run a query over the log, from beginning to end."""
+    names, files = QUERIES[query].windows, QUERIES[query].files
+    departures = (
+        spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(log))
+    )
+    started = (
+        windowed(departures, names)
+        .writeStream.queryName(query)
+        .foreachBatch(sink(out, query))
+        .option("checkpointLocation", str(out / "checkpoint" / query))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    started.awaitTermination()

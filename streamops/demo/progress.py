@@ -1,4 +1,4 @@
-"""What the query is doing, while it does it."""
+"""What a query is doing, while it does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from pyspark.sql.streaming.listener import (
@@ -18,12 +18,12 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamops.demo.flights import NEW_YORK
+from streamops.demo.tables import WINDOWS
 
-__all__ = ["HEADER", "Progress"]
+__all__ = ["Progress"]
 
-HEADER = """\
-                                             state    stragglers        corrections       too late
-  batch     rows  watermark (New York)   rows  kB   hourly  3 hours   hourly  3 hours   hourly  3 hours"""
+_COUNTS = ("stragglers", "corrections", "too_late")
+_COLUMNS = 6  # as many counts as there is room for, of all windows
 
 
 class Progress(StreamingQueryListener):
@@ -31,8 +31,10 @@ class Progress(StreamingQueryListener):
 
     Parameters
     ----------
+    windows : sequence of str
+        What the query computes.
     batches : int
-        How many micro-batches there are in the log.
+        How many micro-batches it will take.
     screen : text file
         On a terminal one line is written over and over; elsewhere, a line per micro-batch.
 
@@ -44,10 +46,11 @@ class Progress(StreamingQueryListener):
         The operators' own watermark at the last micro-batch.
     """
 
-    def __init__(self, batches: int, screen: TextIO) -> None:
-        self.counts: dict[str, Counter[str]] = {"hourly": Counter(), "three_hours": Counter()}
+    def __init__(self, windows: Sequence[str], batches: int, screen: TextIO) -> None:
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in windows}
         self.watermark: dt.datetime | None = None
         self._batches = batches
+        self._shown = _COUNTS[: _COLUMNS // len(windows)]
         self._screen = screen
         self._alive = screen.isatty()
         self._done = 0
@@ -55,7 +58,7 @@ class Progress(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The query runs: say what the columns are."""
-        print(HEADER, file=self._screen, flush=True)
+        print(self.header(), file=self._screen, flush=True)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A micro-batch is done."""
@@ -94,19 +97,25 @@ class Progress(StreamingQueryListener):
                 self.watermark = told.replace(tzinfo=dt.UTC)
         self._show(self.line(state))
 
+    def header(self) -> str:
+        """What the columns of a line are."""
+        titles = "".join(f"{WINDOWS[name].title:>9}" for name in self.counts)
+        groups = "".join(f"{what.replace('_', ' '):^{len(titles)}}" for what in self._shown)
+        return (
+            f"{'state':>49}{groups.rstrip()}\n"
+            f"  batch     rows  watermark (New York)   rows  kB{titles * len(self._shown)}"
+        )
+
     def line(self, state: Mapping[str, int]) -> str:
         """The totals so far, under the header's columns."""
         clock = "none yet"
         if self.watermark is not None:
             clock = self.watermark.astimezone(NEW_YORK).strftime("%-d %b %H:%M %Z")
-        hourly, moving = self.counts["hourly"], self.counts["three_hours"]
-        pairs = "".join(
-            f"{hourly[what]:>9,}{moving[what]:>9,}"
-            for what in ("stragglers", "corrections", "too_late")
-        )
+        totals = [*self.counts.values()]
+        cells = "".join(f"{total[what]:>9,}" for what in self._shown for total in totals)
         return (
-            f"{self._done:>3}/{self._batches:<3} {hourly['rows']:>8,}  {clock:>19}"
-            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>4}{pairs}"
+            f"{self._done:>3}/{self._batches:<3} {totals[0]['rows']:>8,}  {clock:>19}"
+            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>4}{cells}"
         )
 
     def _show(self, line: str) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.demo.flights import NEW_YORK
-from streamops.demo.tables import HOURS, Run, changes, late, read_table
-from streamops.demo.verify import TOLERANCE, Comparison, compare, recomputed
+from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, read_table
+from streamops.demo.verify import RECOMPUTED, TOLERANCE, Comparison, compare
 
 __all__ = ["Facts", "Sum", "gather", "report"]
 
@@ -35,13 +36,14 @@ class Sum:
 class Facts:
     """What is known of one of the windows after a run."""
 
-    sums: list[Sum]
+    sums: list[Sum | None]
+    """None where there is nothing to add."""
     comparison: Comparison
 
     @property
     def hold(self) -> bool:
         """Whether every sum adds up, and stream and batch are equal."""
-        return self.comparison.equal and all(each.holds for each in self.sums)
+        return self.comparison.equal and all(each is None or each.holds for each in self.sums)
 
 
 def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
@@ -58,13 +60,13 @@ def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
     windows : str
         Which of the windows.
     """
-    hours, counted = HOURS[windows], run.counts[windows]
+    about, counted = WINDOWS[windows], run.counts[windows]
+    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
     table, missed = read_table(out, windows), late(out, windows)
-    comparison = compare(table, recomputed(rows, missed, hours), hours, run.end)
-    published = changes(out, windows)
-    inserts = published.filter(pc.field("_change_type") == "insert").column("revision")
-    late_born = pc.sum(pc.greater(inserts, 0)).as_py() or 0
-    on_time = int((table["revision"] == 0).sum())
+    batch = RECOMPUTED[windows](rows, missed)
+    comparison = compare(table, batch, run.end(query), key=about.key, due=about.due)
+    published = changes(out, windows).select(["_change_type", "revision"])
+    told = _published if query == "days" else _results
     sums = [
         Sum(
             "departures, once per window that each belongs to",
@@ -74,8 +76,25 @@ def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
                 "too late": counted["too_late"],
             },
             "departures in the log, per window",
-            len(rows) * hours,
+            len(rows) * about.of_a_row,
         ),
+        *told(published, table, counted),
+        _accepted(table, comparison, counted) if about.due == "window_end" else None,
+        Sum(
+            "departures too late",
+            {"delivered as late rows": len(missed)},
+            "too late",
+            counted["too_late"],
+        ),
+    ]
+    return Facts(sums, comparison)
+
+
+def _results(published: pa.Table, table: pd.DataFrame, counted: Mapping[str, int]) -> list[Sum]:
+    inserts = published.filter(pc.field("_change_type") == "insert").column("revision")
+    late_born = pc.sum(pc.greater(inserts, 0)).as_py() or 0
+    on_time = int((table["revision"] == 0).sum())
+    return [
         Sum(
             "results",
             {
@@ -92,42 +111,60 @@ def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
             "corrections counted by the operator",
             counted["corrections"],
         ),
-        Sum(
-            "departures accepted",
-            {
-                "in results": int(table["departures"].sum()),
-                "in windows still open": comparison.open_rows,
-            },
-            "on time and stragglers",
-            counted["on_time"] + counted["stragglers"],
-        ),
-        Sum(
-            "departures too late",
-            {"delivered as late rows": len(missed)},
-            "too late",
-            counted["too_late"],
-        ),
     ]
-    return Facts(sums, comparison)
 
 
-def report(facts: dict[str, Facts], run: Run) -> str:
+def _published(published: pa.Table, table: pd.DataFrame, counted: Mapping[str, int]) -> list[Sum]:
+    # A session that grows is another row, so results and corrections are counted together.
+    back = pc.is_in(published.column("_change_type"), pa.array(["delete", "update_preimage"]))
+    on_time = int((table["revision"] == 0).sum())
+    return [
+        Sum(
+            "results, published for the first time or again",
+            {
+                "final on time": on_time,
+                "final after corrections": len(table) - on_time,
+                "taken back": pc.sum(back).as_py() or 0,
+            },
+            "results and corrections counted",
+            counted["results"] + counted["corrections"],
+        )
+    ]
+
+
+def _accepted(table: pd.DataFrame, comparison: Comparison, counted: Mapping[str, int]) -> Sum:
+    return Sum(
+        "departures accepted",
+        {
+            "in results": int(table["departures"].sum()),
+            "in windows still open": comparison.open_rows,
+        },
+        "on time and stragglers",
+        counted["on_time"] + counted["stragglers"],
+    )
+
+
+def report(facts: Mapping[str, Facts], run: Run) -> str:
     """The report as text."""
-    return "\n".join([*_sums(facts), "", *_comparison(facts, run), "", _verdict(facts)])
+    parts = []
+    for query, about in QUERIES.items():
+        ours = {name: facts[name] for name in about.windows}
+        parts += [*_sums(ours), "", *_comparison(ours, run.end(query)), ""]
+    return "\n".join([*parts, _verdict(facts)])
 
 
-def _sums(facts: dict[str, Facts]) -> Iterator[str]:
-    yield _row("", [name.replace("_", " ") for name in facts])
+def _sums(facts: Mapping[str, Facts]) -> Iterator[str]:
+    yield _row("", [WINDOWS[name].title for name in facts])
     for sums in zip(*(each.sums for each in facts.values()), strict=True):
-        first = sums[0]
+        first = next(each for each in sums if each is not None)
         yield first.title
         for part in first.parts:
-            yield _row(f"  {part}", [each.parts[part] for each in sums])
-        verdict = "adds up" if all(each.holds for each in sums) else "DOES NOT ADD UP"
-        yield _row(f"  = {first.total}", [each.expected for each in sums], verdict)
+            yield _row(f"  {part}", [each and each.parts[part] for each in sums])
+        verdict = "adds up" if all(each is None or each.holds for each in sums) else _OFF
+        yield _row(f"  = {first.total}", [each and each.expected for each in sums], verdict)
 
 
-def _comparison(facts: dict[str, Facts], run: Run) -> Iterator[str]:
+def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator[str]:
     sides = [each.comparison for each in facts.values()]
     yield "the stream's tables against a batch over the departures that were not too late"
     yield _row("  windows compared", [each.compared for each in sides])
@@ -137,12 +174,15 @@ def _comparison(facts: dict[str, Facts], run: Run) -> Iterator[str]:
     yield _row(f"  means more than {TOLERANCE:g} apart", [each.means for each in sides])
     yield _row("  furthest means apart, minutes", [f"{each.furthest:.1e}" for each in sides])
     yield _row("  still open, not compared", [each.still_open for each in sides])
-    end = run.end.tz_convert(NEW_YORK)
+    end = watermark.tz_convert(NEW_YORK)
     yield f"  open: the log ends with the watermark at {end:%-d %B %H:%M} in New York, and windows"
     yield "  that end later are published only when it passes them."
 
 
-def _verdict(facts: dict[str, Facts]) -> str:
+_OFF = "DOES NOT ADD UP"
+
+
+def _verdict(facts: Mapping[str, Facts]) -> str:
     if all(each.hold for each in facts.values()):
         windows = sum(each.comparison.compared for each in facts.values())
         return f"VERIFIED: all sums add up, and {windows:,} windows are equal in stream and batch."
@@ -150,6 +190,6 @@ def _verdict(facts: dict[str, Facts]) -> str:
     return "\n".join(["NOT VERIFIED: see above.", *examples])
 
 
-def _row(label: str, values: list[int] | list[str], remark: str = "") -> str:
-    cells = "".join(f"{v:>14,}" if isinstance(v, int) else f"{v:>14}" for v in values)
-    return f"{label:<42}{cells}   {remark}".rstrip()
+def _row(label: str, values: Sequence[int | str | None], remark: str = "") -> str:
+    words = ["–" if v is None else f"{v:,}" if isinstance(v, int) else v for v in values]
+    return f"{label:<42}{''.join(f'{word:>14}' for word in words)}   {remark}".rstrip()

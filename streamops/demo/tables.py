@@ -15,10 +15,89 @@ import pyarrow.parquet as pq
 
 from streamops.testing import fold
 
-__all__ = ["HOURS", "Run", "changes", "late", "read_table", "write_tables"]
+__all__ = [
+    "QUERIES",
+    "WINDOWS",
+    "Query",
+    "Run",
+    "Windows",
+    "changes",
+    "late",
+    "read_table",
+    "write_tables",
+]
 
-HOURS = {"hourly": 1, "three_hours": 3}
-"""The windows by name, and the hours that each is long; a window begins every hour."""
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How the results of one of the windows are told apart.
+
+    Parameters
+    ----------
+    title : str
+        What they are called where there is little room: eight characters at most.
+    key : tuple of str
+        The columns that no two results have in common.
+    due : str
+        The column with the instant at which a result is on time.
+    of_a_row : int
+        How many of them a row belongs to.
+    """
+
+    title: str
+    key: tuple[str, ...]
+    due: str = "window_end"
+    of_a_row: int = 1
+
+
+WINDOWS = {
+    "hourly": Windows("hourly", ("origin", "window_start")),
+    "three_hours": Windows("3 hours", ("origin", "window_start"), of_a_row=3),
+    "days": Windows("days", ("origin", "window_start", "window_end")),
+    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end")),
+    "last_hour": Windows("sliding", ("origin", "scheduled"), due="scheduled"),
+}
+"""The windows by their name in the tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One of the queries over the log.
+
+    Parameters
+    ----------
+    title : str
+        What it is about.
+    windows : tuple of str
+        What it computes.
+    files : int
+        How many files of the log it takes as a micro-batch.
+    """
+
+    title: str
+    windows: tuple[str, ...]
+    files: int
+
+
+_LATE = pa.schema(
+    [
+        ("window_start", pa.timestamp("us", tz="UTC")),
+        ("reason", pa.string()),
+        ("flight_id", pa.int64()),
+        ("origin", pa.string()),
+        ("delay", pa.int64()),
+    ]
+)
+
+QUERIES = {
+    "hours": Query("Every hour, and the three hours before", ("hourly", "three_hours"), files=1),
+    "days": Query(
+        "Days in New York, working days of aircraft, the last hour at each departure",
+        ("days", "working_days", "last_hour"),
+        files=4,
+    ),
+}
+"""The queries by name, in the order in which they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +109,24 @@ class Run:
     days : int, optional
         Days from the storm on; None: the year.
     every : int
-        Minutes of arrivals in a micro-batch on the day of the storm.
-    batches : int
-        Micro-batches in the log.
-    watermark : str
-        The operators' own watermark at the end, in ISO 8601.
+        Minutes of arrivals in a file on the day of the storm.
+    files : int
+        Files of the log.
+    watermarks : dict of str to str
+        The operators' own watermark at the end of each query, in ISO 8601.
     counts : dict
         Totals of each of the windows, under their name.
     """
 
     days: int | None
     every: int
-    batches: int
-    watermark: str
+    files: int
+    watermarks: dict[str, str]
     counts: dict[str, dict[str, int]]
 
-    @property
-    def end(self) -> pd.Timestamp:
-        """The watermark as an instant."""
-        return pd.Timestamp(dt.datetime.fromisoformat(self.watermark))
+    def end(self, query: str) -> pd.Timestamp:
+        """The watermark of a query as an instant."""
+        return pd.Timestamp(dt.datetime.fromisoformat(self.watermarks[query]))
 
     def write(self, out: Path) -> None:
         """Keep it beside the tables."""
@@ -62,16 +140,21 @@ class Run:
 
 def changes(out: Path, windows: str) -> pa.Table:
     """Everything that was published of these windows, in the order of publication."""
-    return _batches(out / "changes", windows)
+    about = WINDOWS[windows]
+    ours = (*about.key, about.due, "departures", "mean_delay", "revision", "_change_type")
+    table = _batches(out / "changes", windows)
+    assert table is not None, "every micro-batch has a file of what it published"
+    return table.select([*dict.fromkeys(ours)])
 
 
 def late(out: Path, windows: str) -> pd.DataFrame:
     """The rows that came too late, once per window that they missed."""
     table = _batches(out / "late", windows)
-    row = table.column("row").combine_chunks()
-    told = table.select(["origin", "window_start", "reason"])
-    for name in ("flight_id", "delay"):
-        told = told.append_column(name, pc.struct_field(row, name))
+    told = _LATE.empty_table()
+    if table is not None:
+        row = table.column("row").combine_chunks()
+        of_row = [pc.struct_field(row, name) for name in _LATE.names[2:]]
+        told = pa.table([table.column("window_start"), table.column("reason"), *of_row], _LATE)
     frame: pd.DataFrame = told.to_pandas()
     return frame
 
@@ -84,16 +167,12 @@ def write_tables(out: Path) -> None:
     ChangeStreamError
         A change stream contradicts itself: a row is taken back that was not published, say.
     """
-    for windows in HOURS:
-        published = changes(out, windows)
-        schema = published.schema.remove(published.schema.get_field_index("_change_type"))
-        rows = pa.Table.from_pylist(fold(published), schema)
+    for windows, about in WINDOWS.items():
         path = _path(out, windows)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
-        pq.write_table(
-            rows.sort_by([("window_start", "ascending"), ("origin", "ascending")]), draft
-        )
+        order = [(name, "ascending") for name in (*about.key[1:], about.key[0])]
+        pq.write_table(_folded(changes(out, windows), about.key).sort_by(order), draft)
         os.replace(draft, path)
 
 
@@ -104,12 +183,28 @@ def read_table(out: Path, windows: str) -> pd.DataFrame:
     return frame
 
 
+def _folded(published: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    # `fold` takes one row at a time. What was published once, and never touched again, stands.
+    again = published.select(key).to_pandas().duplicated(keep=False)
+    alone = pc.and_(
+        pc.equal(published.column("_change_type"), "insert"), pc.invert(pa.array(again))
+    )
+    untouched = published.filter(alone).drop_columns("_change_type")
+    rest = fold(published.filter(pc.invert(alone)), key=key)
+    return pa.concat_tables([untouched, pa.Table.from_pylist(rest, untouched.schema)])
+
+
 def _path(out: Path, windows: str) -> Path:
     return out / "table" / f"windows={windows}" / "part.parquet"
 
 
-def _batches(folder: Path, windows: str) -> pa.Table:
+def _batches(folder: Path, windows: str) -> pa.Table | None:
+    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
     # One after the other, because the order of the micro-batches matters.
-    files = sorted(folder.glob("batch=*/*.parquet"))
-    table = pa.concat_tables(pq.read_table(path, partitioning=None) for path in files)
+    files = sorted((folder / query).glob("batch=*/*.parquet"))
+    if not files:
+        return None
+    table = pa.concat_tables(
+        [pq.read_table(path, partitioning=None) for path in files], promote_options="default"
+    )
     return table.filter(pc.field("windows") == windows).drop_columns("windows")

@@ -1,19 +1,25 @@
 """The stream's answer against a batch recomputation that shares no code with it.
 
 Nothing here knows how streamops works: the flights of the package, less the rows that the job
-delivered as too late, are put into their windows and averaged by pandas.
+delivered as too late, are put into their windows and averaged by pandas and NumPy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pandas as pd
 
-__all__ = ["TOLERANCE", "Comparison", "compare", "recomputed"]
+__all__ = ["RECOMPUTED", "TOLERANCE", "Comparison", "compare"]
 
 TOLERANCE = 1e-9
-_KEY = ["origin", "window_start"]
+_HOUR = pd.Timedelta(hours=1)
+_SILENCE = pd.Timedelta(hours=8)
+_CLOCKS = ZoneInfo("America/New_York")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,8 @@ class Comparison:
         return wrong == 0 and self.compared > 0
 
 
-def recomputed(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFrame:
-    """Departures and their mean delay per airport and window, over the accepted rows.
+def by_the_hour(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFrame:
+    """Departures and their mean delay per airport and so many hours, over the accepted rows.
 
     Parameters
     ----------
@@ -70,26 +76,104 @@ def recomputed(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFra
         The length of a window; one begins every hour.
     """
     last = rows["scheduled"].dt.floor("h")
-    pairs = pd.concat(
-        [rows.assign(window_start=last - pd.Timedelta(hours=back)) for back in range(hours)]
-    )
+    pairs = pd.concat([rows.assign(window_start=last - back * _HOUR) for back in range(hours)])
     missed = late[["flight_id", "window_start"]].drop_duplicates()
     marked = pairs.merge(missed, how="left", indicator="accepted")
     accepted = marked[marked["accepted"] == "left_only"]
-    return accepted.groupby(_KEY, as_index=False).agg(
+    accepted = accepted.assign(window_end=accepted["window_start"] + hours * _HOUR)
+    return _averaged(accepted, ["origin", "window_start", "window_end"])
+
+
+def by_the_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
+    """The same per airport and day, from midnight to midnight on New York's clocks."""
+    midnight = _accepted(rows, late)["scheduled"].dt.tz_convert(_CLOCKS).dt.normalize()
+    # A day on the calendar, however many hours it has.
+    after = midnight + pd.DateOffset(days=1)
+    placed = _accepted(rows, late).assign(
+        window_start=midnight.dt.tz_convert("UTC"), window_end=after.dt.tz_convert("UTC")
+    )
+    return _averaged(placed, ["origin", "window_start", "window_end"])
+
+
+def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
+    """The same per aircraft and stretch without a silence of more than eight hours."""
+    ordered = _accepted(rows, late).sort_values(["tailnum", "scheduled"])
+    silence = ordered.groupby("tailnum")["scheduled"].diff()
+    number = (silence.isna() | (silence > _SILENCE)).cumsum()
+    times = ordered["scheduled"].groupby(number)
+    placed = ordered.assign(
+        window_start=times.transform("min"), window_end=times.transform("max") + _SILENCE
+    )
+    return _averaged(placed, ["tailnum", "window_start", "window_end"])
+
+
+def up_to_each(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
+    """The same per airport and scheduled time, over the hour that ends with it."""
+    pieces = []
+    for origin, ours in _accepted(rows, late).sort_values("scheduled").groupby("origin"):
+        times = ours["scheduled"].to_numpy("datetime64[us]")
+        total = np.concatenate([[0], np.cumsum(ours["delay"].to_numpy())])
+        moments = np.unique(times)
+        upto = np.searchsorted(times, moments, side="right")
+        # A flight of exactly an hour before is not of the last hour.
+        since = np.searchsorted(times, moments - _HOUR.to_timedelta64(), side="right")
+        piece = {
+            "origin": origin,
+            "scheduled": pd.DatetimeIndex(moments, tz="UTC"),
+            "departures": upto - since,
+            "mean_delay": (total[upto] - total[since]) / (upto - since),
+        }
+        pieces.append(pd.DataFrame(piece))
+    return pd.concat(pieces, ignore_index=True)
+
+
+RECOMPUTED: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
+    "hourly": partial(by_the_hour, hours=1),
+    "three_hours": partial(by_the_hour, hours=3),
+    "days": by_the_day,
+    "working_days": by_the_working_day,
+    "last_hour": up_to_each,
+}
+"""The windows by name: their results, from all departures and those that were too late."""
+
+
+def _accepted(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
+    accepted: pd.DataFrame = rows[~rows["flight_id"].isin(late["flight_id"])]
+    return accepted
+
+
+def _averaged(placed: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    return placed.groupby(key, as_index=False).agg(
         departures=("flight_id", "size"), mean_delay=("delay", "mean")
     )
 
 
 def compare(
-    table: pd.DataFrame, batch: pd.DataFrame, hours: int, watermark: pd.Timestamp
+    table: pd.DataFrame,
+    batch: pd.DataFrame,
+    watermark: pd.Timestamp,
+    *,
+    key: Sequence[str],
+    due: str,
 ) -> Comparison:
-    """Compare the stream's final table with the recomputation, window by window."""
-    closed = batch["window_start"] + pd.Timedelta(hours=hours) <= watermark
+    """Compare the stream's final table with the recomputation, window by window.
+
+    Parameters
+    ----------
+    table, batch : DataFrame
+        The stream's, and the recomputation.
+    watermark : Timestamp
+        How far the stream came.
+    key : sequence of str
+        The columns that tell the windows apart.
+    due : str
+        The column with the instant at which the stream owes a window.
+    """
+    closed = batch[due] <= watermark
     owed, ahead = batch[closed], batch[~closed]
-    names = [*_KEY, "departures", "mean_delay"]
+    names = [*key, "departures", "mean_delay"]
     both = owed[names].merge(
-        table[names], on=_KEY, how="outer", suffixes=("_batch", "_stream"), indicator="side"
+        table[names], on=[*key], how="outer", suffixes=("_batch", "_stream"), indicator="side"
     )
     count = both["departures_batch"] != both["departures_stream"]
     apart = (both["mean_delay_batch"] - both["mean_delay_stream"]).abs()
@@ -101,7 +185,7 @@ def compare(
         still_open=len(ahead),
         open_rows=int(ahead["departures"].sum()),
         missing=int((both["side"] == "left_only").sum()),
-        unexpected=int((both["side"] == "right_only").sum() + table.duplicated(_KEY).sum()),
+        unexpected=int((both["side"] == "right_only").sum() + table.duplicated([*key]).sum()),
         counts=int(count.sum()),
         means=int(mean.sum()),
         furthest=float(apart.max()) if paired.any() else 0.0,

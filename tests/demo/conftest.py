@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamops.demo.flights import borders, departures, flights, of_days, write_log
-from streamops.demo.job import HOURLY, THREE_HOURS
-from streamops.demo.tables import Run, write_tables
+from streamops.demo.job import OPERATORS
+from streamops.demo.tables import QUERIES, Run, write_tables
 from streamops.kernel.contract import Counts
-from streamops.testing import replay
+from streamops.testing import BatchResult, replay
 
 EVERY = 30
 
@@ -40,30 +40,39 @@ def days(left: pd.DataFrame) -> pd.DataFrame:
 
 def make_run(out: Path, rows: pd.DataFrame, every: int, days: int | None) -> Run:
     """What the job would leave in the folder."""
-    batches = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
+    files = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
     log = [pq.read_table(path) for path in sorted((out / "log").glob("*.parquet"))]
-    results = {each.options.name: replay(each, log) for each in (HOURLY, THREE_HOURS)}
-    for together in zip(*results.values(), strict=True):
-        for name, kind in (("changes", "table"), ("late", "late")):
-            tables = [
-                getattr(result, kind).append_column("windows", pa.repeat(windows, len(table)))
-                for windows, result in zip(results, together, strict=True)
-                for table in [getattr(result, kind)]
-            ]
-            folder = out / name / f"batch={together[0].batch:04d}"
-            folder.mkdir(parents=True)
-            pq.write_table(pa.concat_tables(tables), folder / "part.parquet")
-    run = Run(
-        days,
-        every,
-        batches,
-        results["hourly"][-1].watermark.isoformat(),
-        {windows: total(batch.counts for batch in each) for windows, each in results.items()},
-    )
+    watermarks, counts = {}, {}
+    for query, about in QUERIES.items():
+        batches = [pa.concat_tables(log[n : n + about.files]) for n in range(0, files, about.files)]
+        results = {windows: replay(OPERATORS[windows], batches) for windows in about.windows}
+        for together in zip(*results.values(), strict=True):
+            put(out, query, dict(zip(results, together, strict=True)))
+        watermarks[query] = results[about.windows[0]][-1].watermark.isoformat()
+        counts |= {windows: total(each.counts for each in r) for windows, r in results.items()}
+    run = Run(days, every, files, watermarks, counts)
     run.write(out)
     write_tables(out)
     (out / ".streamops-demo").touch()
     return run
+
+
+def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
+    """Write what a micro-batch of a query put out."""
+    for name, kind in (("changes", "table"), ("late", "late")):
+        tables = [
+            getattr(result, kind).append_column(
+                "windows", pa.repeat(windows, len(getattr(result, kind)))
+            )
+            for windows, result in results.items()
+        ]
+        if name == "late" and not any(map(len, tables)):
+            continue
+        number = next(iter(results.values())).batch
+        folder = out / name / query / f"batch={number:04d}"
+        folder.mkdir(parents=True)
+        together = pa.concat_tables(tables, promote_options="default")
+        pq.write_table(together, folder / "part.parquet")
 
 
 def total(counts: Iterable[Counts]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamops.demo.__main__ import main
-from streamops.demo.tables import HOURS, Run, changes, read_table
+from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, read_table
 from tests.demo.conftest import make_run
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +31,15 @@ def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
     assert "\nVERIFIED" in ran.stdout
     assert (out / "picture.png").stat().st_size > 10_000
     run = Run.read(out)
-    lines = [line for line in ran.stdout.splitlines() if f"/{run.batches} " in line]
-    assert len(lines) >= run.batches  # one each, and one without rows at the end
+    for query in QUERIES.values():
+        batches = -(-run.files // query.files)
+        lines = [line for line in ran.stdout.splitlines() if f"/{batches} " in line]
+        assert len(lines) >= batches  # one each, and one without rows at the end
 
     # Spark and the replay of the same log say the same, to the last count.
     replayed = make_run(tmp_path / "replayed", days, 60, 2)
     assert run == replayed
-    for windows in HOURS:
+    for windows in WINDOWS:
         table = read_table(out, windows)
         pd.testing.assert_frame_equal(table, read_table(tmp_path / "replayed", windows))
         assert len(changes(out, windows)) == len(changes(tmp_path / "replayed", windows))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +20,7 @@ from streamops.demo.flights import (
     of_days,
     write_log,
 )
-from streamops.demo.job import HOURLY
+from streamops.demo.job import OPERATORS
 from streamops.testing import fold, replay
 
 SPRING, AUTUMN = dt.date(2013, 3, 10), dt.date(2013, 11, 3)
@@ -153,7 +154,7 @@ def test_hours_come_out_right_on_a_day_when_the_clocks_change(
 ) -> None:
     rows = left[on_the_wall(left["scheduled"]).dt.date == day]
     closing = rows.iloc[[-1]].assign(scheduled=rows["scheduled"].max() + pd.Timedelta(days=1))
-    published = [result.table for result in replay(HOURLY, [rows, closing])]
+    published = [result.table for result in replay(OPERATORS["hourly"], [rows, closing])]
     clock = {start: name for start, name in hours_of(day)}
     counted = {
         (row["origin"], clock[pd.Timestamp(row["window_start"])]): row["departures"]
@@ -166,6 +167,23 @@ def test_hours_come_out_right_on_a_day_when_the_clocks_change(
     assert counted == {(o, f"{h:02}:00"): n for (o, h), n in expected.items()}
 
 
+@pytest.mark.parametrize(("day", "hours"), [(SPRING, 23), (AUTUMN, 25)])
+def test_a_day_on_which_the_clocks_change_is_one_window_of_its_hours(
+    day: dt.date, hours: int, left: pd.DataFrame, package: pd.DataFrame
+) -> None:
+    local = on_the_wall(left["scheduled"]).dt.date
+    around = left[(local >= day - dt.timedelta(days=1)) & (local <= day + dt.timedelta(days=1))]
+    closing = around.iloc[[-1]].assign(scheduled=around["scheduled"].max() + pd.Timedelta(days=2))
+    published = pa.concat_tables(r.table for r in replay(OPERATORS["days"], [around, closing]))
+    midnight = pd.Timestamp(day, tz=NEW_YORK)
+    ours = [row for row in fold(published) if row["window_start"] == midnight]
+    assert {row["window_end"] - row["window_start"] for row in ours} == {dt.timedelta(hours=hours)}
+    there = package.dropna(subset=["dep_time"])
+    there = there[(there["month"] == day.month) & (there["day"] == day.day)]
+    expected = there.groupby("origin").size()
+    assert {row["origin"]: row["departures"] for row in ours} == dict(expected)
+
+
 def test_the_two_hours_of_the_same_name_are_two_windows(left: pd.DataFrame) -> None:
     first, second = (
         pd.Timestamp(dt.datetime(2013, 11, 3, 1, 30, tzinfo=NEW_YORK, fold=fold)) for fold in (0, 1)
@@ -174,7 +192,7 @@ def test_the_two_hours_of_the_same_name_are_two_windows(left: pd.DataFrame) -> N
     rows = left.iloc[:3].assign(origin="JFK")
     rows["scheduled"] = pd.to_datetime([first, second, after], utc=True).as_unit("us")
     clock = {start: name for start, name in hours_of(AUTUMN)}
-    published = [row for result in replay(HOURLY, [rows]) for row in result.rows]
+    published = [row for result in replay(OPERATORS["hourly"], [rows]) for row in result.rows]
     named = {clock[pd.Timestamp(row["window_start"])]: row["departures"] for row in published}
     assert named == {"01:00 EDT": 1, "01:00 EST": 1}
 

@@ -12,11 +12,12 @@ import pytest
 
 from streamops.demo.__main__ import main
 from streamops.demo.report import Facts, gather, report
-from streamops.demo.tables import HOURS, Run, late, write_tables
+from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, read_table, write_tables
+from streamops.testing import fold
 
 
 def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
-    return {windows: gather(out, rows, Run.read(out), windows) for windows in HOURS}
+    return {windows: gather(out, rows, Run.read(out), windows) for windows in WINDOWS}
 
 
 def change_table(out: Path, windows: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
@@ -28,7 +29,7 @@ def change_table(out: Path, windows: str, change: Callable[[pd.DataFrame], pd.Da
 
 def change_late(out: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change the hourly rows of the first file of late rows that has any."""
-    for path in sorted((out / "late").glob("batch=*/*.parquet")):
+    for path in sorted((out / "late" / "hours").glob("batch=*/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         ours = table.filter(pc.field("windows") == "hourly")
         if len(ours):
@@ -42,14 +43,18 @@ def test_a_good_run_adds_up_and_is_verified(out: Path, days: pd.DataFrame) -> No
     facts = facts_of(out, days)
     text = report(facts, Run.read(out))
     assert all(each.hold for each in facts.values())
-    assert text.count("adds up") == 5
+    assert text.count("adds up") == 5 + 4
     assert "VERIFIED" in text
     assert "NOT" not in text
 
 
 def test_the_run_has_stragglers_corrections_and_rows_too_late(out: Path) -> None:
-    for counts in Run.read(out).counts.values():
-        assert min(counts["stragglers"], counts["corrections"], counts["too_late"]) > 0
+    counts = Run.read(out).counts
+    for windows in QUERIES["hours"].windows:
+        told = counts[windows]
+        assert min(told["stragglers"], told["corrections"], told["too_late"]) > 0
+    # Four files to a micro-batch: a flight has to be more delayed to be late.
+    assert min(counts[windows]["stragglers"] for windows in ("working_days", "last_hour")) > 0
 
 
 def test_a_late_flight_is_too_late_for_a_window_and_in_time_for_the_next(
@@ -62,32 +67,32 @@ def test_a_late_flight_is_too_late_for_a_window_and_in_time_for_the_next(
 def test_the_command_exits_zero_only_if_verified(out: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["--check", "--out", str(out)]) == 0
     assert "\nVERIFIED" in capsys.readouterr().out
-    change_table(out, "hourly", lambda t: t.assign(departures=t["departures"] + (t.index == 7)))
+    change_table(out, "hourly", lambda t: t.assign(departures=t["departures"] + (t.index == 2)))
     assert main(["--check", "--out", str(out)]) == 1
     assert "NOT VERIFIED" in capsys.readouterr().out
 
 
 FAULTS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "a departure too many": lambda t: t.assign(departures=t["departures"] + (t.index == 7)),
-    "a mean that is off": lambda t: t.assign(mean_delay=t["mean_delay"] + 1e-6 * (t.index == 7)),
-    "a window lost": lambda t: t.drop(index=7),
-    "a window twice": lambda t: pd.concat([t, t.iloc[[7]]]),
-    "an airport mistaken": lambda t: t.assign(origin=["HPN", *t["origin"][1:]]),
+    "a departure too many": lambda t: t.assign(departures=t["departures"] + (t.index == 2)),
+    "a mean that is off": lambda t: t.assign(mean_delay=t["mean_delay"] + 1e-6 * (t.index == 2)),
+    "a window lost": lambda t: t.drop(index=2),
+    "a window twice": lambda t: pd.concat([t, t.iloc[[2]]]),
+    "a key mistaken": lambda t: t.assign(**{t.columns[0]: ["HPN", *t[t.columns[0]][1:]]}),
     "a window an hour off": lambda t: t.assign(
-        window_start=t["window_start"] + pd.Timedelta(hours=1) * (t.index == 7)
+        **{t.columns[1]: t[t.columns[1]] + pd.Timedelta(hours=1) * (t.index == 2)}
     ),
 }
 
 
-@pytest.mark.parametrize("windows", HOURS)
+@pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_planted_in_a_table_is_found(
     fault: str, windows: str, out: Path, days: pd.DataFrame
 ) -> None:
     change_table(out, windows, FAULTS[fault])
-    facts = facts_of(out, days)
-    assert not facts[windows].comparison.equal
-    assert all(facts[other].hold for other in HOURS if other != windows)
+    assert not gather(out, days, Run.read(out), windows).comparison.equal
+    other = "last_hour" if windows == "hourly" else "hourly"
+    assert gather(out, days, Run.read(out), other).hold
 
 
 def test_a_late_row_that_was_not_delivered_is_found(out: Path, days: pd.DataFrame) -> None:
@@ -111,15 +116,23 @@ def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.D
     assert not facts_of(out, days)["hourly"].comparison.equal
 
 
+@pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize("counter", ["on_time", "stragglers", "too_late", "results", "corrections"])
-def test_a_count_that_is_off_does_not_add_up(counter: str, out: Path, days: pd.DataFrame) -> None:
+def test_a_count_that_is_off_does_not_add_up(
+    counter: str, windows: str, out: Path, days: pd.DataFrame
+) -> None:
     told = json.loads((out / "run.json").read_text())
-    told["counts"]["hourly"][counter] += 1
+    told["counts"][windows][counter] += 1
     (out / "run.json").write_text(json.dumps(told))
-    facts = facts_of(out, days)
-    text = report(facts, Run.read(out))
-    assert not facts["hourly"].hold
-    assert "DOES NOT ADD UP" in text
+    assert not gather(out, days, Run.read(out), windows).hold
+
+
+def test_the_report_says_what_does_not_add_up(out: Path, days: pd.DataFrame) -> None:
+    told = json.loads((out / "run.json").read_text())
+    told["counts"]["last_hour"]["on_time"] += 1
+    (out / "run.json").write_text(json.dumps(told))
+    text = report(facts_of(out, days), Run.read(out))
+    assert text.count("DOES NOT ADD UP") == 1
     assert "NOT VERIFIED" in text
 
 
@@ -132,7 +145,7 @@ def test_a_departure_missing_from_the_log_is_found(out: Path, days: pd.DataFrame
 
 
 def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> None:
-    for path in sorted((out / "changes").glob("batch=*/*.parquet")):
+    for path in sorted((out / "changes" / "hours").glob("batch=*/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         if pc.any(pc.equal(table["_change_type"], "update_preimage")).as_py():
             spoilt = table.filter(pc.field("_change_type") != "update_preimage")
@@ -140,6 +153,45 @@ def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> Non
             break
     with pytest.raises(ValueError, match="POSTIMAGE_ALONE"):
         write_tables(out)
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_a_result_that_was_published_twice_does_not_fold(windows: str, out: Path) -> None:
+    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
+    for path in sorted((out / "changes" / query).glob("batch=*/*.parquet")):
+        table = pq.read_table(path, partitioning=None)
+        ours = table.filter(pc.field("windows") == windows)
+        if len(ours):
+            pq.write_table(pa.concat_tables([table, ours.slice(0, 1)]), path)
+            break
+    with pytest.raises(ValueError, match="INSERTED_TWICE"):
+        write_tables(out)
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_what_was_published_folds_to_the_table(windows: str, out: Path) -> None:
+    """Row by row, also where nothing was corrected."""
+    about = WINDOWS[windows]
+    folded = pd.DataFrame(fold(changes(out, windows), key=about.key))
+    order = [*about.key]
+    pd.testing.assert_frame_equal(
+        folded.sort_values(order, ignore_index=True),
+        read_table(out, windows).sort_values(order, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+def test_a_session_that_a_straggler_prolonged_is_taken_back(out: Path) -> None:
+    said = changes(out, "working_days").to_pandas()
+    gone = said[said["_change_type"] == "delete"]
+    table = read_table(out, "working_days")
+    for row in gone.itertuples():
+        here = table[
+            (table["tailnum"] == row.tailnum) & (table["window_start"] <= row.window_start)
+        ]
+        assert (here["window_end"] > row.window_end).any()
+        assert (here["revision"] > 0).any()
+    assert len(gone) > 0
 
 
 def test_a_package_that_is_missing_is_named(

@@ -1,0 +1,229 @@
+"""The pictures of the notebooks: one palette, one way to draw a window.
+
+Everything here takes plain tables, as the operators give them, and returns a figure.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.dates as mdates
+import pandas as pd
+from IPython.display import Image
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Patch
+from PIL import Image as picture
+
+INK, SOFT, GRID, PAPER = "#1c2530", "#5c6672", "#e4e7ea", "#ffffff"
+ON_TIME, STRAGGLER, TOO_LATE, GONE = "#2a6f97", "#d9711c", "#1c2530", "#b9c1c9"
+"""Colours of events, and the edges of windows: good, late but counted, lost, taken back."""
+
+FILL = {ON_TIME: "#d3e4ef", STRAGGLER: "#f9dcc3", TOO_LATE: "#c9ced3", GONE: "#f1f3f5"}
+
+WIDTH = 10.5
+
+
+def blank(
+    title: str, subtitle: str, height: float, *, left: float = 0.085, head: float = 0, **grid: Any
+) -> tuple[Figure, Any]:
+    """A figure with a headline, and its axes; `head` inches more between the two."""
+    figure = Figure(figsize=(WIDTH, height), dpi=100, facecolor=PAPER)
+    top = 1 - (0.92 + 0.22 * subtitle.count("\n") + head) / height
+    space = {name: grid.pop(name) for name in ("hspace", "wspace") if name in grid}
+    axes = figure.subplots(
+        gridspec_kw={"left": left, "right": 0.973, "top": top, "bottom": 0.5 / height, **space},
+        **grid,
+    )
+    figure.text(
+        0.012, 1 - 0.16 / height, title, fontsize=15, fontweight="bold", color=INK, va="top"
+    )
+    figure.text(
+        0.012, 1 - 0.5 / height, subtitle, fontsize=11, color=SOFT, va="top", linespacing=1.35
+    )
+    for each in [axes] if isinstance(axes, Axes) else axes.flat:
+        plain(each)
+    return figure, axes
+
+
+def plain(axes: Axes) -> None:
+    """Nothing but a grid of soft vertical lines."""
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(colors=SOFT, length=0, labelsize=10.5)
+    axes.grid(axis="x", color=GRID, linewidth=0.9)
+    axes.set_axisbelow(True)
+
+
+def in_utc(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its timestamps aware: Spark's `toPandas` tells them in the session's zone."""
+    naive = table.select_dtypes("datetime").columns
+    return table.assign(**{name: table[name].dt.tz_localize("UTC") for name in naive})
+
+
+def clock(axes: Axes, every: int, words: str = "%H:%M", zone: str = "UTC") -> None:
+    """A time axis with a tick every so many minutes."""
+    # A locator by minutes repeats within the hour only, one by hours within the day.
+    minutes = {"byminute": range(0, 60, every)}
+    hours = {"byhour": range(0, 24, max(every // 60, 1)), "tz": zone}
+    locator = mdates.HourLocator(**hours) if every >= 60 else mdates.MinuteLocator(**minutes)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(mdates.DateFormatter(words, tz=zone))
+
+
+def key_of(figure: Figure, height: float, named: Mapping[str, Any]) -> None:
+    """What the colours mean, at the lower right."""
+    handles = [
+        each
+        if isinstance(each, Line2D | Patch)
+        else Patch(facecolor=FILL[each], edgecolor=each, hatch="////" if each == GONE else None)
+        for each in named.values()
+    ]
+    figure.legend(
+        handles, [*named], loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / height), frameon=False,
+        ncols=len(handles), fontsize=10.5, labelcolor=INK, handlelength=1.1, columnspacing=1.4,
+        handletextpad=0.5,
+    )  # fmt: skip
+
+
+def dot(colour: str, marker: str = "o") -> Line2D:
+    """An event, for a key of colours."""
+    return Line2D([], [], color=colour, marker=marker, markersize=8, linestyle="none")
+
+
+def event(axes: Axes, when: Any, y: Any, colour: Any = ON_TIME, size: float = 62) -> None:
+    """Events as dots."""
+    axes.scatter(when, y, s=size, c=colour, edgecolors=PAPER, linewidths=1.2, zorder=4)
+
+
+def bar(
+    axes: Axes,
+    start: dt.datetime,
+    end: dt.datetime,
+    y: float,
+    words: object = "",
+    *,
+    colour: str = ON_TIME,
+    height: float = 0.7,
+    at: str = "center",
+    gone: bool = False,
+    dashed: bool = False,
+) -> None:
+    """A window, from its start to its end, with what it says."""
+    left, right = (mdates.date2num(each) for each in (start, end))
+    low, high = axes.get_xlim()
+    inset = 0.0011 * (high - low)  # so that windows that touch are two
+    box = FancyBboxPatch(
+        (left + inset, y - height / 2), right - left - 2 * inset, height,
+        boxstyle="square,pad=0", facecolor=FILL[GONE if gone else colour],
+        edgecolor=GONE if gone else colour, linewidth=1.4,
+        linestyle="--" if gone or dashed else "-", hatch="////" if gone else None, zorder=2,
+    )  # fmt: skip
+    axes.add_patch(box)
+    x = {"center": (left + right) / 2, "right": right - 0.006 * (high - low)}[at]
+    axes.text(
+        x, y, str(words), ha=at, va="center_baseline", fontsize=11, zorder=3,
+        color=SOFT if gone else INK, clip_on=True,
+        bbox={"facecolor": FILL[GONE], "edgecolor": "none", "pad": 1.2} if gone else None,
+    )  # fmt: skip
+
+
+def over_events(
+    events: pd.DataFrame,
+    results: pd.DataFrame,
+    title: str,
+    subtitle: str,
+    *,
+    value: str = "n",
+    at: str = "center",
+    lane: float = 0.42,
+) -> Figure:
+    """Windows as bars over the events they are made of, key by key.
+
+    Windows that overlap lie on lanes of their own.
+    """
+    results = in_utc(results)
+    stacks = {key: _lanes(ours) for key, ours in results.groupby("user")}
+    height = 1.75 + sum(0.5 + lane * (max(lanes) + 1) for lanes in stacks.values())
+    figure, axes = blank(title, subtitle, height)
+    hour = events["ts"].min().floor("h")
+    axes.set_xlim(hour - pd.Timedelta(minutes=30), hour + pd.Timedelta(minutes=140))
+    y, ticks = 0.0, {}
+    for key, lanes in reversed(stacks.items()):
+        ours = events[events["user"] == key]
+        axes.axhline(y, color=GRID, linewidth=1.2)
+        event(axes, ours["ts"], [y] * len(ours))
+        ticks[y] = key
+        rows = results[results["user"] == key].sort_values(["window_start", "window_end"])
+        for number, row in zip(lanes, rows.itertuples(), strict=True):
+            place = y + 0.46 + lane * number
+            words = getattr(row, value)
+            bar(axes, row.window_start, row.window_end, place, words, at=at, height=lane * 0.82)
+        y += 0.62 + lane * (max(lanes) + 1)
+    axes.set_ylim(-0.3, y - 0.2)
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=12, color=INK)
+    clock(axes, 15)
+    key_of(figure, height, {"events": dot(ON_TIME), "windows": ON_TIME})
+    return figure
+
+
+def _lanes(windows: pd.DataFrame) -> list[int]:
+    """For each window, by start: the lowest lane on which nothing is in its way."""
+    free: list[pd.Timestamp] = []
+    taken = []
+    for row in windows.sort_values(["window_start", "window_end"]).itertuples():
+        number = next((n for n, end in enumerate(free) if end <= row.window_start), len(free))
+        free[number : number + 1] = [row.window_end]
+        taken.append(number)
+    return taken
+
+
+def published(
+    axes: Axes, results: Sequence[Any], *, value: str = "n", events: Sequence[Any] | None = None
+) -> None:
+    """What each micro-batch published: time to the right, micro-batches downwards.
+
+    In a change stream, what is taken back is drawn above what takes its place. `events`: for each
+    micro-batch the times of its rows, to be drawn above both.
+    """
+    above, below, thick = (-0.13, 0.23, 0.3) if events else (-0.22, 0.22, 0.38)
+    for result in results:
+        y = result.batch
+        # A frame that corrects by update has no such column, and takes nothing back.
+        change_stream = "_change_type" in result.table.column_names
+        for row in result.rows:
+            gone = row.get("_change_type") in ("update_preimage", "delete")
+            corrected = row.get("revision", 0) > 0 and row.get("timing", "late") == "late"
+            lane = (above if gone else below) if change_stream else 0.0
+            bar(
+                axes, row["window_start"], row["window_end"], y + lane,
+                f"−{row[value]}" if gone else row[value],
+                colour=STRAGGLER if corrected else ON_TIME, gone=gone,
+                dashed=row.get("timing") == "early", height=thick if change_stream else 0.6,
+            )  # fmt: skip
+        for row in result.late_rows:
+            colour = STRAGGLER if row["reason"] == "straggler" else TOO_LATE
+            event(axes, [row["row"]["ts"]], [y], colour)
+    for number, times in enumerate(events or []):
+        event(axes, times, [number - 0.4] * len(times), INK, 42)
+    last = max(result.batch for result in results)
+    axes.hlines([n + 0.5 for n in range(-1, last + 1)], *axes.get_xlim(), color=GRID, linewidth=0.9)
+    axes.set_ylim(last + 0.5, -0.5)
+    axes.set_yticks(range(last + 1))
+    axes.set_ylabel("micro-batch", color=SOFT, fontsize=10.5)
+
+
+def show(figure: Figure) -> Image:
+    """The figure as a small picture, with its headline for those who cannot see it."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120)
+    small = io.BytesIO()
+    # Flat colours: a palette is enough, and a quarter of the bytes.
+    picture.open(drawn).convert("RGB").quantize(
+        255, method=picture.Quantize.MAXCOVERAGE, dither=picture.Dither.NONE
+    ).save(small, "PNG", optimize=True)
+    return Image(small.getvalue(), width=int(96 * WIDTH), alt=figure.texts[0].get_text())

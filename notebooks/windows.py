@@ -1,0 +1,416 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Windows: when it happened, and when we heard of it
+#
+# A stream tells us of events later than they happened, and not in their order. This notebook shows in pictures what
+# that does to "requests per second" and "clicks per hour", and what the windows of `streamops` do about it:
+#
+# 1. An event-time window
+# 2. The false spike: the same requests, counted by two clocks
+# 3. Stragglers: four answers to the rows that come late
+# 4. Windows of every shape
+# 5. Early results
+# 6. What they do not do
+#
+# It runs on a laptop in about a minute: `pip install ".[java,notebook]"` in a clone, then open it in any Jupyter
+# (`pip install jupyterlab`, if you have none). `make notebooks` runs it and renews its pictures. How they are drawn is in
+# `drawing.py` and `windows_pictures.py`.
+
+# %%
+import datetime as dt
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import windows_pictures as pictures
+from drawing import over_events, show
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import local_session, windows
+from streamops.testing import fold, replay, stream
+
+spark = local_session(
+    shuffle_partitions=1,
+    # Over in a minute: the JVM's optimising compiler would not pay off.
+    conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+)
+
+# %% [markdown]
+# ## 1. An event-time window
+#
+# Nine clicks. Each carries the time at which it happened: its *event time*. Phones lose their connection, so some arrive
+# late, and out of order.
+
+# %%
+nine = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
+
+
+def at(minute: float) -> dt.datetime:
+    """So many minutes after nine."""
+    return nine + dt.timedelta(minutes=minute)
+
+
+happened = [2, 6, 9, 13, 16, 19, 24, 27, 33]
+arrived = [3, 7, 22, 14, 31, 20, 25, 28, 34]
+clicks = pd.DataFrame({"ts": map(at, happened), "arrived": map(at, arrived)})
+
+per_ten_minutes = windows.tumbling("10 minutes", time="ts", agg={"n": agg.count()})
+by_event_time = spark.createDataFrame(clicks).transform(per_ten_minutes).toPandas()
+by_event_time.sort_values("window_start")
+
+# %% [markdown]
+# A window is half-open, `[start, end)`: a click at 09:10 sharp belongs to the window that starts then. Which window
+# a click lies in depends on when it *happened*, and on nothing else. So the answer is the same whatever the network did.
+# Counted by their arrival, the same clicks tell another story:
+
+# %%
+by_arrival = windows.tumbling("10 minutes", time="arrived", agg={"n": agg.count()})
+as_they_came = spark.createDataFrame(clicks).transform(by_arrival).toPandas()
+show(pictures.two_clocks(clicks, by_event_time, as_they_came))
+
+# %% [markdown]
+# ## 2. The false spike
+#
+# This is the figure of Kleppmann's *Designing Data-Intensive Applications* (in the chapter on stream processing, "Whose
+# clock are you using, anyway?"), with a real producer and a real consumer. A web service logs its requests, forty a second.
+# A Spark query counts them per second, twice: by the time at which it *processes* them, which is the start of the
+# micro-batch, and by their event time. In between the query is stopped for some seconds, as for a redeployment, and started
+# again from its checkpoint. Nothing is lost: the requests wait in the log.
+
+
+# %%
+def serve(log: Path, ended: threading.Event, told: list[dt.datetime]) -> None:
+    """Log requests as they happen, a file every quarter of a second, until told to end."""
+    gaps = np.random.default_rng(2013).exponential(1 / 40, size=20_000)
+    times = time.time() + np.cumsum(gaps)
+    while not ended.wait(0.25):
+        written = len(told)
+        told += [dt.datetime.fromtimestamp(t, dt.UTC) for t in times[written:] if t <= time.time()]
+        lines = "".join(f'{{"ts": "{each.isoformat()}"}}\n' for each in told[written:])
+        draft = log / f".{written}"
+        draft.write_text(lines)
+        draft.rename(log / f"{written}.json")
+
+
+place = Path(tempfile.mkdtemp(prefix="streamops-"))
+log, counted = place / "log", place / "counted"
+log.mkdir()
+
+requests = (
+    spark.readStream.schema("ts timestamp")
+    .json(str(log))
+    .withColumn("processed", F.current_timestamp())
+)
+settings = {"agg": {"n": agg.count()}, "stragglers": "drop", "shards": 1}
+by_processing = windows.tumbling(
+    "1 second", time="processed", delay="0 seconds", name="by_processing", **settings
+)
+by_event = windows.tumbling("1 second", time="ts", delay="1 second", name="by_event", **settings)
+
+
+def consumer():
+    """Start the query, or continue where it was stopped."""
+    both = requests.transform(by_processing).select(F.lit("processing").alias("clock"), "*")
+    both = both.union(requests.transform(by_event).select(F.lit("event").alias("clock"), "*"))
+    return (
+        both.writeStream.format("parquet")
+        .option("path", str(counted))
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+
+
+def watch(query, micro_batches: int) -> dt.datetime:
+    """Wait until the query has processed so many micro-batches, and say when."""
+    while sum(progress.numInputRows > 0 for progress in query.recentProgress) < micro_batches:
+        time.sleep(0.05)
+    return dt.datetime.now(dt.UTC)
+
+
+# %%
+told: list[dt.datetime] = []
+ended = threading.Event()
+producer = threading.Thread(target=serve, args=(log, ended, told))
+producer.start()
+
+query = consumer()
+begun = watch(query, 2)  # the first micro-batch takes longer: we look on from here
+stopped = watch(query, 10)
+query.stop()
+time.sleep(8)
+query = consumer()
+watch(query, 8)
+query.stop()
+
+ended.set()
+producer.join()
+
+# %%
+counts = spark.read.parquet(str(counted)).toPandas()
+logged = pd.Series(1, index=pd.DatetimeIndex(told)).resample("1s").sum()
+seen = {clock: rows.set_index("window_start")["n"] for clock, rows in counts.groupby("clock")}
+figure = pictures.false_spike(seen, logged, begun, stopped)
+show(figure)
+
+# %% [markdown]
+# By processing time the service had an outage, and then a flood of requests. Neither happened: both are traces of the
+# consumer. Had an alarm been set on them, it would have rung twice. By event time the rate is what it was. The seconds that
+# were counted are, to the request, those that the service logged:
+
+# %%
+event_time = seen["event"].tz_localize("UTC")
+bool((event_time == logged.reindex(event_time.index)).all())
+
+# %% [markdown]
+# The price: a result by event time has to wait, here a second (`delay="1 second"`) behind the newest request. How long is
+# long enough? Nobody knows, which is why the next section is about those who come later.
+#
+# Processing time has its uses: a limit on the calls per second that a server *receives* is about its own clock. But it
+# is not reproducible: process the log again, and the answer is another one.
+#
+# ## 3. Stragglers
+#
+# The operator keeps a *watermark*: the greatest event time it has seen, less `delay`. When it has passed the end of a
+# window, the window's result is published: it is *on time*. A row that comes later than that is a *straggler*; beyond
+# `allowed_lateness` it is *too late*. Rows are judged by the watermark of the micro-batch before theirs.
+#
+# A script of seven micro-batches, and four answers to the stragglers in it. `testing.replay` runs it without Spark, by the
+# same rules and in milliseconds: that is also how to test a stream of your own.
+
+# %%
+script = [[3, 8], [6, 16], [9], [4, 21], [12, 45], [7, 12], [2]]
+batches = [[{"ts": at(minute)} for minute in minutes] for minutes in script]
+
+
+def ten_minutes(stragglers: str, **more):
+    """Clicks per ten minutes: on time after five, corrected for twenty more."""
+    return windows.tumbling(
+        "10 minutes",
+        time="ts",
+        agg={"n": agg.count()},
+        delay="5 minutes",
+        allowed_lateness="20 minutes",
+        stragglers=stragglers,
+        shards=1,
+        **more,
+    )
+
+
+policies = {
+    "drop": ten_minutes("drop"),
+    "route": ten_minutes("route"),
+    "update": ten_minutes("update"),
+    "retract": ten_minutes("retract", too_late="route"),
+}
+answers = {word: replay(transform, batches) for word, transform in policies.items()}
+show(pictures.judged(batches, answers["route"]))
+
+# %% [markdown]
+# Under `"route"`, late rows come out of the query themselves, and say why:
+
+# %%
+for result in answers["route"]:
+    for row in result.late_rows:
+        missed = f"{row['window_start']:%H:%M}–{row['window_end']:%H:%M}"
+        print(
+            f"micro-batch {result.batch}: the click of {row['row']['ts']:%H:%M} missed {missed}, "
+            f"{row['lateness'].seconds // 60} minutes behind the watermark: {row['reason']}"
+        )
+
+# %% [markdown]
+# What happens to a straggler is a word. Time runs to the right, micro-batches downwards, and each bar is a row that the
+# query put out:
+
+# %%
+show(pictures.four_policies(answers))
+
+# %% [markdown]
+# - **drop**: results are final. Late rows are counted, exactly, and are gone.
+# - **route**: results are final. Late rows come out as rows, with the window they missed: write them to a table of their own.
+# - **update**: the new value is published over the old one, with a `revision` one higher: an upsert.
+# - **retract**: the old value is taken back, the new one published: a change stream. Here with `too_late="route"`: the click
+#   that came too late even for a correction is delivered.
+#
+# In every one of them the numbers add up: each row is on time, a straggler, or too late.
+
+# %%
+names = ("rows", "on_time", "stragglers", "too_late", "results", "corrections")
+pd.DataFrame(
+    {
+        word: {name: sum(getattr(result.counts, name) for result in results) for name in names}
+        for word, results in answers.items()
+    }
+)
+
+# %% [markdown]
+# Spark says the same, micro-batch by micro-batch. And the folded output is what a batch makes of the rows that were accepted,
+# whatever the micro-batches were: nothing is late in a batch.
+
+# %%
+on_spark = stream(spark, policies["retract"], batches)
+accepted = [row for rows in batches[:-1] for row in rows]
+batch = spark.createDataFrame(pd.DataFrame(accepted)).transform(ten_minutes("drop")).toPandas()
+closed = batch[batch["window_end"] <= at(40).replace(tzinfo=None)].sort_values("window_start")
+{
+    "as replayed": [r.rows for r in on_spark] == [r.rows for r in answers["retract"]],
+    "as in a batch": [row["n"] for row in fold(on_spark)] == closed["n"].tolist(),
+}
+
+# %% [markdown]
+# ## 4. Windows of every shape
+#
+# A morning of two users, as a batch: the same transform, given a stream, ends with the same rows.
+
+# %%
+minutes = {
+    "ann": [4, 11, 16, 22, 48, 55, 61, 97, 104],
+    "bob": [8, 30, 37, 41, 72, 80, 110],
+}
+morning = pd.DataFrame(
+    [{"user": user, "ts": at(minute)} for user, times in minutes.items() for minute in times]
+)
+events = spark.createDataFrame(morning)
+per_user = {"time": "ts", "by": "user", "agg": {"n": agg.count()}}
+
+
+def rows_of(transform) -> pd.DataFrame:
+    """The rows that a transform makes of the morning."""
+    return events.transform(transform).toPandas()
+
+
+# %% [markdown]
+# **Hopping**: the last half hour, every ten minutes. Each event lies in three windows.
+
+# %%
+hopping = rows_of(windows.hopping("30 minutes", "10 minutes", **per_user))
+show(over_events(morning, hopping, "Hopping", 'windows.hopping("30 minutes", "10 minutes", …)'))
+
+# %% [markdown]
+# **Sliding**: at each event, what happened in the half hour up to it. No grid: a window ends with each event, so no burst
+# hides between two windows.
+
+# %%
+sliding = rows_of(windows.sliding("30 minutes", **per_user))
+sliding["window_start"] = sliding["ts"] - pd.Timedelta(minutes=30)
+sliding["window_end"] = sliding["ts"]
+show(
+    over_events(
+        morning,
+        sliding,
+        "Sliding",
+        'windows.sliding("30 minutes", …): (t − 30 minutes, t] of each t',
+    )
+)
+
+# %% [markdown]
+# **Session**: bursts of activity. A session ends with a gap of silence, here of twenty minutes; its end is its last event
+# plus the gap.
+
+# %%
+sessions = rows_of(windows.session("20 minutes", **per_user))
+show(over_events(morning, sessions, "Session", 'windows.session("20 minutes", …)'))
+
+# %% [markdown]
+# **Cumulative**: the total so far, every fifteen minutes, beginning anew each hour. Where nothing came, a window says the
+# same again: there is always a total.
+
+# %%
+cumulative = rows_of(windows.cumulative("1 hour", "15 minutes", **per_user))
+show(
+    over_events(
+        morning,
+        cumulative,
+        "Cumulative",
+        'windows.cumulative("1 hour", "15 minutes", …)',
+        at="right",
+    )
+)
+
+# %% [markdown]
+# **Calendar**: days as people in a place count them. A heartbeat an hour, on the two weekends of 2013 on which New York put
+# its clocks forward and back. The days have as many heartbeats as they have hours: 24, but for one of 23 and one of 25. Windows
+# of 24 hours, below, begin at seven in the evening, or at eight.
+
+# %%
+weekends = pd.DatetimeIndex(["2013-03-08", "2013-11-01"], tz="America/New_York")
+five_days = pd.DateOffset(days=5)
+hourly = [pd.date_range(day, day + five_days, freq="h", inclusive="left") for day in weekends]
+heartbeats = spark.createDataFrame(pd.DataFrame({"ts": [*hourly[0], *hourly[1]]}))
+
+per_day = {"time": "ts", "agg": {"n": agg.count()}}
+days = heartbeats.transform(windows.calendar("day", "America/New_York", **per_day)).toPandas()
+fixed = heartbeats.transform(windows.tumbling("1 day", **per_day)).toPandas()
+show(pictures.days_of_new_york(days, fixed, weekends))
+
+# %% [markdown]
+# ## 5. Early results
+#
+# A session is published when it is over, and that can take long. With `early="every batch"` an open session is published
+# whenever a micro-batch changed it, as a change stream, and once more when it is on time. The last straggler here fills the
+# silence between two sessions that were published: both are taken back, each by its own start and end, and the one
+# that they were is published in their place.
+
+# %%
+visits = windows.session(
+    "20 minutes",
+    time="ts",
+    agg={"n": agg.count()},
+    delay="0 seconds",
+    allowed_lateness="2 hours",
+    stragglers="retract",
+    early="every batch",
+)
+visit = [[0], [8, 15], [48], [60, 62], [90], [93], [31]]
+results = replay(visits, [[{"ts": at(minute)} for minute in each] for each in visit])
+show(pictures.early_sessions(visit, results, at))
+
+# %%
+for result in results:
+    for row in result.rows:
+        window = f"{row['window_start']:%H:%M}–{row['window_end']:%H:%M}"
+        change, n, timing = row["_change_type"], row["n"], row["timing"]
+        print(f"micro-batch {result.batch}: {change:<17} {window} n={n}  {timing}")
+
+# %% [markdown]
+# ## 6. What they do not do
+#
+# - **They do not guess that a stream has ended.** Only the watermark closes windows, and only events move it. A stream
+#   that falls silent leaves its newest windows open.
+# - **They do not know a lying clock.** One event of the year 2999 moves the watermark there for good, and makes all others
+#   late. Put a `time.guard` before the operator.
+# - **They do not drop duplicates.** A row that a producer sends twice counts twice. Spark's `dropDuplicatesWithinWatermark`
+#   goes before.
+# - **They do not promise the same stragglers for every cutting.** Rows are judged by the watermark of the micro-batch before
+#   theirs, so the same rows in other micro-batches can have other stragglers. What holds for every cutting: the folded output
+#   equals the batch over the rows that were accepted.
+# - **They do not correct for ever.** Beyond `delay + allowed_lateness` a row is counted, or delivered, and the state is
+#   forgotten. A longer lateness is a larger state.
+# - **They do not take corrections as input.** A window behind another one needs final results (`"drop"`, or `"route"` without
+#   the late rows): it would count what was taken back as a row.
+# - **Sessions do not know `"update"`.** A straggler can merge two sessions, and an upsert cannot take one back.
+# - **They do not make processing time reproducible.** Nothing can.
+# - **They do not answer within milliseconds.** They work in micro-batches; Spark's Real-Time Mode allows no Python operator.
+# - **They do not keep a large state cheaply.** The state of a shard is read and written whole, and should stay at a
+#   few megabytes; the number of shards of a checkpoint cannot be changed.
+# - **They do not join, sketch or follow changes.** Not yet.
+#
+# The rules, to the last microsecond, are in [docs/windows.md](../docs/windows.md).
+
+# %%
+spark.stop()

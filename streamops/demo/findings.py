@@ -1,0 +1,57 @@
+"""What the tables of a run tell of the year, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from streamops.demo.flights import NEW_YORK
+from streamops.demo.tables import read_table
+
+__all__ = ["findings"]
+
+_HOUR = pd.Timedelta(hours=1)
+
+
+def findings(out: Path) -> str:
+    """The days of 23 and 25 hours, the longest working day, the busiest hour."""
+    return "\n".join([*_changed_clocks(out), *_longest_day(out), *_busiest_hour(out)])
+
+
+def _changed_clocks(out: Path) -> Iterator[str]:
+    days = read_table(out, "days")
+    days["hours"] = (days["window_end"] - days["window_start"]).dt.total_seconds() // 3600
+    for start, ours in days[days["hours"] != 24].groupby("window_start"):
+        day = pd.Timestamp(str(start)).tz_convert(NEW_YORK)
+        counts = ", ".join(f"{row.origin} {row.departures}" for row in ours.itertuples())
+        yield (
+            f"{day:%-d %B %Y}, when the clocks were changed, had {ours['hours'].iloc[0]:.0f} hours: "
+            f"{counts} departures."
+        )
+
+
+def _longest_day(out: Path) -> Iterator[str]:
+    for row in _most(out, "working_days"):
+        first = row["window_start"].tz_convert(NEW_YORK)
+        last = (row["window_end"] - 8 * _HOUR).tz_convert(NEW_YORK)
+        yield (
+            f"The aircraft {row['tailnum']} left New York {row['departures']} times in one working "
+            f"day, from {first:%-d %B %H:%M} to {last:%-d %B %H:%M}."
+        )
+
+
+def _busiest_hour(out: Path) -> Iterator[str]:
+    for row in _most(out, "last_hour"):
+        end = row["scheduled"].tz_convert(NEW_YORK)
+        yield (
+            f"{row['departures']} departures of {row['origin']} were scheduled in the hour up to "
+            f"{end:%-d %B %H:%M}: no hour had more."
+        )
+
+
+def _most(out: Path, windows: str) -> list[dict[Any, Any]]:
+    """The result of the most departures, if there is one."""
+    return read_table(out, windows).nlargest(1, "departures").to_dict("records")

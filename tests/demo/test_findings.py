@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamops.demo.findings import findings
+
+
+def put(out: Path, windows: str, rows: list[dict[str, object]]) -> None:
+    path = out / "table" / f"windows={windows}" / "part.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False), path)
+
+
+def day(text: str, **more: object) -> dict[str, object]:
+    start = pd.Timestamp(text, tz="America/New_York")
+    end = start + pd.DateOffset(days=1)
+    return {"window_start": start.tz_convert("UTC"), "window_end": end.tz_convert("UTC"), **more}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    put(
+        tmp_path, "days",
+        [
+            day("2013-03-09", origin="JFK", departures=1),
+            day("2013-03-10", origin="EWR", departures=2),
+            day("2013-03-10", origin="JFK", departures=3),
+            day("2013-11-03", origin="JFK", departures=4),
+        ],
+    )  # fmt: skip
+    busy = [day("2013-07-01", tailnum=f"N{n}", departures=n) for n in (1, 5, 2)]
+    put(tmp_path, "working_days", busy)
+    noon = pd.Timestamp("2013-07-01 16:00", tz="UTC")
+    moments = [{"origin": "LGA", "scheduled": noon, "departures": n} for n in (7, 6)]
+    put(tmp_path, "last_hour", moments)
+    return tmp_path
+
+
+def test_the_two_days_are_named_with_their_hours(tables: Path) -> None:
+    spring, autumn, *_ = findings(tables).splitlines()
+    assert spring.startswith("10 March 2013, ")
+    assert spring.endswith(" had 23 hours: EWR 2, JFK 3 departures.")
+    assert autumn.startswith("3 November 2013, ")
+    assert autumn.endswith(" had 25 hours: JFK 4 departures.")
+
+
+def test_the_longest_working_day_and_the_busiest_hour_are_named(tables: Path) -> None:
+    *_, aircraft, hour = findings(tables).splitlines()
+    # The session ends eight hours after the last departure.
+    assert aircraft.endswith("N5 left New York 5 times in one working day, from 1 July 00:00 to 1 July 16:00.")  # fmt: skip
+    assert hour.startswith("7 departures of LGA were scheduled in the hour up to 1 July 12:00")
+
+
+def test_days_of_which_all_have_24_hours_are_not_named(out: Path) -> None:
+    """Of the day of the storm and the day after it."""
+    assert "clocks" not in findings(out)
+    assert len(findings(out).splitlines()) == 2

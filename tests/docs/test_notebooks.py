@@ -1,0 +1,104 @@
+"""Notebooks: what is stored is what the source says, and what running it says today."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+
+from notebooks.__main__ import from_source, stored
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = stored()
+
+
+def named(path: Path) -> str:
+    return path.name
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def written(notebook: NotebookNode) -> list[tuple[str, str, str]]:
+    return [(cell.id, cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def outputs(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
+    """What each cell put out: the text, or the word for a picture."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                yield cell.id, "a picture"
+            elif output.output_type == "stream":
+                yield cell.id, output.text
+            else:
+                yield cell.id, output["data"]["text/plain"]
+
+
+def test_there_is_a_notebook_about_windows() -> None:
+    assert "windows.ipynb" in [path.name for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_what_is_stored_is_what_the_source_says(path: Path) -> None:
+    """Where it is not: ``make notebooks``."""
+    assert written(read(path)) == written(from_source(path.with_suffix(".py")))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_what_is_stored_was_run_from_top_to_bottom(path: Path) -> None:
+    cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
+    assert {out.output_type for cell in cells for out in cell.outputs} <= {"stream", "execute_result"}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_a_notebook_has_pictures_and_is_small_enough_to_look_at(path: Path) -> None:
+    assert [out for _, out in outputs(read(path))].count("a picture") >= 5
+    assert path.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_a_notebook_ends_with_what_the_operators_do_not_do(path: Path) -> None:
+    headings = [
+        line
+        for cell in read(path).cells
+        if cell.cell_type == "markdown"
+        for line in cell.source.splitlines()
+        if line.startswith("## ")
+    ]
+    assert headings[-1].endswith("What they do not do")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_every_link_of_a_notebook_leads_somewhere(path: Path) -> None:
+    text = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert targets
+    assert [each for each in targets if not (path.parent / each).exists()] == []
+
+
+def test_a_source_that_was_changed_is_noticed(tmp_path: Path) -> None:
+    source = NOTEBOOKS[0].with_suffix(".py").read_text()
+    changed = tmp_path / "changed.py"
+    changed.write_text(source.replace("1 second", "2 seconds", 1))
+    assert written(from_source(changed)) != written(read(NOTEBOOKS[0]))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_notebooks_run_and_say_what_is_stored(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "notebooks", "--out", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for path in NOTEBOOKS:
+        assert list(outputs(read(tmp_path / path.name))) == list(outputs(read(path)))
