@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.demo.flights import NEW_YORK
-from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, read_table
+from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, query_of, read_table
 from streamops.demo.verify import RECOMPUTED, TOLERANCE, Comparison, compare
 
 __all__ = ["Facts", "Sum", "gather", "report"]
@@ -61,7 +61,7 @@ def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
         Which of the windows.
     """
     about, counted = WINDOWS[windows], run.counts[windows]
-    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
+    query = query_of(windows)
     table, missed = read_table(out, windows), late(out, windows)
     batch = RECOMPUTED[windows](rows, missed)
     comparison = compare(table, batch, run.end(query), key=about.key, due=about.due)

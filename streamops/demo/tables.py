@@ -23,6 +23,7 @@ __all__ = [
     "Windows",
     "changes",
     "late",
+    "query_of",
     "read_table",
     "write_tables",
 ]
@@ -98,6 +99,12 @@ QUERIES = {
     ),
 }
 """The queries by name, in the order in which they run."""
+
+
+def query_of(windows: str) -> str:
+    """The query that computes these windows."""
+    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
+    return query
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +206,8 @@ def _path(out: Path, windows: str) -> Path:
 
 
 def _batches(folder: Path, windows: str) -> pa.Table | None:
-    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
     # One after the other, because the order of the micro-batches matters.
-    files = sorted((folder / query).glob("batch=*/*.parquet"))
+    files = sorted((folder / query_of(windows)).glob("batch=*/*.parquet"))
     if not files:
         return None
     table = pa.concat_tables(

@@ -12,7 +12,16 @@ import pytest
 
 from streamops.demo.__main__ import main
 from streamops.demo.report import Facts, gather, report
-from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, read_table, write_tables
+from streamops.demo.tables import (
+    QUERIES,
+    WINDOWS,
+    Run,
+    changes,
+    late,
+    query_of,
+    read_table,
+    write_tables,
+)
 from streamops.testing import fold
 
 
@@ -157,8 +166,7 @@ def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> Non
 
 @pytest.mark.parametrize("windows", WINDOWS)
 def test_a_result_that_was_published_twice_does_not_fold(windows: str, out: Path) -> None:
-    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
-    for path in sorted((out / "changes" / query).glob("batch=*/*.parquet")):
+    for path in sorted((out / "changes" / query_of(windows)).glob("batch=*/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         ours = table.filter(pc.field("windows") == windows)
         if len(ours):

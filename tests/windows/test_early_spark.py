@@ -31,17 +31,22 @@ def growing(**said: Any) -> Any:
     return windows.cumulative("20 seconds", "10 seconds", **(COMMON | shape | said))
 
 
+def sliding(**said: Any) -> Any:
+    shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "retract", **LATE}
+    return windows.sliding("15 seconds", **(COMMON | shape | said))
+
+
 def filled(**said: Any) -> Any:
     shape = {"delay": "5 seconds", "empty": "publish", "empty_for": "20 seconds"}
     return windows.tumbling("10 seconds", **(COMMON | shape | said))
 
 
 def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession) -> None:
-    for make, api in ((hopping, APIS[0]), (growing, APIS[1])):
+    for make, api in ((hopping, APIS[0]), (growing, APIS[1]), (sliding, APIS[0])):
         replayed = replay(make(), SCRIPT, schema=SCHEMA)
         same(stream(spark, make(state_api=api), SCRIPT, schema=SCHEMA), replayed)
         said = {row["timing"] for result in replayed for row in result.rows}
-        assert said == ({"early", "on_time", "late"} if make is hopping else {"early", "on_time"})
+        assert said == {"early", "on_time", *(["late"] if make is not growing else [])}
 
 
 def test_windows_without_rows_on_spark_are_those_of_the_replay(spark: SparkSession) -> None:
@@ -97,6 +102,11 @@ def test_a_batch_knows_nothing_early_on_either_engine(spark: SparkSession) -> No
     assert {(r["revision"], r["timing"], r["_change_type"]) for r in kernel.collect()} == {
         (0, "on_time", "insert")
     }
+    there, native = (
+        frame.transform(sliding(engine=engine, delay=None, too_late="drop"))
+        for engine in ("kernel", "native")
+    )
+    assert_rows(there, native)
 
 
 def test_a_restart_continues_and_refuses_results_that_are_not_early(

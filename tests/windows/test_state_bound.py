@@ -62,6 +62,7 @@ OPERATORS: list[Transform] = [
         **COMMON,
         **POLICIES[2],
     ),
+    *(windows.sliding("20 seconds", early="every batch", **COMMON, **p) for p in POLICIES[1:3]),
     *(
         windows.session("15 seconds", **COMMON, **kind, **policy)
         for policy in POLICIES[:3]
