@@ -34,6 +34,7 @@ script = [
     [{"k": "a", "ts": at(40)}],
     [{"k": "a", "ts": at(5)}],
     [{"k": "b", "ts": at(95)}],
+    [{"k": "b", "ts": at(6)}],
 ]
 alarms = []
 listener = observe.AlarmListener(observe.LateRows(1, batches=9), notify=alarms.append)
