@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -115,11 +116,12 @@ class ReplayedClock:
         spec = settings.bind(self._schema)
         columns = [rows.column(settings.producer), rows.column(settings.time)]
         kind = spec.input.field("arrival").type
-        if settings.arrival is None:
-            now = dt.datetime.now(dt.UTC)  # as Spark: when the micro-batch starts
-            columns.append(pa.chunked_array([pa.array([now] * len(rows), kind)]))
-        else:
-            columns.append(rows.column(settings.arrival))
+        now = pa.scalar(dt.datetime.now(dt.UTC), kind)  # as Spark: when the micro-batch starts
+        arrived = pa.chunked_array([pa.repeat(now, len(rows))])
+        if settings.arrival is not None:
+            said = rows.column(settings.arrival).cast(kind)
+            arrived = pc.if_else(pc.greater(said, arrived), arrived, said)  # null stays null
+        columns.append(arrived)
         inputs = pa.table(columns, schema=spec.input)
         packs = summarizer(transform.core, spec)(iter(inputs.to_batches()))
         ticking = Ticking(transform.operator, transform.core, spec)

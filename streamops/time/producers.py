@@ -63,7 +63,9 @@ def producers(
         Column with the instant at which the row arrived, by a clock that can be trusted: when the
         server or the log took it. Silence is measured by it. A later one than the start of the
         micro-batch counts as that start. Left out: the start of the micro-batch, so that in a
-        backlog that is read faster than it came hardly anybody is ever idle.
+        backlog that is read faster than it came hardly anybody is ever idle, and that a pause of
+        the query longer than `idle` makes everybody look silent who is not in the first
+        micro-batch after it.
     expected : list of values of `producer`
         Producers that are waited for when the query starts for the first time: before each of them
         has sent a row, or has been silent for `idle` since the first micro-batch, there is no

@@ -22,7 +22,7 @@ from streamops import aggregates as agg
 from streamops import time, windows
 from streamops.kernel.errors import SpecError
 from streamops.spark.settings import PROVIDER
-from streamops.testing import Replay, assert_rows, at, micro_batches, stream
+from streamops.testing import Replay, assert_rows, at, micro_batches, replay, stream
 
 pytestmark = pytest.mark.spark
 
@@ -109,6 +109,25 @@ def test_windows_behind_it_give_what_their_replay_gives(
         assert "got:       producer=['v', 'int64']" in text
         assert "expected:  producer=['k', 'string'], as written" in text
         assert "fix:       give the parameters as they were, or start from a new checkpoint" in text
+
+
+def test_an_arrival_in_the_future_counts_as_the_present_and_none_as_no_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    now = dt.datetime.now(dt.UTC)
+    arrived = {"a": now - dt.timedelta(minutes=1), "b": now.replace(year=2999), "c": None}
+    script = [
+        [{"k": k, "ts": at(1), "at": came, "v": 0} for k, came in arrived.items()],
+        [{"k": "a", "ts": at(2), "at": now, "v": 0}],
+    ]
+    chain = [
+        time.producers("k", **SAID | {"idle": "1 hour"}),
+        windows.tumbling("10 seconds", **COMMON),
+    ]
+    for results in (stream(spark, chain, script, schema=SCHEMA), replay(chain, script)):
+        told = [result.clock for result in results[:2]]
+        assert [each and (each.active, each.rejected) for each in told] == [(2, 1), (2, 0)]
+        assert [each and each.held_by for each in told] == ["a", "b"]
 
 
 @pytest.fixture
