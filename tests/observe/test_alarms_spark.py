@@ -82,7 +82,6 @@ def test_a_silent_source_holds_the_watermark_and_is_named(
     assert alarm.numbers.startswith("watermark 2024-01-01 00:00:06Z through 4 micro-batches")
 
 
-@pytest.mark.skipif(not hasattr(times, "producers"), reason="there is no time.producers")
 def test_the_producers_that_hold_the_clock_and_lead_it_are_named(
     spark: SparkSession, tmp_path: Path
 ) -> None:
