@@ -94,11 +94,12 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
             raise RunFailed(f"{system}: rows or sums differ from what was sent")
         return f"{len(found):,} rows passed through, nothing lost"
     expected = workload.expected()
+    start, end = ("ts", "ts") if "ts" in found else ("window_start", "window_end")
     rows = pd.DataFrame(
         {
             "k": found["k"],
-            "start": found["window_start"].to_numpy("datetime64[ms]").astype("int64"),
-            "end": found["window_end"].to_numpy("datetime64[ms]").astype("int64"),
+            "start": found[start].to_numpy("datetime64[ms]").astype("int64"),
+            "end": found[end].to_numpy("datetime64[ms]").astype("int64"),
             "n": found["n"],
             "total": found["total"],
         }

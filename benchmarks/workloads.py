@@ -43,10 +43,12 @@ WORKLOADS = {
     "1k-keys": (1_000, "tumbling"),
     "100k-keys-session": (100_000, "session"),
     "100k-keys-hopping": (100_000, "hopping"),
+    "100k-keys-sliding": (100_000, "sliding"),
 }
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute
 GAP_MS = 5 * MINUTE_MS
+REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,9 @@ class Workload:
         """Return the windows that are closed at the end of the stream, computed without Spark."""
         frame = pd.DataFrame(self.events())
         watermark = int(frame["ts"].max()) - DELAY_MS
+        if self.windows == "sliding":
+            windows = _sliding(frame)
+            return windows[windows["end"] <= watermark].reset_index(drop=True)
         if self.windows == "session":
             frame = frame.sort_values(["k", "ts"], kind="stable")
             begins = (frame["k"].diff() != 0) | (frame["ts"].diff() > GAP_MS)
@@ -126,6 +131,26 @@ class Workload:
         windows = frame.groupby(keys, sort=True)["v"].agg(["size", "sum"]).reset_index()
         windows.columns = pd.Index([*keys, "n", "total"])
         return windows[windows["end"] <= watermark].reset_index(drop=True)
+
+
+def _sliding(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count and sum the window that ends with each event, which is its start and end here."""
+    frame = frame.sort_values(["k", "ts"], kind="stable")
+    keys, times = frame["k"].to_numpy(), frame["ts"].to_numpy()
+    place = keys * (1 << 42) + times  # milliseconds of any date in question need fewer bits
+    before = np.searchsorted(place, place - REACH_MS, side="right")
+    after = np.searchsorted(place, place, side="right")
+    totals = np.concatenate([[0.0], np.cumsum(frame["v"].to_numpy())])
+    windows = pd.DataFrame(
+        {
+            "k": keys,
+            "start": times,
+            "end": times,
+            "n": after - before,
+            "total": totals[after] - totals[before],
+        }
+    )
+    return windows.drop_duplicates(["k", "end"])
 
 
 def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:

@@ -10,10 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamops import aggregates, testing, time, windows
+    from streamops import aggregates, observe, testing, time, windows
     from streamops.spark.session import local_session
 
-__all__ = ["__version__", "aggregates", "local_session", "testing", "time", "windows"]
+__all__ = [
+    "__version__",
+    "aggregates",
+    "local_session",
+    "observe",
+    "testing",
+    "time",
+    "windows",
+]
 
 __version__ = "0.1.0"
 
@@ -21,7 +29,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name == "local_session":
         return importlib.import_module("streamops.spark.session").local_session
-    if name in {"aggregates", "testing", "time", "windows"}:
+    if name in {"aggregates", "observe", "testing", "time", "windows"}:
         return importlib.import_module(f"streamops.{name}")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

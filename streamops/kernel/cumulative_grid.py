@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamops.kernel.calendar_grid import CalendarGrid
 from streamops.kernel.fixed_grid import FixedGrid
@@ -82,6 +83,13 @@ class CumulativeGrid(Grid):
         start, end = self.periods.start_of(period), self.periods.end_of(period)
         reached: Instants = np.minimum(start + (nth + 1) * self.every, end)
         return reached
+
+    def exist(self, windows: Instants) -> npt.NDArray[np.bool_]:
+        """Whether an instant lies in each window: none does in those that a period has left over."""
+        period, nth = np.divmod(windows, self.width)
+        length = self.periods.end_of(period) - self.periods.start_of(period)
+        inside: npt.NDArray[np.bool_] = nth * self.every < length
+        return inside
 
     def pane_of(self, instants: Instants) -> Instants:
         """Start of the pane that contains each instant: it ends where the next window does."""

@@ -48,6 +48,11 @@ class Grid(Protocol):
     def end_of(self, windows: Instants) -> Instants:
         """End of each window: the first instant that is no longer inside."""
 
+    def exist(self, windows: Instants) -> npt.NDArray[np.bool_]:
+        """Whether an instant lies in each window: else the number stands for none."""
+        inside: npt.NDArray[np.bool_] = self.start_of(windows) < self.end_of(windows)
+        return inside
+
     def pane_of(self, instants: Instants) -> Instants:
         """Start of the pane that contains each instant."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -58,8 +58,8 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
         )
 
 
-def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
-    """The frame's columns as Arrow types, timestamps in UTC.
+def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None = None) -> pa.Schema:
+    """The frame's columns, or only those of these names, as Arrow types, timestamps in UTC.
 
     Raises
     ------
@@ -70,6 +70,8 @@ def arrow_schema(frame: DataFrame, *, where: str) -> pa.Schema:
     refuse_duplicates(frame, where=where)
     fields = []
     for field in frame.schema.fields:
+        if only is not None and field.name not in only:
+            continue
         try:
             kind = to_arrow_type(_relaxed(field.dataType), **_IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases

@@ -24,6 +24,7 @@ from streamops.spark.preflight import (
     INSTANT,
     LATENESS,
     METRICS,
+    ONCE,
     STATE_API,
     WATERMARK,
     carried_watermark,
@@ -109,12 +110,15 @@ def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str,
     """
     if not frame.isStreaming:
         return None
+    fields = frame.schema.fields
+    once = next((f.metadata[ONCE] for f in fields if ONCE in (f.metadata or {})), None)
     return {
         WATERMARK: _spark_delay(frame, spec) // 1_000,
         LATENESS: spec.lag,
         METRICS: ",".join(names),
         STATE_API: api,
         **({} if "window_start" in spec.output.names else {INSTANT: True}),
+        **({} if once is None else {ONCE: once}),
     }
 
 
@@ -206,8 +210,8 @@ def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
         where=transform.operator,
         got=f"engine='native' in {transform!r}",
         expected="a window that Spark has there (docs/windows.md); "
-        "stragglers='drop' and allowed_lateness=0 on a streaming frame; no routing; "
-        "no aggregate with a bound or without a word in Spark; "
+        "stragglers='drop', allowed_lateness=0 and early='never' on a streaming frame; no routing; "
+        "empty='skip'; no aggregate with a bound or without a word in Spark; "
         "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
         fix="leave engine out, or write engine='kernel'",
     )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.clocks import ClockCore, ClockSpec
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, instants, take
 from streamops.kernel.contract import Core, Spec
@@ -21,7 +22,7 @@ from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.workers import settle
 
-__all__ = ["NOTHING", "PACKED", "packer", "unpacker"]
+__all__ = ["NOTHING", "PACKED", "packer", "summarizer", "unpacker"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -77,6 +78,29 @@ def packer(core: Core, spec: Spec, shards: int, *, newest: bool) -> Callable[[Ba
             yield _batch(_NO_SHARD, None, greatest)
 
     return pack
+
+
+def summarizer(core: ClockCore, spec: ClockSpec) -> Callable[[Batches], Batches]:
+    """The map from rows to what a clock wants of them: a pack per task, for one place.
+
+    Every micro-batch visits that place, so that it tells how things are: the first task sends an
+    empty pack where it has no rows.
+    """
+
+    def summarize(batches: Batches) -> Batches:
+        from pyspark import TaskContext
+
+        settle("summarize")
+        context = TaskContext.get()
+        is_first = context is None or context.partitionId() == 0
+        for rows in _tables(batches):
+            is_first = False
+            rows = conform(rows.rename_columns(spec.input.names), spec.input)  # by position
+            yield _row(0, core.pack(spec, rows))
+        if is_first:
+            yield _batch(0, NOTHING, None)
+
+    return summarize
 
 
 def unpacker(schema: pa.Schema) -> Callable[[Batches], Batches]:

@@ -17,6 +17,7 @@ __all__ = [
     "INSTANT",
     "LATENESS",
     "METRICS",
+    "ONCE",
     "STATE_API",
     "WATERMARK",
     "carried_watermark",
@@ -30,6 +31,9 @@ WATERMARK = "spark.watermarkDelayMs"
 
 STATE_API = "streamops.state_api"
 """Key under which an operator tells, in its output, which state API it uses."""
+
+ONCE = "streamops.once"
+"""Key under which a clock tells which state API the query cannot use a second time."""
 
 METRICS = "streamops.metrics"
 """Key under which an operator tells which names of counts are taken."""
@@ -162,7 +166,7 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
     ------
     SpecError
         ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator nothing may follow, or
-        ``applyInPandasWithState`` would follow an aggregation.
+        ``applyInPandasWithState`` would follow an aggregation, or itself.
     """
     behind = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
     if "applyInPandasWithState" in behind:
@@ -173,6 +177,16 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
             got="a frame from an operator with state_api='applyInPandasWithState'",
             expected="transformWithStateInPandas in the operator before",
             fix="leave state_api out there; it needs RocksDB",
+        )
+    taken = {(field.metadata or {}).get(ONCE) for field in frame.schema.fields}
+    if following == "applyInPandasWithState" and following in taken:
+        raise SpecError(
+            "STATE_API_NOT_CHAINABLE",
+            "applyInPandasWithState may stand only once in a query",
+            where=where,
+            got="state_api='applyInPandasWithState' on a frame from an operator with the same",
+            expected="state_api='transformWithStateInPandas' in one of the two",
+            fix="leave state_api out in one of them; it needs RocksDB",
         )
     if "native" in behind and following == "applyInPandasWithState":
         raise SpecError(

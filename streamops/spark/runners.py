@@ -160,7 +160,7 @@ def _cells(table: pa.Table) -> Iterator[bytes]:
         yield ipc_write(table.slice(start, _ROWS_PER_CELL))
 
 
-def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
+def packs_of(frames: Iterator[pd.DataFrame]) -> list[bytes]:
     return [bytes(pack) for frame in frames for pack in frame["packed"]]
 
 
@@ -170,7 +170,7 @@ def by_group_state(advance: Advance) -> Callable[..., Iterator[pd.DataFrame]]:
     def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         settle("step")
         watermark = state.getCurrentWatermarkMs()
-        packs = [] if state.hasTimedOut else _packs(frames)
+        packs = [] if state.hasTimedOut else packs_of(frames)
         stored, frame = advance(state.get if state.exists else None, packs, watermark)
         state.update(stored)
         # Fires once the watermark has moved: each shard follows every watermark.
@@ -196,7 +196,7 @@ class ShardProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         """Rows came for the shard, or an empty pack."""
-        yield self._step(_packs(rows), timerValues, fired=None)
+        yield self._step(packs_of(rows), timerValues, fired=None)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -24,12 +24,14 @@ from streamops.spark.preflight import WATERMARK, carried_watermark
 from streamops.spark.runners import COUNTS, STORED, Advance, Stored
 from streamops.spark.transform import Transform
 from streamops.testing.batches import canonical, schema_of, to_table
+from streamops.testing.clocks import Frame, ReplayedClock, chained
 from streamops.testing.results import BatchResult, split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from streamops.testing.batches import Batch
+    from streamops.testing.clocks import Chain
 
 __all__ = ["Replay", "replay"]
 
@@ -39,7 +41,7 @@ _STORED = pa.schema([(name, _ARROW[kind]) for name, kind in map(str.split, STORE
 
 
 def replay(
-    transform: Transform,
+    transform: Chain,
     batches: Iterable[Batch],
     *,
     watermark: Duration | None = None,
@@ -56,8 +58,8 @@ def replay(
 
     Parameters
     ----------
-    transform : Transform
-        Such as ``windows.tumbling(...)``.
+    transform : Transform, or list of ClockTransform and Transform
+        Such as ``windows.tumbling(...)``, or ``[time.producers(...), windows.tumbling(...)]``.
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches. An empty one is a micro-batch, too.
     watermark : duration, optional
@@ -105,7 +107,7 @@ class Replay:
 
     Parameters
     ----------
-    transform : Transform
+    transform : Transform, or list of ClockTransform and Transform
     schema : Schema
         The columns of every micro-batch.
     watermark, shards, restart
@@ -114,16 +116,22 @@ class Replay:
 
     def __init__(
         self,
-        transform: Transform,
+        transform: Chain,
         schema: pa.Schema,
         *,
         watermark: Duration | None = None,
         shards: int | None = None,
         restart: bool = False,
     ) -> None:
+        clock, transform = chained(transform)
         self._transform = transform
         self._schema = canonical(schema)
-        self._carried = _carried(transform, watermark)
+        self._clock: ReplayedClock | None = None
+        if clock is not None:
+            self._clock = ReplayedClock(clock, self._schema, watermark=watermark is not None)
+            self._carried = _carried(transform, clock.settings.delay, clock.settings.time)
+        else:
+            self._carried = _carried(transform, _parsed(watermark), transform.settings.time)
         self._shards = transform.options.shards if shards is None else shards
         self._restart = restart
         self._start()
@@ -174,6 +182,9 @@ class Replay:
         else:
             delay = self._carried
             newest = _newest(rows, self._spec.time)
+        if self._clock is not None:
+            told = self._clock.tick(rows)
+            newest, result = told.clock, replace(result, clock=told)
         self._next = max(self._next, spark_watermark(newest, delay))
         return result
 
@@ -195,6 +206,8 @@ class Replay:
         if self._restart:
             self._start()
             self._stored = {shard: _kept(fields) for shard, fields in self._stored.items()}
+            if self._clock is not None and self._clock.stored is not None:
+                self._clock.stored = _kept(self._clock.stored)
         self._used = self._next
         emitted, told = [self._spec.output.empty_table()], []
         for shard, came in packs.items():
@@ -239,24 +252,23 @@ class Replay:
         return _EPOCH + dt.timedelta(milliseconds=spark, microseconds=self._spec.lag)
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """As much of a frame as the preflight looks at."""
+def _parsed(watermark: Duration | None) -> int | None:
+    if watermark is None:
+        return None
+    return parse_duration(
+        watermark, parameter="watermark", where="streamops.testing", minimum=0, whole=1_000
+    )
 
-    schema: StructType
 
-
-def _carried(transform: Transform, watermark: Duration | None) -> int | None:
-    settings: Any = transform.settings
-    mark = {}
-    if watermark is not None:
-        delay = parse_duration(
-            watermark, parameter="watermark", where="streamops.testing", minimum=0, whole=1_000
-        )
-        mark = {WATERMARK: delay // 1_000}
-    schema = StructType([StructField(settings.time, TimestampType(), metadata=mark)])
+def _carried(transform: Transform, delay: int | None, on: str) -> int | None:
+    """What the preflight says of a frame with a watermark of this delay on that column."""
+    settings = transform.settings
+    marks = {settings.time: {}, on: {} if delay is None else {WATERMARK: delay // 1_000}}
+    schema = StructType(
+        [StructField(name, TimestampType(), metadata=mark) for name, mark in marks.items()]
+    )
     return carried_watermark(
-        cast("DataFrame", _Frame(schema)),
+        cast("DataFrame", Frame(schema)),
         settings.delay,
         settings.lag,
         time=settings.time,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 
@@ -34,6 +35,9 @@ class BatchResult:
         What the operator counted. None under Spark's native engine, which does not count.
     state_rows, state_bytes : int, optional
         Entries and bytes of state, over all shards. None under the native engine.
+    clock : Told, optional
+        What a clock before the operator, such as ``time.producers``, told; instants in
+        microseconds. None where there is no clock, and in the micro-batch without data.
     """
 
     batch: int
@@ -43,6 +47,7 @@ class BatchResult:
     counts: Counts | None
     state_rows: int | None
     state_bytes: int | None
+    clock: Told | None = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts, Spec
 from streamops.testing.notation import (
     cell,
@@ -26,9 +27,11 @@ __all__ = ["Line", "read_line"]
 
 Records = list[dict[str, Any]]
 
-_LINE = {"rows", "no_data", "expect", "late", "watermark", "counts", "state_rows"}
+_LINE = {"rows", "no_data", "expect", "late", "watermark", "counts", "state_rows", "clock"}
 _LATE = {"row", "window", "reason", "lateness", "watermark"}
 _COUNTS = frozenset(Counts.__dataclass_fields__)
+_TOLD = set(Told.__dataclass_fields__)
+_INSTANTS = ("clock", "newest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,15 @@ class Line:
         Everything that comes out.
     checks : mapping
         What else is checked: ``watermark``, ``state_rows``, and the names of counts.
+    clock : mapping
+        What is checked of what a clock told.
     """
 
     rows: pa.Table | None = None
     expect: Records = field(default_factory=list)
     late: Records = field(default_factory=list)
     checks: Mapping[str, Any] = field(default_factory=dict)
+    clock: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_line(said: Any, schema: pa.Schema, spec: Spec, epoch: dt.datetime, where: str) -> Line:
@@ -82,7 +88,19 @@ def read_line(said: Any, schema: pa.Schema, spec: Spec, epoch: dt.datetime, wher
         ],
         [_late(each, spec, epoch, where) for each in listed(said.get("late", []), where, "late")],
         checks,
+        _clock(said.get("clock", {}), epoch, where),
     )
+
+
+def _clock(said: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    refuse_unknown(said, _TOLD, set(), where)
+    since = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    told = dict(said)
+    for name in _INSTANTS:
+        when = instant(told.get(name), epoch, where)
+        if when is not None:
+            told[name] = (when - since) // dt.timedelta(microseconds=1)
+    return told
 
 
 def _result(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, Any]:

@@ -23,12 +23,16 @@ from streamops.kernel.contract import Counts, Spec
 from streamops.kernel.errors import EnvironmentError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import arrow_schema, spark_schema
+from streamops.spark.progress import metrics_of
 from streamops.spark.transform import Transform, choice
 from streamops.testing.batches import canonical, schema_of, to_table
+from streamops.testing.clocks import chained, told_of
 from streamops.testing.results import BatchResult, split
 
 if TYPE_CHECKING:
+    from streamops.spark.clocks import ClockTransform
     from streamops.testing.batches import Batch
+    from streamops.testing.clocks import Chain
 
 __all__ = ["Source", "micro_batches", "stream"]
 
@@ -108,7 +112,7 @@ def micro_batches(
 
 def stream(
     spark: SparkSession,
-    transform: Transform,
+    transform: Chain,
     batches: Iterable[Batch],
     *,
     watermark: Duration | None = None,
@@ -125,7 +129,7 @@ def stream(
     Parameters
     ----------
     spark : SparkSession
-    transform : Transform
+    transform : Transform, or list of ClockTransform and Transform
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches.
     watermark : duration, optional
@@ -155,12 +159,14 @@ def stream(
     """
     script = list(batches)
     _refuse_too_many(spark, len(script))
+    clock, transform = chained(transform)
     settings: Any = transform.settings
     with _folder(directory) as folder:
         frame = micro_batches(spark, script, schema=schema, directory=folder, source=source)
         if watermark is not None:
             delay = parse_duration(watermark, parameter="watermark", where="streamops.testing")
             frame = frame.withWatermark(settings.time, format_duration(delay))
+        frame = frame if clock is None else frame.transform(clock)
         output = folder / "output"
         output.mkdir(exist_ok=True)
         before = set(output.iterdir())
@@ -181,7 +187,7 @@ def stream(
             query.stop()
         spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
         return [
-            _result(transform, spec, _read(file), progress[int(file.stem)])
+            _result(clock, transform, spec, _read(file), progress[int(file.stem)])
             for file in sorted(set(output.iterdir()) - before)
         ]
 
@@ -194,9 +200,11 @@ def _keep(output: str, batch: DataFrame, number: int) -> None:
     unfinished.replace(file)
 
 
-def _result(transform: Transform, spec: Spec, table: pa.Table, progress: Any) -> BatchResult:
+def _result(
+    clock: ClockTransform | None, transform: Transform, spec: Spec, table: pa.Table, progress: Any
+) -> BatchResult:
     settings: Any = transform.settings
-    metrics = _named(progress.observedMetrics.get(transform.options.name))
+    metrics = metrics_of(progress.observedMetrics.get(transform.options.name))
     counted = "on_time" in metrics
     mark = dt.datetime.fromisoformat(progress.eventTime["watermark"]) - _EPOCH
     lateness = dt.timedelta(microseconds=settings.lag)
@@ -207,15 +215,10 @@ def _result(transform: Transform, spec: Spec, table: pa.Table, progress: Any) ->
         counts=Counts(*(metrics[f.name] or 0 for f in fields(Counts))) if counted else None,
         state_rows=metrics["state_rows"] if counted else None,
         state_bytes=metrics["state_bytes"] if counted else None,
+        clock=None
+        if clock is None
+        else told_of(metrics_of(progress.observedMetrics[clock.options.name])),
     )
-
-
-def _named(told: Any) -> dict[str, Any]:
-    """Metrics by name."""
-    row: dict[str, Any] = {} if told is None else told.asDict()
-    if row.keys() == {"values", "schema"}:  # so they come over Connect
-        return dict(zip((f["name"] for f in row["schema"]["fields"]), row["values"], strict=True))
-    return row
 
 
 @contextlib.contextmanager

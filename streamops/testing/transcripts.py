@@ -23,7 +23,8 @@ A file holds one transcript or several, separated by ``---``::
 ``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v``, ``last v by
 seq`` or, with more to say, ``{distinct: v, at_most: 3}``; ``time`` is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
 their types, by default ``{k: string, ts: timestamp}``; a row is its words in that order, or a
-mapping. ``with_watermark`` is the delay of a watermark that the frame brings. Times count from
+mapping. ``with_watermark`` is the delay of a watermark that the frame brings; ``behind`` a clock
+that defines one, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
 ``epoch``, by default 2024-01-01T00:00:00Z; an ISO timestamp with an offset is a time as well.
 
 A line of the script is a micro-batch. ``rows`` has data, or none. ``no_data: true`` is the
@@ -31,31 +32,36 @@ micro-batch that Spark adds at the end of an ``availableNow`` run that moved the
 follows it is a restart. ``expect`` and ``late`` are everything that comes out, in any order;
 what is not said must not come. A late row has the ``window`` it missed; of sliding windows, which
 end with each event, it has none, and its own time stands for it. ``watermark`` (of the operator, that the micro-batch closes by),
-``counts`` and ``state_rows`` are checked where they are given.
+``counts`` and ``state_rows`` are checked where they are given, and so is what a ``clock`` tells.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamops.kernel.time import parse_duration
+from streamops.spark.clocks import ClockTransform
 from streamops.spark.transform import Transform
 from streamops.testing.batches import START
 from streamops.testing.notation import COLUMN_TYPES, instant, malformed, mapping, refuse_unknown
 from streamops.testing.rows import missing_extra
 from streamops.testing.script import Line, read_line
 
+if TYPE_CHECKING:
+    from streamops.testing.clocks import Chain
+
 __all__ = ["Transcript", "load", "parse"]
 
-_PUBLIC = ("aggregates", "windows")
-_KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "epoch"}
+_PUBLIC = ("aggregates", "time", "windows")
+_KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,12 @@ class Transcript:
     schema: pa.Schema
     watermark: str | None
     lines: tuple[Line, ...]
+    behind: ClockTransform | None = None
+
+    @property
+    def chain(self) -> Chain:
+        """The operator, with the clock that it is behind."""
+        return self.transform if self.behind is None else [self.behind, self.transform]
 
     def runs(self) -> Iterator[list[Line]]:
         """The lines between two restarts."""
@@ -145,6 +157,10 @@ def _transcript(said: Any, where: str) -> Transcript:
     carried = None
     if watermark is not None:
         carried = parse_duration(watermark, parameter="with_watermark", where=where)
+    behind = None
+    if "behind" in said:
+        behind = _clock(mapping(said["behind"], where, "behind"), where)
+        carried = behind.settings.delay
     spec = transform.settings.bind(schema, carried=carried)
     script = said["script"]
     if not isinstance(script, list) or not script:
@@ -153,7 +169,7 @@ def _transcript(said: Any, where: str) -> Transcript:
         read_line(line, schema, spec, epoch, f"{where}, line {number}")
         for number, line in enumerate(script, start=1)
     )
-    return Transcript(said["name"], transform, schema, watermark, lines)
+    return Transcript(said["name"], transform, schema, watermark, lines, behind)
 
 
 def _public(family: str, name: str) -> Any:
@@ -164,19 +180,35 @@ def _public(family: str, name: str) -> Any:
 
 
 def _operator(name: Any, said: dict[str, Any], where: str) -> Transform:
+    transform: Transform = _made(name, said, where)
+    return transform
+
+
+def _clock(named: dict[str, Any], where: str) -> ClockTransform:
+    clocks = [_made(name, mapping(said, where, name), where) for name, said in named.items()]
+    match clocks:
+        case [ClockTransform() as clock]:
+            return clock
+    raise malformed(where, "not a clock", got=named, expected="{time.producers: {...}}")
+
+
+def _made(name: Any, said: dict[str, Any], where: str) -> Any:
     family, _, word = str(name).partition(".")
     operator = _public(family, word) if family != "aggregates" else None
     if operator is None:
         raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
-    agg = mapping(said.get("agg", {}), where, "agg")
-    said = {"time": "ts", **said, "agg": {k: _aggregate(v, where) for k, v in agg.items()}}
+    taken = inspect.signature(operator).parameters
+    if "agg" in taken:
+        agg = mapping(said.get("agg", {}), where, "agg")
+        said = said | {"agg": {k: _aggregate(v, where) for k, v in agg.items()}}
+    if "time" in taken:
+        said = {"time": "ts", **said}
     try:
-        transform: Transform = operator(**said)
+        return operator(**said)
     except TypeError as error:
         raise malformed(
             where, "the operator does not take this spec", got=error, expected="its parameters"
         ) from error
-    return transform
 
 
 def _aggregate(text: Any, where: str) -> Any:

@@ -12,6 +12,7 @@
 """
 
 from streamops.windows.calendar import calendar
+from streamops.windows.compare import compare
 from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
 from streamops.windows.late import split_late
@@ -21,6 +22,7 @@ from streamops.windows.tumbling import tumbling
 
 __all__ = [
     "calendar",
+    "compare",
     "cumulative",
     "hopping",
     "session",

@@ -10,7 +10,7 @@ from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
 from streamops.windows.binding import kernel_only
 from streamops.windows.calendar_settings import CalendarWindows
-from streamops.windows.core.spec import Stragglers, TooLate
+from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
 
 __all__ = ["calendar"]
 
@@ -27,6 +27,9 @@ def calendar(
     allowed_lateness: Duration = "0 seconds",
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
+    early: Early = "never",
+    empty: Empty = "skip",
+    empty_for: Duration | None = None,
     engine: Engine = "auto",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
@@ -44,14 +47,17 @@ def calendar(
                  what the aggregates read · a row that is delivered twice counts twice: drop
                  duplicates before
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
-                 with corrections revision: int (0 is the on-time value), with "retract" _change_type:
-                 string · where rows may be routed late: struct<reason, lateness, watermark, row>
+                 with corrections or `early` revision: int (0 is the value published first, and
+                 on time unless `early`) · with `early` timing: string, "early", "on_time" or "late"
+                 · with "retract" _change_type: string · where rows may be routed late:
+                 struct<reason, lateness, watermark, row>
     Output mode  append
     Watermark    defined by `delay`, or brought by the frame; Spark's own delay is
                  delay + allowed_lateness
     State        per shard: one entry per key and window that ended less than delay (with
                  corrections: delay + allowed_lateness) before the newest event;
-                 forgotten when no window can change any more
+                 forgotten when no window can change any more; with corrections or `early` one per
+                 window that was published again; with "publish" one per key for `empty_for` longer
     Order        rows may come in any order; ties matter only to first and last, which ask for a
                  tie-break
     Batch        same rows out, no watermark needed, nothing is late
@@ -83,6 +89,16 @@ def calendar(
         "retract": the old value is taken back and the new one published, as a change stream.
     too_late : "drop" or "route"
         With "update" and "retract": what happens beyond the allowed lateness.
+    early : "never" or "every batch"
+        "every batch": a window that is not on time yet is published in every micro-batch whose rows
+        change it, and once more when it is on time. An upsert by key columns and window; with
+        "retract" a change stream.
+    empty : "skip" or "publish"
+        What happens to windows in which a key has no row. "publish": they are results, with the values
+        of no rows (a count of 0, a sum of null), once they are on time.
+    empty_for : duration, optional
+        With "publish": how long a key has empty windows. One is published if it ends at most so long
+        after a window of the key that has rows. More than 10,000 are refused.
     week_start : "monday" to "sunday"
         The day on which weeks start. ISO 8601, and so the default, is Monday.
     engine : "auto", "kernel" or "native"
@@ -154,6 +170,9 @@ def calendar(
             allowed_lateness=allowed_lateness,
             stragglers=stragglers,
             too_late=too_late,
+            early=early,
+            empty=empty,
+            empty_for=empty_for,
         ),
         Options(engine, state_api, shards, name or "calendar"),
         "Spark's window() has fixed durations only, and no time zone",

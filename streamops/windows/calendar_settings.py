@@ -11,17 +11,21 @@ import pyarrow as pa
 
 from streamops.kernel.calendar_grid import CalendarGrid, Unit, Weekday
 from streamops.kernel.errors import SpecError
+from streamops.kernel.zones import DAY
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import FixedSpec
-from streamops.windows.settings import WindowSettings
+from streamops.windows.grid_settings import GridWindows
 
 __all__ = ["CalendarWindows", "calendar_grid"]
 
 _FIRST = {"first": True}
 
+_SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # days
+_CHANGED = DAY // 12  # clocks are put forward by two hours at most
+
 
 @dataclass(frozen=True, slots=True)
-class CalendarWindows(WindowSettings):
+class CalendarWindows(GridWindows):
     """Settings of calendar windows."""
 
     unit: Unit = field(metadata=_FIRST)
@@ -33,9 +37,10 @@ class CalendarWindows(WindowSettings):
         where: str, unit: Unit, zone: str, *, week_start: Weekday, **said: Any
     ) -> CalendarWindows:
         """Settings as the user wrote them, normalised, or an error."""
-        common = WindowSettings.said(where, **said)
+        common = GridWindows.said(where, **said)
         calendar_grid(unit, zone, week_start, parameter="unit", where=where)
         settings = CalendarWindows(**common, unit=unit, zone=zone, week_start=week_start)
+        settings.refuse_silence(_SHORTEST[unit] * DAY - _CHANGED, f"unit={unit!r}")
         settings.refuse_contradictions()
         return settings
 

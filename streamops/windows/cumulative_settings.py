@@ -16,8 +16,9 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.kernel.zones import DAY
 from streamops.windows.calendar_settings import calendar_grid
 from streamops.windows.core.spec import FixedSpec
-from streamops.windows.fixed_settings import phase_of, refuse_many
-from streamops.windows.settings import DEFINES, WindowSettings, words
+from streamops.windows.fixed_settings import phase_of
+from streamops.windows.grid_settings import GridWindows, refuse_many
+from streamops.windows.settings import DEFINES, words
 
 __all__ = ["CumulativeWindows"]
 
@@ -27,7 +28,7 @@ def _shown(size: int | Unit) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CumulativeWindows(WindowSettings):
+class CumulativeWindows(GridWindows):
     """Settings of cumulative windows; durations in microseconds, units of the calendar as words."""
 
     size: int | Unit = field(metadata={"shown": _shown, "first": True})
@@ -48,7 +49,7 @@ class CumulativeWindows(WindowSettings):
         **said: Any,
     ) -> CumulativeWindows:
         """Settings as the user wrote them, normalised, or an error."""
-        common = WindowSettings.said(where, **said)
+        common = GridWindows.said(where, **said)
         pace = parse_duration(every, parameter="every", where=where, minimum=1)
         period: Any = size
         phase = 0
@@ -63,6 +64,7 @@ class CumulativeWindows(WindowSettings):
             **common, size=period, every=pace, zone=zone, week_start=week_start, origin=phase
         )
         settings._refuse_pace()
+        settings.refuse_silence(pace, f"every={words(pace)}")
         settings.refuse_contradictions()
         return settings
 

@@ -12,15 +12,14 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration, parse_instant
 from streamops.windows.core.spec import FixedSpec
-from streamops.windows.settings import DEFINES, WindowSettings, words
+from streamops.windows.grid_settings import GridWindows, refuse_many
+from streamops.windows.settings import DEFINES, words
 
-__all__ = ["FixedWindows", "phase_of", "refuse_many"]
-
-_MOST_WINDOWS = 10_000
+__all__ = ["FixedWindows", "phase_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindows(WindowSettings):
+class FixedWindows(GridWindows):
     """Settings of tumbling and hopping windows; durations in microseconds."""
 
     size: int = field(metadata=DEFINES)
@@ -32,12 +31,13 @@ class FixedWindows(WindowSettings):
         where: str, size: Duration, hop: Duration, *, origin: Duration | dt.datetime, **said: Any
     ) -> FixedWindows:
         """Settings as the user wrote them, normalised, or an error."""
-        common = WindowSettings.said(where, **said)
+        common = GridWindows.said(where, **said)
         size_ = parse_duration(size, parameter="size", where=where, minimum=1)
         hop_ = parse_duration(hop, parameter="hop", where=where, minimum=1)
         phase = phase_of(origin, hop_, where)
         settings = FixedWindows(**common, size=size_, hop=hop_, origin=phase)
         settings._refuse_grid()
+        settings.refuse_silence(hop_, f"hop={words(hop_)}")
         settings.refuse_contradictions()
         return settings
 
@@ -66,16 +66,3 @@ def phase_of(origin: Duration | dt.datetime, hop: int, where: str) -> int:
     if isinstance(origin, dt.datetime):
         return parse_instant(origin, parameter="origin", where=where) % hop
     return parse_duration(origin, parameter="origin", where=where) % hop
-
-
-def refuse_many(windows: int, parameter: str, got: str, where: str) -> None:
-    """Refuse more windows for an event than anybody wants results."""
-    if windows > _MOST_WINDOWS:
-        raise SpecError(
-            "TOO_MANY_WINDOWS",
-            "each event would lie in too many windows, each of them a result",
-            where=where,
-            got=f"{got}: {windows:,} windows",
-            expected=f"at most {_MOST_WINDOWS:,} windows for an event: ceil(size / {parameter})",
-            fix=f"lengthen {parameter}: a result for every event is another operator than this one",
-        )

@@ -27,9 +27,12 @@ def native(
     corrections; it is used where the user insists. Where `spark.sql.ansi.enabled` is false,
     Spark's sums wrap around or turn null where they overflow, and ours raise an error: sums of
     integers and decimals and means of decimals are ours then. An aggregate that Spark has no
-    word for, or that would keep more in Spark than it is told to, is always ours.
+    word for, or that would keep more in Spark than it is told to, is always ours. So are empty
+    windows.
     """
     if not all(aggregation.native for _, aggregation in settings.agg):
+        return None
+    if isinstance(spec, FixedSpec) and spec.empty_for is not None:
         return None
     if spec.routes or (_may_wrap(spec) and not _is_ansi(frame)):
         return None

@@ -16,11 +16,22 @@ from streamops.spark.columns import require_name, type_name
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 
-__all__ = ["DEFINES", "IN_WORDS", "WindowSettings", "refuse_type", "words"]
+__all__ = [
+    "DEFINES",
+    "IN_WORDS",
+    "RESERVED",
+    "WindowSettings",
+    "names_of",
+    "refuse_taken",
+    "refuse_type",
+    "words",
+]
 
 _MILLISECOND = 1_000
 _WINDOW = ("window_start", "window_end")
 _EXTRA = ("revision", "timing", "_change_type", "late")
+RESERVED = (*_WINDOW, *_EXTRA)
+"""Names of columns that results of windows have."""
 
 
 def words(micros: int | None) -> str:
@@ -65,7 +76,7 @@ class WindowSettings:
         choice(too_late, TooLate, parameter="too_late", where=where)
         choice(early, Early, parameter="early", where=where)
         require_name(time, parameter="time", where=where)
-        keys = _names(by, where)
+        keys = names_of(by, parameter="by", where=where)
         lateness = parse_duration(
             allowed_lateness,
             parameter="allowed_lateness",
@@ -149,15 +160,7 @@ class WindowSettings:
 
     def refuse_contradictions(self) -> None:
         """Refuse what cannot be meant together."""
-        if self.too_late == "route" and self.stragglers not in ("update", "retract"):
-            raise SpecError(
-                "TOO_LATE_WITHOUT_CORRECTIONS",
-                "`too_late` says what happens beyond the lateness of corrections",
-                where=self.where,
-                got=f"too_late='route' with stragglers={self.stragglers!r}",
-                expected="stragglers='update' or 'retract' beside it",
-                fix="stragglers='route' delivers every late row",
-            )
+        self.refuse_too_late_alone()
         if not self.agg:
             raise SpecError(
                 "NO_AGGREGATE",
@@ -169,22 +172,24 @@ class WindowSettings:
             )
         self._refuse_names()
 
+    def refuse_too_late_alone(self) -> None:
+        """Refuse a word for what comes beyond corrections where there are none."""
+        if self.too_late == "route" and self.stragglers not in ("update", "retract"):
+            raise SpecError(
+                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "`too_late` says what happens beyond the lateness of corrections",
+                where=self.where,
+                got=f"too_late='route' with stragglers={self.stragglers!r}",
+                expected="stragglers='update' or 'retract' beside it",
+                fix="stragglers='route' delivers every late row",
+            )
+
     def _refuse_names(self) -> None:
         given = {"by": list(self.by), **self.place, "agg": [name for name, _ in self.agg]}
         names = [*self.by, *self.place.values(), *(name for name, _ in self.agg)]
-        reserved = _EXTRA if self.place else (*_WINDOW, *_EXTRA)
-        # To Spark, names that differ only in case are one name.
-        folded = [name.lower() for name in names]
-        taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
-        if taken:
-            raise SpecError(
-                "NAME_TAKEN",
-                f"a name stands for two columns of the result: {', '.join(taken)}",
-                where=self.where,
-                got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
-                expected=f"names unlike one another and unlike {', '.join(reserved)}",
-                fix="name the aggregate, or rename the key column, differently",
-            )
+        reserved = _EXTRA if self.place else RESERVED
+        fix = "name the aggregate, or rename the key column, differently"
+        refuse_taken(names, reserved, given, fix, self.where)
 
     def _refuse_types(self, schema: pa.Schema) -> None:
         kind = schema.field(self.time).type
@@ -221,10 +226,28 @@ def refuse_type(
     )
 
 
-def _names(by: object, where: str) -> tuple[str, ...]:
-    names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else by
+def refuse_taken(
+    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str, where: str
+) -> None:
+    """Refuse two columns of the result of one name; to Spark, upper and lower case are one."""
+    folded = [name.lower() for name in names]
+    taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
+    if taken:
+        raise SpecError(
+            "NAME_TAKEN",
+            f"a name stands for two columns of the result: {', '.join(taken)}",
+            where=where,
+            got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
+            expected=f"names unlike one another and unlike {', '.join(reserved)}",
+            fix=fix,
+        )
+
+
+def names_of(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
+    """Names of columns, given as one or as several."""
+    names = (value,) if isinstance(value, str) or not isinstance(value, Sequence) else value
     for name in names:
-        require_name(name, parameter="by", where=where)
+        require_name(name, parameter=parameter, where=where)
     return tuple(names)
 
 

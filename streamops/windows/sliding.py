@@ -9,7 +9,7 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
 from streamops.windows.core import sliding as core
-from streamops.windows.core.spec import Stragglers, TooLate
+from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import native
 from streamops.windows.sliding_settings import SlidingWindows
 
@@ -26,6 +26,7 @@ def sliding(
     allowed_lateness: Duration = "0 seconds",
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
+    early: Early = "never",
     engine: Engine = "auto",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
@@ -47,15 +48,18 @@ def sliding(
                  what the aggregates read · a row that is delivered twice counts twice: drop
                  duplicates before
     Output       key columns · the event time, a timestamp under the name of `time` · the aggregates ·
-                 with corrections revision: int (0 is the on-time value), with "retract" _change_type:
-                 string · where rows may be routed late: struct<reason, lateness, watermark, row>;
-                 in a late row the event time is that of the row, null where none is usable
+                 with corrections or `early` revision: int (0 is the value published first, and
+                 on time unless `early`) · with `early` timing: string, "early", "on_time" or "late"
+                 · with "retract" _change_type: string · where rows may be routed late:
+                 struct<reason, lateness, watermark, row>; in a late row the event time is that of
+                 the row, null where none is usable
     Output mode  append
     Watermark    defined by `delay`, or brought by the frame; Spark's own delay is
                  delay + allowed_lateness
     State        per shard: one entry per key and distinct event time less than delay + size (with
                  corrections: and allowed_lateness) older than the newest event; with corrections
-                 one per result that was corrected and is less than delay + allowed_lateness older
+                 or `early` one per result that was published again and is less than delay (with
+                 corrections: + allowed_lateness) older
     Order        rows may come in any order; ties matter only to first and last, which ask for a
                  tie-break
     Batch        same rows out, no watermark needed, nothing is late
@@ -86,6 +90,10 @@ def sliding(
         the new ones published, as a change stream.
     too_late : "drop" or "route"
         With "update" and "retract": what happens beyond the allowed lateness.
+    early : "never" or "every batch"
+        "every batch": a result whose event the watermark has not reached yet is published in every
+        micro-batch whose rows change it, and once more when it is on time. An upsert by key columns
+        and event time; with "retract" a change stream.
     engine : "auto", "kernel" or "native"
         "native" is Spark's own window over ``rangeBetween``, for batches only: Spark refuses it on
         streams. "auto" takes the kernel.
@@ -152,6 +160,7 @@ def sliding(
         allowed_lateness=allowed_lateness,
         stragglers=stragglers,
         too_late=too_late,
+        early=early,
     )
     options = Options(engine, state_api, shards, name or "sliding")
     return Transform(

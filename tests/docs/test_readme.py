@@ -21,13 +21,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import streamops
-from streamops import aggregates, testing, windows
+from streamops import aggregates, observe, testing, windows
 from streamops.kernel import codec
 from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
+from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
-from streamops.windows.core import fixed, sliding
+from streamops.time.core import producers
+from streamops.windows.core import compare, fixed, sliding
+from streamops.windows.core.comparison import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +147,7 @@ def test_the_readme_example_publishes_and_corrects(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     listeners: dict[str, Any] = {}
-    (listener,) = examples(ROOT / "docs" / "operations.md")
+    (listener,) = (e for e in examples(ROOT / "docs" / "operations.md") if "Totals" in e.source)
     listener.run(listeners)
     totals = listeners["Totals"]("tumbling")
     spark.streams.addListener(totals)
@@ -209,7 +212,7 @@ def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [streamops, aggregates, windows, testing], ids=lambda module: module.__name__
+    "module", [streamops, aggregates, observe, windows, testing], ids=lambda module: module.__name__
 )
 def test_every_word_of_the_api_is_in_the_glossary(module: ModuleType) -> None:
     assert public(module) - words(ROOT / "docs" / "glossary.md") == set()
@@ -234,8 +237,10 @@ def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_t
     times = streamops.time
     guarding, clocks = times.guard_settings, times.clock_settings
     choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
-    of_time = (times.guard("a"), times.correct_clock("a", sent="b", received="c"))
+    clock = times.correct_clock("a", sent="b", received="c")
+    of_time = (times.guard("a"), clock, times.processing_time())
     used = {
+        *(field.name for field in fields(Told)),
         *public(times),
         *guarding.REASONS,
         *clocks.QUALITIES,
@@ -244,6 +249,12 @@ def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_t
     }
     assert used - words(ROOT / "docs" / "glossary.md") == set()
     assert set(times.__all__) - words(ROOT / "README.md") == set()
+
+
+def test_every_column_of_an_account_is_in_the_glossary_and_every_operator_in_the_readme() -> None:
+    words_used = set(observe.account_settings._MEASURES) | {"any", "needed", "not_enough"}
+    assert words_used - words(ROOT / "docs" / "glossary.md") == set()
+    assert set(observe.__all__) - words(ROOT / "README.md") == set()
 
 
 def test_a_word_that_is_not_in_the_glossary_is_noticed() -> None:
@@ -279,6 +290,32 @@ def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
     own = text[text.index(heading) : text.index("## What may change")]
     for table in ("moments", "revisions"):
         assert f"**Table `{table}`**" in own
+
+
+def test_the_state_format_of_producers_is_that_of_the_code() -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {producers.STATE.kind}, version {producers.STATE.version}\n"
+    own = text.partition(heading)[2].partition("\n## ")[0]
+    spec = producers.ProducersSpec("k", "ts", None, pa.string(), 1, pa.array([], pa.string()))
+    for name, schema in producers.layout(spec).items():
+        assert f"**Table `{name}`**" in own
+        assert (
+            re.findall(r"^\| `(\w+(?:\.0)?)` \|", own[own.index("**Table") :], re.M) == schema.names
+        )
+    for key in spec.identity:
+        assert f"| `{key}` |" in own
+
+
+def test_the_words_and_the_state_of_a_comparison_are_documented() -> None:
+    glossary, text = (ROOT / "docs" / name for name in ("glossary.md", "state-formats.md"))
+    (row,) = (line for line in glossary.read_text().splitlines() if line.startswith("| `reason` |"))
+    reasons = set(re.findall(r'"(bad_[a-z]+)"', inspect.getsource(compare)))
+    assert reasons == set(re.findall(r"`(bad_[a-z]+)`", row))
+    heading = f"## {compare.STATE.kind}, version {compare.STATE.version}\n"
+    own = text.read_text().partition(heading)[2].partition("## What may change")[0]
+    for column in ("**Table `windows`**", "`start`, `end`", "`revision`", "`source`", "`is_there`"):
+        assert column in own
+    assert all(f"`{word}`" in own for word in get_args(Revised))
 
 
 def test_every_refusal_of_state_is_documented() -> None:

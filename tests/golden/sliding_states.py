@@ -42,6 +42,7 @@ class History:
             "allowed_lateness": "0 seconds",
             "stragglers": "drop",
             "too_late": "drop",
+            "early": "never",
         } | self.settings
         settings = SlidingWindows.of("windows.sliding", said.pop("size"), **said)
         return settings.bind(SCHEMA, carried=None)
@@ -54,7 +55,13 @@ class History:
         """The oracle, after the history."""
         spec = self.spec
         oracle = SlidingOracle(
-            spec.size, spec.by, spec.time, AGG, spec.allowed_lateness, spec.stragglers
+            spec.size,
+            spec.by,
+            spec.time,
+            AGG,
+            spec.allowed_lateness,
+            spec.stragglers,
+            early=spec.early,
         )
         for batch, watermark in self.batches:
             oracle.step(rows_of(table(batch)), watermark)
@@ -79,6 +86,16 @@ HISTORIES = [
         "windows.sliding-v1-retract",
         {"size": "5 seconds", "stragglers": "retract", "allowed_lateness": "20 seconds"},
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    History(
+        "windows.sliding-v1-early",
+        {
+            "size": "5 seconds",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+            "early": "every batch",
+        },
+        ((EARLY, NOW + 2 * SECOND), (LATER, NOW + 5 * SECOND), (LAST, NOW + 8 * SECOND)),
     ),
 ]
 

@@ -94,6 +94,7 @@ class History:
             "allowed_lateness": "0 seconds",
             "stragglers": "drop",
             "too_late": "drop",
+            "early": "never",
         } | self.settings
         kind: Any = KINDS[self.operator]
         settings: Any = kind.of(f"windows.{self.operator}", **said)
@@ -129,6 +130,8 @@ class History:
             agg=self.settings.get("agg", AGG),
             allowed_lateness=spec.allowed_lateness,
             stragglers=spec.stragglers,
+            early=spec.early,
+            empty_for=spec.empty_for,
         )
         for batch, watermark in self.batches:
             oracle.step(rows_of(self.table(batch)), watermark)
@@ -197,6 +200,31 @@ HISTORIES = [
             "agg": LISTS,
             "stragglers": "retract",
             "allowed_lateness": "20 seconds",
+        },
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    # Some windows are still early, some on time, some were corrected since.
+    History(
+        "windows.fixed-v1-early",
+        {
+            "size": "10 seconds",
+            "hop": "5 seconds",
+            "origin": "1 second",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+            "early": "every batch",
+        },
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    # One key is only known, without aggregates, beside windows that are open.
+    History(
+        "windows.fixed-v1-empty",
+        {
+            "size": "5 seconds",
+            "hop": "5 seconds",
+            "origin": "1 second",
+            "empty": "publish",
+            "empty_for": "20 seconds",
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),

@@ -94,6 +94,14 @@ def test_state_is_refused_by_sliding_windows_with_another(
 
 
 @every
+def test_results_that_come_early_are_another_state(history: History) -> None:
+    early = "never" if history.spec.is_early else "every batch"
+    other = dataclasses.replace(history, settings=history.settings | {"early": early})
+    error = refused(history, identity=other.spec.identity)
+    assert error.what == "this checkpoint was written with other parameters: early"
+
+
+@every
 def test_another_delay_reads_the_same_state(history: History) -> None:
     other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
     known = sliding.STATE, other.spec.identity, SHARDS

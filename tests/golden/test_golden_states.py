@@ -150,6 +150,24 @@ def test_state_is_refused_by_windows_with_another(
 
 
 @every
+def test_windows_that_are_filled_otherwise_are_another_state(history: History) -> None:
+    long = {"hopping": "1 hour", "calendar": "2 days", "cumulative": "9 hours"}
+    others: list[dict[str, Any]] = [{"empty": "publish", "empty_for": long[history.operator]}]
+    if history.spec.empty_for is not None:
+        others = [{"empty_for": "10 seconds"}, {"empty": "skip", "empty_for": None}]
+    for other in others:
+        error = refused(history, identity=changed(history, **other))
+        assert error.what == "this checkpoint was written with other parameters: empty_for"
+
+
+@every
+def test_windows_that_come_early_are_another_state(history: History) -> None:
+    other = "never" if history.spec.is_early else "every batch"
+    error = refused(history, identity=changed(history, early=other))
+    assert error.what == "this checkpoint was written with other parameters: early"
+
+
+@every
 def test_another_delay_reads_the_same_state(history: History) -> None:
     identity = changed(history, delay="5 minutes")
     known = fixed.STATE, identity, SHARDS

@@ -30,6 +30,21 @@ def windows(grid: CumulativeGrid, instant: int) -> list[tuple[int, int]]:
     return list(zip(grid.start_of(numbers).tolist(), grid.end_of(numbers).tolist(), strict=True))
 
 
+@given(moment=st.integers(-(10**15), 10**15), grid=st.deferred(lambda: grids()))
+def test_the_windows_that_exist_are_those_with_an_instant_in_them(
+    moment: int, grid: CumulativeGrid
+) -> None:
+    period = grid.windows_of(np.array([moment]))[1][0] // grid.width
+    numbers = period * grid.width + np.arange(grid.width)
+    expected = []
+    reached = int(grid.start_of(numbers)[0])
+    while len(expected) < grid.width:
+        end = int(grid.end_of(numbers)[len(expected)])
+        expected.append(end > reached)
+        reached = end
+    assert grid.exist(numbers).tolist() == expected
+
+
 @st.composite
 def grids(draw: st.DrawFn) -> CumulativeGrid:
     if draw(st.booleans()):

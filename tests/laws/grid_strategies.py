@@ -11,7 +11,15 @@ from streamops.kernel.calendar_grid import LONGEST, Unit
 from streamops.testing.laws import Case
 from streamops.windows.calendar_settings import CalendarWindows
 from streamops.windows.cumulative_settings import CumulativeWindows
-from tests.laws.strategies import AGGREGATES, SCHEMA, case_of, tables
+from tests.laws.strategies import (
+    AGGREGATES,
+    SCHEMA,
+    case_of,
+    earlies,
+    empties_of,
+    silences,
+    tables,
+)
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle, interval
 from tests.oracles.windows import GridOracle
 
@@ -46,6 +54,7 @@ def common(draw: st.DrawFn, pace: int) -> dict[str, Any]:
         "allowed_lateness": pace * draw(st.sampled_from([3, 100, 1, 0])),
         "stragglers": stragglers,
         "too_late": draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        "early": draw(earlies),
     }
 
 
@@ -61,7 +70,11 @@ def calendars(draw: st.DrawFn) -> Case:
     week_start = draw(st.sampled_from(["monday", "sunday"])) if unit == "week" else "monday"
     zone, change = draw(st.sampled_from(CHANGES))
     pace = hours_of(unit) * HOUR // draw(st.sampled_from([2, 3, 24]))
-    settings = CalendarOracle(unit=unit, zone=zone, week_start=week_start, **common(draw, pace))
+    # A unit is at most an hour or two longer than another, or a few days.
+    empty_for = draw(silences(hours_of(unit) * HOUR))
+    settings = CalendarOracle(
+        unit=unit, zone=zone, week_start=week_start, empty_for=empty_for, **common(draw, pace)
+    )
     made = CalendarWindows.of(
         "windows.calendar", unit, zone, week_start=week_start, **said(draw, settings, pace)
     )
@@ -76,9 +89,11 @@ def cumulatives(draw: st.DrawFn) -> Case:
     size = draw(st.sampled_from(["day", "day", "day", "week", "month", 24 * HOUR, HOUR, 7 * HOUR]))
     length = hours_of(size) * HOUR
     pace = length // draw(st.sampled_from([2, 6, 24]))
+    every = length // draw(st.sampled_from([24, 7, 3, 1]))
     settings = CumulativeOracle(
         size=size,
-        every=length // draw(st.sampled_from([24, 7, 3, 1])),
+        every=every,
+        empty_for=draw(silences(every)),
         origin=0 if isinstance(size, str) else draw(st.sampled_from([0, 1, HOUR // 2])),
         zone=zone if isinstance(size, str) else "",
         **common(draw, pace),
@@ -110,11 +125,15 @@ def moments(draw: st.DrawFn, settings: GridOracle, change: str, pace: int) -> in
 
 def said(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any]:
     """The common parameters of the operator."""
-    names = ("by", "time", "agg", "stragglers", "too_late")
-    return {name: getattr(settings, name) for name in names} | {
-        "delay": micros(pace * draw(st.sampled_from([0, 0, 1, 2]))),
-        "allowed_lateness": micros(settings.allowed_lateness),
-    }
+    names = ("by", "time", "agg", "stragglers", "too_late", "early")
+    return (
+        empties_of(settings)
+        | {name: getattr(settings, name) for name in names}
+        | {
+            "delay": micros(pace * draw(st.sampled_from([0, 0, 1, 2]))),
+            "allowed_lateness": micros(settings.allowed_lateness),
+        }
+    )
 
 
 def history(draw: st.DrawFn, settings: GridOracle, made: Any, moment: int, pace: int) -> Case:

@@ -17,6 +17,7 @@ from tests.laws.strategies import (
     SCHEMA,
     batches_from_a_seed,
     batches_row_by_row,
+    earlies,
     moments,
     pace_of,
     sizes,
@@ -41,6 +42,7 @@ def oracles(draw: st.DrawFn) -> SlidingOracle:
         allowed_lateness=pace_of(size) * draw(st.sampled_from([3, 100, 1, 0])),
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        early=draw(earlies),
     )
 
 
@@ -101,5 +103,6 @@ def spec_of(settings: SlidingOracle, delay: int, schema: pa.Schema = SCHEMA) -> 
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
+        early=settings.early,
     )
     return made.bind(schema, carried=None)

@@ -75,6 +75,13 @@ sizes = st.sampled_from([10_000, 4_000, 14_000, 2_500, 60_000, 1_000, 7, 1])
 # Streams that are younger than 1970, now and then one that starts there, or before it.
 moments = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
 
+earlies = st.sampled_from(["never", "never", "every batch"])
+
+
+def silences(pace: int) -> st.SearchStrategy[int | None]:
+    """How long empty windows are published, for windows at this distance."""
+    return st.sampled_from([None, None, pace, pace * 5 // 2, pace * 6])
+
 
 @st.composite
 def oracles(draw: st.DrawFn) -> WindowOracle:
@@ -94,6 +101,8 @@ def oracles(draw: st.DrawFn) -> WindowOracle:
         allowed_lateness=pace_of(size) * draw(st.sampled_from([3, 100, 1, 0])),
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        early=draw(earlies),
+        empty_for=draw(silences(hop)),
     )
 
 
@@ -200,9 +209,18 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
+        early=settings.early,
         origin=dt.timedelta(microseconds=settings.origin),
+        **empties_of(settings),
     )
     return made.bind(schema, carried=None)
+
+
+def empties_of(settings: GridOracle) -> dict[str, Any]:
+    """What the operator is told of empty windows."""
+    if settings.empty_for is None:
+        return {}
+    return {"empty": "publish", "empty_for": dt.timedelta(microseconds=settings.empty_for)}
 
 
 def accepted_rows(settings: GridOracle, spec: Any, judged: Sequence[Judged]) -> list[Row]:
@@ -218,14 +236,21 @@ def accepted_rows(settings: GridOracle, spec: Any, judged: Sequence[Judged]) -> 
         let_in.step(rows_of(batch), None)
     all_in.step(rows_of(everything), None)
     together = results_of(settings, spec, everything)
+
+    def alone(rows: list[Row]) -> dict[Any, Row]:
+        narrow = [f.name for f in spec.input]
+        table = table_of([tuple(row.get(f.name) for f in SCHEMA) for row in rows])
+        return results_of(settings, spec, table.select(narrow))
+
     found = []
-    for window, rows in let_in.contents.items():
-        if len(rows) == len(all_in.contents[window]):
-            found.append(together[comparable(window)])
+    for window in [*let_in.contents, *let_in.empty()]:
+        rows = let_in.contents.get(window, [])
+        if len(rows) < len(all_in.contents.get(window, [])):
+            # Of an empty window, the last one before it tells that it is there.
+            results = alone(rows or let_in.contents[let_in.last_before(window)])
         else:
-            narrow = [f.name for f in spec.input]
-            alone = table_of([tuple(row.get(f.name) for f in SCHEMA) for row in rows])
-            found.append(results_of(settings, spec, alone.select(narrow))[comparable(window)])
+            results = together
+        found.append(results[comparable(window)])
     return found
 
 

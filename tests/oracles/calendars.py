@@ -93,6 +93,10 @@ class CalendarOracle(GridOracle):
         """The window that contains the instant."""
         return [interval(self.unit, self.zone, self.week_start, instant)]
 
+    def after(self, interval: Interval) -> Interval:
+        """The one that starts where this ends."""
+        return self.windows_of(interval[1])[0]
+
 
 @dataclass(kw_only=True)
 class CumulativeOracle(GridOracle):
@@ -120,6 +124,14 @@ class CumulativeOracle(GridOracle):
             if instant < reached:
                 found.append((start, reached))
         return found
+
+    def after(self, interval: Interval) -> Interval:
+        """The next of its period, or the first of the next period."""
+        start, end = interval
+        beyond = self.period(start)[1]
+        if end < beyond:
+            return start, min(end + self.every, beyond)
+        return self.windows_of(end)[0]
 
     def bound(self) -> int:
         """One entry more per key and period: it stands for those that do not differ any more."""

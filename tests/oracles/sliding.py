@@ -37,6 +37,7 @@ class SlidingOracle:
     allowed_lateness: int = 0
     stragglers: str = "drop"
     too_late: str = "drop"
+    early: str = "never"
 
     watermark: int | None = None
     arrived: list[Row] = field(default_factory=list)
@@ -45,6 +46,10 @@ class SlidingOracle:
     @property
     def corrects(self) -> bool:
         return self.stragglers in ("update", "retract")
+
+    @property
+    def is_early(self) -> bool:
+        return self.early != "never"
 
     @property
     def routes(self) -> bool:
@@ -90,17 +95,17 @@ class SlidingOracle:
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
         for moment in self.moments():
-            if self._passed(moment[1]):
+            if self._passed(moment[1]) or self.is_early:
                 self._say(moment, said, judged_by)
         return said
 
     def finish(self) -> list[Row]:
         """Every result that is not on time yet."""
-        return [
-            self._row(moment, Published(0, self._values(moment)), "insert")
-            for moment in self.moments()
-            if moment not in self.published
-        ]
+        said, over = Expected(), replace(self, watermark=1 << 62, published=dict(self.published))
+        for moment in self.moments():
+            if not self._passed(moment[1]):
+                over._say(moment, said, self.watermark)
+        return said.emitted
 
     def bound(self) -> int:
         """Entries of state there may be: moments in the reach of a window that can still be
@@ -127,15 +132,16 @@ class SlidingOracle:
     def _say(self, moment: Moment, said: Expected, judged_by: int | None) -> None:
         """Publish the result, if it differs from what was published."""
         before, values = self.published.get(moment), self._values(moment)
+        behind = judged_by is not None and moment[1] <= judged_by
+        timing = "late" if behind else "on_time" if self._passed(moment[1]) else "early"
         if before is None:
-            behind = judged_by is not None and moment[1] <= judged_by
-            self.published[moment] = Published(1 if behind else 0, values)
+            self.published[moment] = Published(1 if behind else 0, values, timing)
             said.emitted.append(self._row(moment, self.published[moment], "insert"))
             said.counts["results"] += 1
-        elif not same(before.values, values):
+        elif (before.timing == "early" != timing) or not same(before.values, values):
             if self.stragglers == "retract":
                 said.emitted.append(self._row(moment, before, "update_preimage"))
-            self.published[moment] = Published(before.revision + 1, values)
+            self.published[moment] = Published(before.revision + 1, values, timing)
             said.emitted.append(self._row(moment, self.published[moment], "update_postimage"))
             said.counts["corrections"] += 1
 
@@ -146,8 +152,10 @@ class SlidingOracle:
     def _row(self, moment: Moment, said: Published, change: str) -> Row:
         row = {name: self.window(moment)[-1][name] for name in self.by}
         row |= {self.time: moment[1], **said.values}
-        if self.corrects:
+        if self.corrects or self.is_early:
             row["revision"] = said.revision
+        if self.is_early:
+            row["timing"] = said.timing
         if self.stragglers == "retract":
             row["_change_type"] = change
         if self.routes:

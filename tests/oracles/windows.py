@@ -48,11 +48,12 @@ class Published:
 
     revision: int
     values: Row
+    timing: str = "on_time"
 
 
 @dataclass(kw_only=True)
 class GridOracle(ABC):
-    """Windows on a grid with every policy for stragglers."""
+    """Windows on a grid with every policy for stragglers, on time only or early as well."""
 
     by: tuple[str, ...]
     time: str
@@ -60,6 +61,8 @@ class GridOracle(ABC):
     allowed_lateness: int = 0
     stragglers: str = "drop"
     too_late: str = "drop"
+    early: str = "never"
+    empty_for: int | None = None
 
     watermark: int | None = None
     contents: dict[Window, list[Row]] = field(default_factory=dict)
@@ -70,12 +73,37 @@ class GridOracle(ABC):
         return self.stragglers in ("update", "retract")
 
     @property
+    def is_early(self) -> bool:
+        return self.early != "never"
+
+    @property
     def routes(self) -> bool:
         return "route" in (self.stragglers, self.too_late)
 
     @abstractmethod
     def windows_of(self, instant: int) -> list[Interval]:
         """The windows that contain the instant."""
+
+    @abstractmethod
+    def after(self, interval: Interval) -> Interval:
+        """The next window."""
+
+    def empty(self) -> list[Window]:
+        """The windows without rows that are published: those that end soon after one with rows."""
+        found: dict[Window, None] = {}
+        for key, interval in self.contents if self.empty_for is not None else ():
+            limit = min(interval[1] + self.empty_for, YEAR_9999_ENDS)
+            follows = self.after(interval)
+            while follows[1] <= limit:
+                if (key, follows) not in self.contents:
+                    found[key, follows] = None
+                follows = self.after(follows)
+        return list(found)
+
+    def last_before(self, window: Window) -> Window:
+        """The newest window with rows that comes before it."""
+        key, interval = window
+        return max(w for w in self.contents if w[0] == key and w[1] < interval)
 
     def fresh(self) -> Self:
         """An oracle of the same settings that has seen nothing."""
@@ -100,27 +128,34 @@ class GridOracle(ABC):
                 said.counts[verdict] += 1
                 if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
                     self.contents.setdefault(window, []).append(row)
-                    if verdict == "stragglers":
-                        touched.append(window)
+                    touched.append(window)
                 elif self.stragglers == "route" or self.too_late == "route":
                     reason = "straggler" if verdict == "stragglers" else "too_late"
                     said.late.append(self._late(row, interval, reason))
-        for window in dict.fromkeys(touched):
-            self._correct(window, said)
+        judged = self.watermark
+        for window in [*dict.fromkeys(touched), *self.empty()]:
+            if self._closed(window[1][1]) and (window in touched or window not in self.published):
+                self._publish(window, "late", said)
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
-        for window in list(self.contents):
-            if window not in self.published and self._closed(window[1][1]):
-                said.emitted.append(self._publish(window, 0, "insert"))
-                said.counts["results"] += 1
+        for window in [*self.contents, *self.empty()]:
+            end = window[1][1]
+            if self._closed(end) and (judged is None or end > judged):
+                self._publish(window, "on_time", said)
+            elif self.is_early and not self._closed(end) and window in touched:
+                self._publish(window, "early", said)
         return said
 
     def finish(self) -> list[Row]:
         """Every window that is still open."""
-        return [self._publish(w, 0, "insert") for w in self.contents if w not in self.published]
+        said = Expected()
+        for window in [*self.contents, *self.empty()]:
+            if not self._closed(window[1][1]):
+                self._publish(window, "on_time", said)
+        return said.emitted
 
     def bound(self) -> int:
-        """Entries of state there may be: panes that can still change, and their revisions.
+        """Entries of state there may be: panes that can still change, their revisions, known keys.
 
         Rows that lie in the same windows share an entry, under one key.
         """
@@ -135,7 +170,12 @@ class GridOracle(ABC):
             for window, last in self.published.items()
             if last.revision > 0 and not self._forgotten(window[1][1])
         ]
-        return len(panes) + len(revised)
+        known = {
+            key
+            for key, (_, end) in self.contents
+            if self.empty_for is not None and not self._forgotten(end + self.empty_for)
+        }
+        return len(panes) + len(revised) + len(known)
 
     def _closed(self, end: int) -> bool:
         return self.watermark is not None and end <= self.watermark
@@ -148,34 +188,38 @@ class GridOracle(ABC):
             return "on_time"
         return "too_late" if self._closed(end + self.allowed_lateness) else "stragglers"
 
-    def _correct(self, window: Window, said: Expected) -> None:
-        before = self.published.get(window)
+    def _publish(self, window: Window, timing: str, said: Expected) -> None:
+        """Say what the window holds now, unless that was said."""
+        before, values = self.published.get(window), self._values(window)
         if before is None:
-            said.emitted.append(self._publish(window, 1, "insert"))
+            # What only stragglers made starts at 1.
+            self.published[window] = Published(int(timing == "late"), values, timing)
+            said.emitted.append(self._row(window, "insert"))
             said.counts["results"] += 1
             return
-        if same(before.values, self._values(window)):
+        is_news = before.timing == "early" and timing != "early"
+        if same(before.values, values) and not is_news:
             return
         if self.stragglers == "retract":
-            said.emitted.append(self._row(window, before, "update_preimage"))
-        said.emitted.append(self._publish(window, before.revision + 1, "update_postimage"))
+            said.emitted.append(self._row(window, "update_preimage"))
+        self.published[window] = Published(before.revision + 1, values, timing)
+        said.emitted.append(self._row(window, "update_postimage"))
         said.counts["corrections"] += 1
 
-    def _publish(self, window: Window, revision: int, change: str) -> Row:
-        self.published[window] = Published(revision, self._values(window))
-        return self._row(window, self.published[window], change)
-
     def _values(self, window: Window) -> Row:
-        rows = self.contents[window]
+        rows = self.contents.get(window, [])
         return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
 
-    def _row(self, window: Window, said: Published, change: str) -> Row:
-        first = self.contents[window][0]
+    def _row(self, window: Window, change: str) -> Row:
+        said = self.published[window]
+        first = next(rows[0] for (key, _), rows in self.contents.items() if key == window[0])
         row = {name: first[name] for name in self.by}
         start, end = window[1]
         row |= {"window_start": start, "window_end": end, **said.values}
-        if self.corrects:
+        if self.corrects or self.is_early:
             row["revision"] = said.revision
+        if self.is_early:
+            row["timing"] = said.timing
         if self.stragglers == "retract":
             row["_change_type"] = change
         if self.routes:
@@ -187,7 +231,7 @@ class GridOracle(ABC):
         said = {name: row[name] for name in self.by}
         said["window_start"], said["window_end"] = interval or (None, None)
         said |= dict.fromkeys(self.agg)
-        if self.corrects:
+        if self.corrects or self.is_early:
             said["revision"] = None
         if self.stragglers == "retract":
             said["_change_type"] = None
@@ -209,6 +253,10 @@ class WindowOracle(GridOracle):
     size: int
     hop: int
     origin: int
+
+    def after(self, interval: Interval) -> Interval:
+        """A hop later."""
+        return interval[0] + self.hop, interval[1] + self.hop
 
     def windows_of(self, instant: int) -> list[Interval]:
         """The windows [start, start + size) that contain the instant."""
@@ -247,6 +295,8 @@ def value_of(aggregate: Aggregate, rows: Sequence[Row], time: str) -> Any:
         return kept_value(aggregate, rows, time, ranked)
     if aggregate.function in ("first", "last"):
         ordered = sorted(rows, key=lambda row: (row[time], *ranked(row[aggregate.tie_break])))
+        if not ordered:
+            return None
         return ordered[0 if aggregate.function == "first" else -1][aggregate.column]
     return reduce(aggregate.function, list(present(rows, aggregate.column)))
 

@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.slow]
 JOB = """
 import sys, tempfile
 from pathlib import Path
+from time import monotonic, sleep
 from pyspark.sql import SparkSession
-from streamops import aggregates as agg, time, windows
+from streamops import aggregates as agg, observe, time, windows
 from streamops.spark.preflight import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 
@@ -33,7 +34,11 @@ script = [
     [{"k": "a", "ts": at(40)}],
     [{"k": "a", "ts": at(5)}],
     [{"k": "b", "ts": at(95)}],
+    [{"k": "b", "ts": at(6)}],
 ]
+alarms = []
+listener = observe.AlarmListener(observe.LateRows(1, batches=9), notify=alarms.append)
+spark.streams.addListener(listener)
 for api in ("transformWithStateInPandas", "applyInPandasWithState"):
     transform = windows.tumbling(
         "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="5 seconds", shards=2,
@@ -44,6 +49,13 @@ for api in ("transformWithStateInPandas", "applyInPandasWithState"):
         assert_rows(one.rows, other.rows)
         assert_rows(one.late_rows, other.late_rows)
         assert one.counts == other.counts
+chain = [
+    time.producers("k", time="ts", delay="5 seconds", idle="1 hour"),
+    windows.tumbling("10 seconds", time="ts", by="k", agg={"n": agg.count()}, shards=2),
+]
+for one, other in zip(replay(chain, script), stream(spark, chain, script), strict=True):
+    assert_rows(one.rows, other.rows)
+    assert (one.counts, one.clock) == (other.counts, other.clock)
 rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "timestamp'2024-01-01' ts")
 for engine in ("kernel", "native"):
     whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
@@ -51,6 +63,20 @@ for engine in ("kernel", "native"):
 guarded = rows.selectExpr("'2999-01-01' ts", "ts received", "ts sent").transform(time.guard("ts", name="g"))
 three = time.correct_clock("ts", sent="sent", received="received")
 assert guarded.transform(three).collect()[0]["clock_quality"] == "no_event_time"
+timeless = rows.selectExpr("k", "cast(null as timestamp) ts")
+routed = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, stragglers="route")
+late = windows.split_late(timeless.transform(routed))[1]
+account = late.transform(observe.account_late(by="k", producer="k"))
+assert account.transform(observe.merge_accounts()).collect()[0]["rows"] == 1
+assert account.transform(observe.lateness_needed()).collect()[0]["saved"] == 0
+ahead = rows.selectExpr("k", "timestamp'2999-01-01' ts").transform(observe.furthest_ahead("ts", by="k"))
+assert ahead.collect()[0]["rows"] == 1
+until = monotonic() + 30
+while len(alarms) < 2 and monotonic() < until:
+    sleep(0.1)
+spark.streams.removeListener(listener)
+assert len(alarms) == len({alarm.run for alarm in alarms}) >= 2
+assert {(alarm.code, alarm.operator) for alarm in alarms} == {("LATE_ROWS", "tumbling")}
 print("connect: ok")
 """
 

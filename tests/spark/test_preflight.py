@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, EnvironmentError, SpecError, WatermarkError
+from streamops.spark.preflight import INSTANT as INSTANT_MARK
 from streamops.spark.preflight import (
     LATENESS,
     METRICS,
+    ONCE,
     STATE_API,
     WATERMARK,
     carried_watermark,
@@ -190,3 +192,31 @@ def test_a_state_store_that_is_not_rocksdb_is_said() -> None:
         state_api(FakeFrame(("ts", INSTANT, {})), "auto", where="windows.tumbling")
     assert caught.value.code == "ROCKSDB_REQUIRED"
     assert PROVIDER in caught.value.fix
+
+
+def behind_a_clock(*more: dict[str, Any]) -> FakeFrame:
+    marks = ({**MINUTE, ONCE: "applyInPandasWithState"}, *more)
+    return FakeFrame(*((f"c{i}", INSTANT, mark) for i, mark in enumerate(marks)))
+
+
+def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
+    with pytest.raises(SpecError) as caught:
+        refuse_unchainable(behind_a_clock(), "applyInPandasWithState", where="windows.tumbling")
+    assert str(caught.value) == (
+        "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
+        "applyInPandasWithState may stand only once in a query\n"
+        "  got:       state_api='applyInPandasWithState' on a frame from an operator with "
+        "the same\n"
+        "  expected:  state_api='transformWithStateInPandas' in one of the two\n"
+        "  fix:       leave state_api out in one of them; it needs RocksDB"
+    )
+
+
+@pytest.mark.parametrize("following", ["native", "transformWithStateInPandas"])
+def test_any_other_may_follow_a_clock_that_has_it(following: str) -> None:
+    refuse_unchainable(behind_a_clock(), following, where="windows.tumbling")
+
+
+def test_a_clock_that_leaves_it_to_others_says_nothing_of_it() -> None:
+    frame = FakeFrame(("ts", INSTANT, {**MINUTE, INSTANT_MARK: True}))
+    refuse_unchainable(frame, "applyInPandasWithState", where="windows.tumbling")

@@ -11,8 +11,14 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import windows
-from streamops.kernel.errors import ColumnNotFound, SchemaError, StateFormatError, WatermarkError
+from streamops import time, windows
+from streamops.kernel.errors import (
+    ColumnNotFound,
+    SchemaError,
+    SpecError,
+    StateFormatError,
+    WatermarkError,
+)
 from streamops.testing import Replay, at, replay
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -64,6 +70,66 @@ def test_late_rows_stand_apart() -> None:
     }
     assert results[2].rows == []
     assert "late" not in results[2].table.column_names
+
+
+def by_key(**said: Any) -> Any:
+    return time.producers("k", **{"time": "ts", "delay": "5 seconds", "idle": "1 hour"} | said)
+
+
+def test_a_clock_before_the_operator_defines_the_watermark() -> None:
+    chain = [by_key(), counting(None)]
+    # It starts, as on Spark, when it starts; nobody is silent for an hour.
+    results = replay(chain, SCRIPT, restart=True)
+    assert [result.watermark for result in results] == [None, at(-4), at(-3), at(-3)]
+    told = [result.clock for result in results]
+    assert [each and each.held_by for each in told] == ["a", "b", "b", "b"]
+    assert [each and each.active for each in told] == [2, 2, 2, 3]
+    assert replay(chain[1:], SCRIPT, watermark="5 seconds")[0].clock is None
+
+
+def test_a_replay_of_a_clock_can_be_continued_and_has_a_micro_batch_without_data() -> None:
+    played = Replay([by_key(), counting(None)], SCHEMA)
+    first = played.run([[row("a", 1), row("b", 16)], [row("a", 17)]])
+    assert [result.watermark for result in first] == [None, at(-4), at(11)]
+    assert [result.clock is None for result in first] == [False, False, True]
+    assert [r["n"] for r in first[2].rows] == [1]
+    (second, _) = played.run([[row("b", 18)]])
+    assert second.clock is not None
+    assert second.clock.joined == 0
+
+
+@pytest.mark.parametrize(
+    ("chain", "watermark", "error", "code"),
+    [
+        ([by_key(), counting()], None, WatermarkError, "WATERMARK_TWICE"),
+        ([by_key(), counting(None)], "5 seconds", WatermarkError, "CLOCK_BEHIND_WATERMARK"),
+        ([by_key(time="at"), counting(None)], None, SchemaError, "COLUMN_NOT_FOUND"),
+        (
+            [by_key(), counting(None, allowed_lateness="6 seconds")],
+            None,
+            WatermarkError,
+            "WATERMARK_TOO_TIGHT",
+        ),
+        ([by_key()], None, SpecError, "NOT_A_CHAIN"),
+        ([counting(), by_key()], None, SpecError, "NOT_A_CHAIN"),
+        ([], None, SpecError, "NOT_A_CHAIN"),
+        ("windows", None, SpecError, "NOT_A_CHAIN"),
+        (time.guard("ts"), None, SpecError, "NOT_A_CHAIN"),
+    ],
+)
+def test_a_chain_that_cannot_be_is_refused(
+    chain: Any, watermark: Any, error: type[Exception], code: str
+) -> None:
+    with pytest.raises(error) as caught:
+        replay(chain, SCRIPT, watermark=watermark)
+    assert getattr(caught.value, "code", None) == code
+
+
+def test_a_clock_on_another_column_is_no_watermark_on_the_event_time() -> None:
+    script = [[{"k": "a", "ts": at(1), "other": at(1)}]]
+    with pytest.raises(WatermarkError) as caught:
+        replay([by_key(time="other"), counting(None)], script)
+    assert "says nothing about 'ts'" in str(caught.value)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7])

@@ -157,6 +157,65 @@ def test_a_transcript_that_means_nothing_is_refused(what: str, edits: list[Any])
     assert caught.value.code == "TRANSCRIPT_MALFORMED"
 
 
+BEHIND = """
+name: behind
+behind: {time.producers: {producer: k, delay: 5 seconds, idle: 1 minute}}
+operator: windows.tumbling
+spec: {size: 10 seconds, agg: {n: count}}
+script:
+  - rows: [a 1s, b 2s]
+    clock: {active: 2, clock: 1s, held_by: a}
+"""
+
+
+def test_an_operator_may_be_behind_a_clock() -> None:
+    (transcript,) = parse(BEHIND)
+    assert_replays(transcript)
+    assert [each.operator for each in transcript.chain] == ["time.producers", "windows.tumbling"]
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (("active: 2", "active: 3"), "active of the clock is 2, expected 3"),
+        (("clock: 1s", "clock: 1.000001s"), "clock of the clock is 1704067201000000, expected"),
+        (("clock: 1s", "clock: null"), "expected None"),
+        (("held_by: a", "held_by: b"), "held_by of the clock is a, expected b"),
+    ],
+)
+def test_what_a_clock_tells_is_compared(said: tuple[str, str], what: str) -> None:
+    (transcript,) = parse(BEHIND.replace(*said))
+    with pytest.raises(AssertionError, match=f"'behind', line 1: .*{what}"):
+        assert_replays(transcript)
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        (("time.producers", "time.split_quarantined"), "does not take this spec"),
+        (("time.producers", "time.nonsense"), "no such operator"),
+        (("{producer: k, delay: 5 seconds, idle: 1 minute}", "k"), "is not a mapping"),
+        (("{producer: k, delay: 5 seconds, idle: 1 minute}", "{}"), "does not take this spec"),
+        (("time.producers: {producer: k, delay: 5 seconds, idle: 1 minute}", ""), "not a clock"),
+        (
+            (
+                "time.producers: {producer: k, delay: 5 seconds, idle: 1 minute}",
+                "windows.tumbling: {size: 1 second, agg: {}}",
+            ),
+            "nothing to compute",
+        ),
+        (("time.producers: {producer: k, delay: 5 seconds, idle: 1 minute}", "time.guard: {}"),
+         "not a clock"),
+        (("operator: windows.tumbling", "operator: time.guard"), "does not take this spec"),
+        (("active: 2", "activ: 2"), "keys: activ"),
+        (("clock: 1s", "clock: soon"), "this is not a time"),
+    ],
+)  # fmt: skip
+def test_a_clock_that_means_nothing_is_refused(said: tuple[str, str], what: str) -> None:
+    with pytest.raises(SpecError, match=what):
+        parse(BEHIND.replace(*said))
+
+
 def test_a_late_row_of_sliding_windows_has_no_window() -> None:
     text = """
         name: late

@@ -12,11 +12,13 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from streamops import time
@@ -52,6 +54,11 @@ def guard(**changed: Any) -> Any:
     return time.guard(**{"time": "ts", **changed})
 
 
+def producers(**changed: Any) -> Any:
+    said = {"producer": "k", "time": "ts", "delay": "10 seconds", "idle": "5 minutes"}
+    return time.producers(**said | changed)
+
+
 def correct(**changed: Any) -> Any:
     return time.correct_clock(
         **{"time": "ts", "sent": "sent_at", "received": "received_at", **changed}
@@ -85,6 +92,22 @@ def correct(**changed: Any) -> Any:
         (correct, {"longest_wait": "1 month"}, "CALENDAR_DURATION"),
         (correct, {"largest_offset": "-1 day"}, "DURATION_TOO_SMALL"),
         (correct, {"otherwise": "now"}, "UNKNOWN_CHOICE"),
+        (producers, {"producer": None}, "NOT_A_NAME"),
+        (producers, {"time": 1}, "NOT_A_NAME"),
+        (producers, {"producer": "ts"}, "SAME_COLUMN"),
+        (producers, {"arrival": "ts"}, "SAME_COLUMN"),
+        (producers, {"arrival": "k"}, "SAME_COLUMN"),
+        (producers, {"delay": "-1 second"}, "DURATION_TOO_SMALL"),
+        (producers, {"delay": None}, "BAD_DURATION"),
+        (producers, {"delay": "1 microsecond"}, "DURATION_TOO_FINE"),
+        (producers, {"idle": "0 seconds"}, "DURATION_TOO_SMALL"),
+        (producers, {"idle": "1 month"}, "CALENDAR_DURATION"),
+        (producers, {"idle": None}, "BAD_DURATION"),
+        (producers, {"expected": "a"}, "NOT_A_LIST"),
+        (producers, {"expected": b"a"}, "NOT_A_LIST"),
+        (producers, {"expected": {"a", "b"}}, "NOT_A_LIST"),
+        (producers, {"state_api": "rocksdb"}, "UNKNOWN_CHOICE"),
+        (producers, {"name": 1}, "NOT_A_NAME"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
@@ -93,7 +116,8 @@ def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
     with pytest.raises(SpecError) as caught:
         make(**changed)
     assert caught.value.code == code
-    assert caught.value.where == f"time.{'guard' if make is guard else 'correct_clock'}"
+    where = {guard: "guard", correct: "correct_clock", producers: "producers"}[make]
+    assert caught.value.where == f"time.{where}"
     assert next(iter(changed)) in str(caught.value)
 
 
@@ -131,6 +155,9 @@ def test_a_guard_is_shown_as_it_is_written(said: dict[str, Any], shown: str) -> 
         (guard(time="TS", arrival="arived"), "arived", "arrival", "arrived"),
         (correct(time="TS", sent="arived"), "arived", "sent", "arrived"),
         (correct(time="TS", sent="arrived", received="x"), "x", "received", None),
+        (producers(producer="Arrived", time="TS"), "Arrived", "producer", "arrived"),
+        (producers(producer="arrived", time="ts"), "ts", "time", "TS"),
+        (producers(producer="arrived", time="TS", arrival="x"), "x", "arrival", None),
     ],
     ids=repr,
 )
@@ -152,6 +179,9 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
         (guard(), [("ts", TimestampNTZType())], "timestamp, or string"),
         (guard(arrival="at"), [("ts", TEXT), ("at", TEXT)], "timestamp"),
         (correct(), [("ts", TEXT)], "timestamp"),
+        (producers(), [("k", TEXT), ("ts", TEXT)], "timestamp"),
+        (producers(), [("k", TEXT), ("ts", TimestampNTZType())], "timestamp"),
+        (producers(arrival="at"), [("k", TEXT), ("ts", TIME), ("at", TEXT)], "timestamp"),
     ],
 )
 def test_a_column_of_the_wrong_type_is_refused(
@@ -217,7 +247,77 @@ def test_a_frame_that_was_not_guarded_cannot_be_split(columns: list[Any]) -> Non
     )
 
 
-@pytest.mark.parametrize("module", ["guard", "correct_clock"])
+def test_a_watermark_per_producer_behind_another_watermark_is_refused() -> None:
+    with pytest.raises(WatermarkError) as caught:
+        producers()(FakeFrame(("k", TEXT), ("ts", TIME), streaming=True, mark="ts"))
+    assert str(caught.value) == (
+        "[CLOCK_BEHIND_WATERMARK] time.producers: the frame already has a watermark, and Spark "
+        "does not allow a second one\n"
+        "  got:       a frame with a watermark on 'ts'\n"
+        "  expected:  a frame without a watermark: this operator defines one on 'ts'\n"
+        "  fix:       leave withWatermark('ts', ...) out; put this operator before all that are "
+        "given a delay"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (MapType(TEXT, TEXT), "map<string,string>"),
+        (StructType([StructField("m", MapType(TEXT, LongType()))]), "map<string,bigint>"),
+    ],
+    ids=str,
+)
+def test_a_producer_that_cannot_be_told_from_another_is_refused(kind: DataType, shown: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        producers()(FakeFrame(("k", kind), ("ts", TIME)))
+    assert caught.value.code == "KEY_NOT_HASHABLE"
+    assert caught.value.where == "time.producers, producer 'k'"
+    assert caught.value.got == shown
+
+
+def test_a_producer_with_a_collation_is_refused() -> None:
+    with pytest.raises(SchemaError, match="COLLATED_COLUMN"):
+        producers()(FakeFrame(("k", StringType("UTF8_LCASE")), ("ts", TIME)))
+
+
+def test_columns_that_it_does_not_read_may_be_of_any_type() -> None:
+    frame = FakeFrame(("k", TEXT), ("ts", TIME), ("months", YearMonthIntervalType()))
+    assert producers()(frame) is frame
+
+
+@pytest.mark.parametrize("expected", [[1], ["a", 1.5], [["a"]]])
+def test_those_who_are_expected_must_be_values_of_the_column(expected: list[Any]) -> None:
+    with pytest.raises(SchemaError) as caught:
+        producers(expected=expected)(FakeFrame(("k", TEXT), ("ts", TIME)))
+    assert str(caught.value) == (
+        "[EXPECTED_TYPE] time.producers: `expected` has a value that the column of producers "
+        "cannot have\n"
+        f"  got:       expected={expected!r}, 'k' of type string\n"
+        "  expected:  values of 'k'\n"
+        "  fix:       write them as they stand in the column 'k'"
+    )
+
+
+def test_a_single_one_who_is_expected_is_no_list() -> None:
+    with pytest.raises(SpecError) as caught:
+        producers(expected="a")
+    assert str(caught.value) == (
+        "[NOT_A_LIST] time.producers: `expected` is not a list of producers\n"
+        "  got:       expected='a'\n"
+        "  expected:  a list of values of the column 'k'\n"
+        "  fix:       expected=['a']"
+    )
+
+
+def test_producers_are_shown_as_they_are_written() -> None:
+    assert repr(producers(expected=["a"], arrival="at")) == (
+        "time.producers(producer='k', time='ts', delay='10 seconds', idle='5 minutes', "
+        "arrival='at', expected=('a',), state_api='auto', name='producers')"
+    )
+
+
+@pytest.mark.parametrize("module", ["guard", "correct_clock", "producers"])
 def test_the_examples_of_the_docstrings_are_true(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(f"streamops.time.{module}"))
     assert outcome.attempted >= 2

@@ -41,6 +41,8 @@ SAID: dict[str, Any] = {
     "origin": "0 seconds",
 }
 
+DURATIONS = ["size", "hop", "allowed_lateness", "delay", "origin", "empty_for"]
+
 
 def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedWindows:
     return FixedWindows.of("windows.hopping", size, hop, **(SAID | said))
@@ -78,6 +80,8 @@ def test_durations_become_microseconds_and_names_become_tuples() -> None:
         stragglers="drop",
         too_late="drop",
         early="never",
+        empty="skip",
+        empty_for=None,
         size=10_800_000_000,
         hop=3_600_000_000,
         origin=0,
@@ -154,6 +158,12 @@ def test_corrections_add_a_revision_and_retractions_a_change_type() -> None:
     assert bound(stragglers="update").output.field("revision").type == pa.int32()
 
 
+def test_early_results_add_a_revision_and_their_timing() -> None:
+    assert bound(early="every batch").output.names[-3:] == ["n", "revision", "timing"]
+    names = bound(early="every batch", stragglers="retract", too_late="route").output.names
+    assert names[-4:] == ["revision", "timing", "_change_type", "late"]
+
+
 def test_routing_adds_what_is_said_of_a_late_row() -> None:
     late = bound(stragglers="route").output.field("late").type
     assert late == pa.struct(
@@ -188,6 +198,8 @@ def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
         {"allowed_lateness": "1 hour"},
         {"stragglers": "route"},
         {"stragglers": "update"},
+        {"early": "every batch"},
+        {"empty": "publish", "empty_for": "1 day"},
     ],
 )
 def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
@@ -230,7 +242,7 @@ def test_the_delay_is_not_part_of_the_identity() -> None:
 # What is said wrong.
 
 
-@pytest.mark.parametrize("parameter", ["size", "hop"])
+@pytest.mark.parametrize("parameter", ["size", "hop", "empty_for"])
 @pytest.mark.parametrize("value", ["0 seconds", "-1 hour", dt.timedelta(0)])
 def test_a_length_that_is_not_positive_is_refused(parameter: str, value: Any) -> None:
     error = refused(SpecError, **{parameter: value})
@@ -264,7 +276,7 @@ def test_a_wait_finer_than_a_millisecond_is_refused(parameter: str) -> None:
     )
 
 
-@pytest.mark.parametrize("parameter", ["size", "hop", "allowed_lateness", "delay", "origin"])
+@pytest.mark.parametrize("parameter", DURATIONS)
 def test_a_month_is_not_a_fixed_duration(parameter: str) -> None:
     error = refused(SpecError, **{parameter: "1 month"})
     assert str(error) == (
@@ -276,7 +288,7 @@ def test_a_month_is_not_a_fixed_duration(parameter: str) -> None:
     )
 
 
-@pytest.mark.parametrize("parameter", ["size", "hop", "allowed_lateness", "delay", "origin"])
+@pytest.mark.parametrize("parameter", DURATIONS)
 @pytest.mark.parametrize("value", ["soon", 60, 1.5])
 def test_what_is_not_a_duration_is_refused(parameter: str, value: Any) -> None:
     error = refused(SpecError, **{parameter: value})
@@ -317,15 +329,20 @@ def test_a_hop_longer_than_the_size_is_refused() -> None:
         ("stragglers", None, "'drop', 'route', 'update', 'retract'"),
         ("too_late", "update", "'drop', 'route'"),
         ("too_late", True, "'drop', 'route'"),
+        ("early", "always", "'never', 'every batch'"),
+        ("early", True, "'never', 'every batch'"),
+        ("empty", "fill", "'skip', 'publish'"),
+        ("empty", None, "'skip', 'publish'"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(parameter: str, value: Any, choices: str) -> None:
     error = refused(SpecError, **{parameter: value})
+    first = choices.partition(",")[0]
     assert str(error) == (
         f"[UNKNOWN_CHOICE] windows.hopping: `{parameter}` is not one of its choices\n"
         f"  got:       {parameter}={value!r}\n"
         f"  expected:  one of {choices}\n"
-        f"  fix:       write {parameter}='drop', or another of them"
+        f"  fix:       write {parameter}={first}, or another of them"
     )
 
 
@@ -596,7 +613,7 @@ def test_a_transform_shows_everything_that_was_said() -> None:
     assert shown == (
         "windows.tumbling(size='1 hour', hop='1 hour', origin='0 seconds', time='ts', "
         "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness='0 seconds', "
-        "stragglers='drop', too_late='drop', early='never', engine='auto', state_api='auto', shards=8, "
+        "stragglers='drop', too_late='drop', early='never', empty='skip', empty_for=None, engine='auto', state_api='auto', shards=8, "
         "name='tumbling')"
     )
 

@@ -56,6 +56,7 @@ def test_the_output_is_keys_the_event_time_by_its_name_and_aggregates() -> None:
     assert spec.output == pa.schema([("user", pa.string()), ("ts", UTC), ("total", pa.int64())])
     assert spec.event_time == "ts"
     assert bound(stragglers="retract").output.names[2:] == ["n", "revision", "_change_type"]
+    assert bound(early="every batch").output.names[2:] == ["n", "revision", "timing"]
     assert bound(stragglers="route").output.names == ["user", "ts", "n", "late"]
 
 
@@ -197,7 +198,13 @@ def test_a_map_cannot_be_a_key() -> None:
     assert refused(SchemaError, by="tags").code == "KEY_NOT_HASHABLE"
 
 
-def test_early_results_are_not_offered() -> None:
-    said: dict[str, Any] = {"early": "every batch"}
-    with pytest.raises(TypeError, match="early"):
+def test_a_word_that_is_no_choice_of_early_is_refused() -> None:
+    error = refused(SpecError, early="always")
+    assert (error.code, error.got) == ("UNKNOWN_CHOICE", "early='always'")
+    assert error.expected == "one of 'never', 'every batch'"
+
+
+def test_windows_that_end_with_an_event_are_never_empty() -> None:
+    said: dict[str, Any] = {"empty": "publish", "empty_for": "1 day"}
+    with pytest.raises(TypeError, match="empty"):
         windows.sliding("1 hour", **SAID, **said)

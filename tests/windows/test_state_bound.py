@@ -44,6 +44,26 @@ OPERATORS: list[Transform] = [
     *(windows.tumbling("10 seconds", **COMMON, **policy) for policy in POLICIES),
     *(windows.hopping("25 seconds", "10 seconds", **COMMON, **policy) for policy in POLICIES),
     *(
+        windows.hopping("25 seconds", "10 seconds", early="every batch", **COMMON, **policy)
+        for policy in POLICIES
+    ),
+    *(
+        windows.hopping(
+            "25 seconds", "10 seconds", empty="publish", empty_for="1 minute", **COMMON, **policy
+        )
+        for policy in POLICIES
+    ),
+    windows.cumulative(
+        "1 minute",
+        "10 seconds",
+        early="every batch",
+        empty="publish",
+        empty_for="30 seconds",
+        **COMMON,
+        **POLICIES[2],
+    ),
+    *(windows.sliding("20 seconds", early="every batch", **COMMON, **p) for p in POLICIES[1:3]),
+    *(
         windows.session("15 seconds", **COMMON, **kind, **policy)
         for policy in POLICIES[:3]
         for kind in SESSIONS

@@ -1,4 +1,4 @@
-"""What stragglers change: published windows, taken back and published again.
+"""Windows that are published more than once: by stragglers, or because results come early.
 
 The value published before is not stored: it is the union of the window's panes as they were
 before this step, because every change to a published window is itself published.
@@ -17,13 +17,45 @@ from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.windows.core.entries import key_fields, micros
 from streamops.windows.core.panes import Windows, members
-from streamops.windows.core.publish import published
+from streamops.windows.core.publish import EARLY, LATE, ON_TIME, published
 from streamops.windows.core.spec import FixedSpec
 
-__all__ = ["Correction", "correct", "forget", "no_revisions", "revision_schema"]
+__all__ = ["Borders", "Correction", "correct", "forget", "no_revisions", "revision_schema"]
+
+_BEGINNING, _END = -(1 << 62), 1 << 62
 
 Coded = tuple[pa.Table, Ids]
 """A table, and the key of each of its rows as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Borders:
+    """The newest windows, by number, that can be said this of.
+
+    Parameters
+    ----------
+    final : int
+        It could not change any more when the rows came.
+    before, now : int
+        It was on time before the step; it is on time now.
+    """
+
+    final: int
+    before: int
+    now: int
+
+    @staticmethod
+    def of(spec: FixedSpec, judged_by: int | None, watermark: int | None) -> Borders:
+        """Those of a step from one watermark to the next."""
+        return Borders(
+            final=_closed(spec, judged_by, spec.retention),
+            before=_closed(spec, judged_by),
+            now=_closed(spec, watermark),
+        )
+
+
+def _closed(spec: FixedSpec, watermark: int | None, retention: int = 0) -> int:
+    return _BEGINNING if watermark is None else spec.grid.last_closed(watermark - retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +68,13 @@ class Correction:
 
 
 def revision_schema(spec: FixedSpec) -> pa.Schema:
-    """Columns of the table of revisions: one row per corrected window."""
-    return pa.schema([*key_fields(spec), ("window", pa.int64()), ("revision", pa.int32())])
+    """Columns of the table of revisions: one row per window that was published again."""
+    own = [("window", pa.int64()), ("revision", pa.int32())]
+    return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
 
 
 def no_revisions(spec: FixedSpec) -> pa.Table:
-    """Nothing was ever corrected."""
+    """Nothing was ever published again."""
     return revision_schema(spec).empty_table()
 
 
@@ -53,54 +86,73 @@ def forget(spec: FixedSpec, revisions: pa.Table, watermark: int) -> pa.Table:
 
 
 def correct(
-    spec: FixedSpec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, judged_by: int
+    spec: FixedSpec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, borders: Borders
 ) -> Correction:
-    """The windows that the new panes changed after they were on time.
+    """The windows that were on time and that the new panes changed.
+
+    Where results come early, also those that are still open, and those that are on time now.
 
     Parameters
     ----------
     new, before, after : table of panes, with key numbers
         What came, what was there, and the union of both.
     revisions : table of revisions, with key numbers
-    judged_by : int
-        The watermark by which windows were on time.
+    borders : Borders
     """
-    lowest = spec.grid.last_closed(judged_by - spec.allowed_lateness) + 1
-    highest = spec.grid.last_closed(judged_by)
-    touched = _pairs(spec, new, lowest, highest)
-    if not len(touched.numbers):
+    lowest = borders.final + 1
+    # Empty windows are published on time, never early.
+    highest = _END if spec.is_early else borders.before
+    touched = [_pairs(spec, new, lowest, highest, filled=borders.before)]
+    if spec.is_early:
+        touched.append(_pairs(spec, after, borders.before + 1, borders.now, filled=borders.now))
+    if not any(len(pairs.numbers) for pairs in touched):
         return Correction(spec.output.empty_table(), revisions[0], Counts())
-    old, now = (_pairs(spec, coded, lowest, highest, of=touched.keys) for coded in (before, after))
+    keys = np.concatenate([pairs.keys for pairs in touched])
+    highest = max(int(pairs.numbers.max(initial=_BEGINNING)) for pairs in touched)
+    old = _pairs(spec, before, lowest, highest, of=keys, filled=borders.before)
+    now = _pairs(spec, after, lowest, highest, of=keys, filled=borders.now)
     told = _Pairs(*revisions, np.arange(len(revisions[1])), micros(revisions[0], "window"))
-    count = _number(touched, old, now, told)
+    count = _number(touched, [old, now, told])
 
     was, was_window = _windows(spec, old, count)
     becomes, window = _windows(spec, now, count)
     # One entry per touched window from here on, in the order of `becomes`.
     previous = _looked_up(was_window, np.arange(len(was)), count, missing=-1)[window]
     revision = _looked_up(told.ids, micros(told.table, "revision"), count, missing=0)[window]
+    numbers = becomes.numbers
+    timing = np.select([numbers <= borders.before, numbers <= borders.now], [LATE, ON_TIME], EARLY)
+    said = np.full(len(numbers), ON_TIME)  # the timing of the publication before
     existed = previous >= 0
     differs = ~existed
     both = np.flatnonzero(existed)
     differs[both] = changed(was.take(previous[both]).values, becomes.take(both).values)
+    if spec.is_early:
+        said = _looked_up(told.ids, micros(told.table, "timing"), count, missing=ON_TIME)[window]
+        said = np.where(numbers > borders.before, EARLY, said)
+        # That a value is on time now is news, though it be the same.
+        differs |= (said == EARLY) & (timing != EARLY)
 
     again, first = np.flatnonzero(differs & existed), np.flatnonzero(differs & ~existed)
-    raised = (revision + 1).astype(np.int32)
+    # What only stragglers made starts at 1.
+    raised = np.where(existed, revision + 1, timing == LATE).astype(np.int32)
     if spec.stragglers == "retract":
         taken_back = was.take(previous[again])
+        replaced = revision[again].astype(np.int32)
         emitted = [
-            published(spec, becomes.take(first), raised[first], "insert"),
-            published(spec, taken_back, revision[again].astype(np.int32), "update_preimage"),
-            published(spec, becomes.take(again), raised[again], "update_postimage"),
+            published(spec, becomes.take(first), raised[first], "insert", timing[first]),
+            published(spec, taken_back, replaced, "update_preimage", said[again]),
+            published(spec, becomes.take(again), raised[again], "update_postimage", timing[again]),
         ]
     else:
         rows = np.flatnonzero(differs)
-        emitted = [published(spec, becomes.take(rows), raised[rows])]
-    changes = becomes.take(np.flatnonzero(differs))
-    latest = pa.table(
-        [*changes.keys, pa.array(changes.numbers), pa.array(raised[differs])],
-        schema=revision_schema(spec),
-    )
+        emitted = [published(spec, becomes.take(rows), raised[rows], timing=timing[rows])]
+    # A window that is not remembered was published once: early while it is open, else on time.
+    noted = np.flatnonzero(differs & (raised > 0))
+    changes = becomes.take(noted)
+    columns = [*changes.keys, pa.array(changes.numbers), pa.array(raised[noted])]
+    if spec.is_early:
+        columns.append(pa.array(timing[noted]).cast(pa.int8()))
+    latest = pa.table(columns, schema=revision_schema(spec))
     standing = told.table.filter(pa.array(~np.isin(told.ids, window[differs])))
     return Correction(
         concat(emitted),
@@ -126,19 +178,25 @@ class _Pairs:
 
 
 def _pairs(
-    spec: FixedSpec, coded: Coded, lowest: int, highest: int, *, of: Ids | None = None
+    spec: FixedSpec,
+    coded: Coded,
+    lowest: int,
+    highest: int,
+    *,
+    filled: int,
+    of: Ids | None = None,
 ) -> _Pairs:
     """All pairs of the panes with these windows; of the keys in ``of``, if given."""
     table, codes = coded
     if of is not None:
         ours = np.flatnonzero(np.isin(codes, of))
         table, codes = take(table, ours), codes[ours]
-    return _Pairs(*members(spec, table, codes, lowest, highest))
+    return _Pairs(*members(spec, table, codes, lowest, highest, filled=filled))
 
 
-def _number(touched: _Pairs, *others: _Pairs) -> int:
+def _number(touched: list[_Pairs], others: list[_Pairs]) -> int:
     """Number the windows alike everywhere: the touched ones from 0 to the returned count."""
-    everything = (touched, *others)
+    everything = [*touched, *others]
     keys = np.concatenate([pairs.keys for pairs in everything])
     numbers = np.concatenate([pairs.numbers for pairs in everything])
     # In order of first appearance, and the touched ones appear first.
@@ -146,7 +204,7 @@ def _number(touched: _Pairs, *others: _Pairs) -> int:
     ends = np.cumsum([len(pairs.numbers) for pairs in everything])
     for pairs, ids in zip(everything, np.split(groups.ids, ends[:-1]), strict=True):
         pairs.ids = ids
-    return int(touched.ids.max(initial=-1)) + 1
+    return max(int(pairs.ids.max(initial=-1)) for pairs in touched) + 1
 
 
 def _windows(spec: FixedSpec, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:

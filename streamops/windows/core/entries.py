@@ -26,6 +26,7 @@ __all__ = [
     "micros",
     "numbered",
     "placed",
+    "rounds",
     "states_of",
     "updated",
 ]
@@ -86,6 +87,15 @@ def merged(spec: WindowSpec, groups: Groups, states: Sequence[pa.Array]) -> list
         width, position = len(summary.fields), len(result)
         result += summary.merge(groups, states[position : position + width])
     return result
+
+
+def rounds(spec: WindowSpec) -> bool:
+    """Whether values are taken back whose last bits tell how states were united.
+
+    Then they must be united in one way only, or a preimage would not be what was published.
+    """
+    kinds = (kind for summary in spec.summaries for _, kind in summary.fields)
+    return spec.takes_back and any(map(pa.types.is_floating, kinds))
 
 
 def estimates(spec: WindowSpec, states: Sequence[pa.Array]) -> list[pa.Array]:

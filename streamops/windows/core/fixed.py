@@ -5,6 +5,9 @@ its result is published. A row whose window was on time before it came is a *str
 *too late* once the window's end lies more than the allowed lateness behind the watermark.
 Rows are judged by the watermark of the step before, windows close by that of the present one:
 what came together with the news that closes its window is still on time.
+
+Where results come early, a window is published in every step that changes it, and once more
+when it is on time.
 """
 
 from __future__ import annotations
@@ -18,8 +21,15 @@ import pyarrow as pa
 from streamops.kernel.columns import concat, conform, key_codes, one
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair
-from streamops.windows.core.corrections import correct, forget, no_revisions, revision_schema
-from streamops.windows.core.entries import keys_of, micros
+from streamops.windows.core.corrections import (
+    Borders,
+    correct,
+    forget,
+    no_revisions,
+    revision_schema,
+)
+from streamops.windows.core.empties import deadlines, known
+from streamops.windows.core.entries import keys_of, micros, numbered
 from streamops.windows.core.late import route
 from streamops.windows.core.panes import Windows, pane_schema, partial, settle, unite
 from streamops.windows.core.publish import published
@@ -46,7 +56,7 @@ _END = 1 << 62
 def layout(spec: FixedSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     tables = {"panes": pane_schema(spec)}
-    return tables | {"revisions": revision_schema(spec)} if spec.corrects else tables
+    return tables | {"revisions": revision_schema(spec)} if spec.revises else tables
 
 
 def empty(spec: FixedSpec) -> State:
@@ -77,25 +87,30 @@ def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None)
     united, united_codes = unite(spec, kept, codes, table)
 
     emitted = []
-    if spec.corrects and judged_by is not None and len(panes):
+    if spec.is_early or (spec.corrects and judged_by is not None and len(panes)):
         change = correct(
             spec,
-            new=(panes, codes[len(kept) :]),
+            new=(panes.select(columns), codes[len(kept) :]),
             before=(kept, codes[: len(kept)]),
             after=(united, united_codes),
             revisions=(revisions, revision_codes),
-            judged_by=judged_by,
+            borders=Borders.of(spec, judged_by, watermark),
         )
         emitted.append(change.emitted)
         revisions = change.revisions
         counts += change.counts
     if watermark is not None:
         due = _first_open(spec, judged_by), spec.grid.last_closed(watermark)
-        closing = Windows.of(spec, united, united_codes, *due)
-        emitted.append(published(spec, closing))
-        counts += Counts(results=len(closing))
+        if not spec.is_early:
+            closing = Windows.of(spec, united, united_codes, *due)
+            emitted.append(published(spec, closing))
+            counts += Counts(results=len(closing))
         final = spec.grid.last_closed(watermark - spec.retention)
-        united = _evicted(spec, settle(spec, united, united_codes, due, final), watermark)
+        united, united_codes = settle(spec, united, united_codes, due, final)
+        if spec.empty_for is None:
+            united = _evicted(spec, united, watermark)
+        else:
+            united = known(spec, united, united_codes, due, final)
         revisions = forget(spec, revisions, watermark)
 
     tables = {"panes": united, "revisions": revisions}
@@ -110,24 +125,45 @@ def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None)
 def finish(spec: FixedSpec, state: State) -> pa.Table:
     """Every window that is still open."""
     panes = state.tables["panes"]
-    codes = key_codes(keys_of(panes, spec), len(panes))
-    return published(spec, Windows.of(spec, panes, codes, _first_open(spec, state.watermark), _END))
+    first = _first_open(spec, state.watermark)
+    if not spec.is_early:
+        codes = key_codes(keys_of(panes, spec), len(panes))
+        return published(spec, Windows.of(spec, panes, codes, first, _END))
+    revisions = state.tables["revisions"]
+    both = [keys_of(panes, spec), keys_of(revisions, spec)]
+    codes, revision_codes = numbered(both, [len(panes), len(revisions)])
+    return correct(
+        spec,
+        new=(panes[:0], codes[:0]),
+        before=(panes, codes),
+        after=(panes, codes),
+        revisions=(revisions, revision_codes),
+        borders=Borders(final=first - 1, before=first - 1, now=_END),
+    ).emitted
 
 
 def run(spec: FixedSpec, packed: pa.Table) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), packed, None)
-    return concat([finish(spec, only.state), only.late])
+    late, panes, _ = _judged(spec, packed, None)
+    panes = panes.select(pane_schema(spec).names)
+    codes = key_codes(keys_of(panes, spec), len(panes))
+    united, codes = unite(spec, panes[:0], codes, panes)
+    return concat([published(spec, Windows.of(spec, united, codes, _BEGINNING, _END)), late])
 
 
 def next_deadline(spec: FixedSpec, state: State) -> int | None:
     """The first end of an open window, or the first moment something can be forgotten."""
-    pane = micros(state.tables["panes"], "pane")
-    first, last = spec.grid.windows_of(pane)
-    first = np.maximum(first, _first_open(spec, state.watermark))
-    forgotten = spec.grid.end_of(last) + spec.retention
-    due = np.where(first <= last, spec.grid.end_of(first), forgotten)
-    if spec.corrects:
+    panes = state.tables["panes"]
+    pane = micros(panes, "pane")
+    if spec.empty_for is None:
+        first, last = spec.grid.windows_of(pane)
+        first = np.maximum(first, _first_open(spec, state.watermark))
+        forgotten = spec.grid.end_of(last) + spec.retention
+        due = np.where(first <= last, spec.grid.end_of(first), forgotten)
+    else:
+        codes = key_codes(keys_of(panes, spec), len(panes))
+        due = deadlines(spec, panes, codes, _first_open(spec, state.watermark))
+    if spec.revises:
         numbers = micros(state.tables["revisions"], "window")
         due = np.concatenate([due, spec.grid.end_of(numbers) + spec.retention])
     return int(due.min()) if len(due) else None
@@ -143,8 +179,13 @@ def check(spec: FixedSpec, state: State) -> None:
     assert Groups.of(pair(codes, pane))[0].count == len(panes), f"a pane twice: {shown}"
     assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
     if state.watermark is not None:
-        assert len(_evicted(spec, panes, state.watermark)) == len(panes), f"overdue: {shown}"
-    if spec.corrects:
+        final = spec.grid.last_closed(state.watermark - spec.retention)
+        if spec.empty_for is None:
+            left = _evicted(spec, panes, state.watermark)
+        else:
+            left = known(spec, panes, codes, (_END, _END), final)
+        assert len(left) == len(panes), f"overdue: {shown}"
+    if spec.revises:
         revisions = state.tables["revisions"]
         assert (micros(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
 

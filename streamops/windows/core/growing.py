@@ -15,7 +15,14 @@ from streamops.kernel.columns import take
 from streamops.kernel.grid import spread
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.kernel.time import Instants
-from streamops.windows.core.entries import entry_schema, keys_of, merged, micros, states_of
+from streamops.windows.core.entries import (
+    entry_schema,
+    keys_of,
+    merged,
+    micros,
+    rounds,
+    states_of,
+)
 from streamops.windows.core.spec import FixedSpec
 
 __all__ = ["running"]
@@ -36,10 +43,13 @@ def running(
         The row of ``totals`` that a window is, and its number.
     """
     first, last = spec.grid.windows_of(micros(panes, "pane"))
-    first, last = np.maximum(first, lowest), np.minimum(last, highest)
-    inside = np.flatnonzero(first <= last)
+    # Panes that count from the same of these windows on are one, unless rounding would tell.
+    if not rounds(spec):
+        first = np.maximum(first, lowest)
+    last = np.minimum(last, highest)
+    inside = np.flatnonzero(np.maximum(first, lowest) <= last)
     panes, codes, first, last = take(panes, inside), codes[inside], first[inside], last[inside]
-    # Panes that count from the same window on are one; in order, per key and period.
+    # In order, per key and period.
     groups, heads = Groups.of(pair(codes, first))
     order = np.lexsort((first[heads], codes[heads]))
     index = pa.array(order)
@@ -57,7 +67,7 @@ def running(
     # A total stands until the next one of its period takes over.
     until = last.copy()
     until[:-1][goes_on] = first[1:][goes_on] - 1
-    return totals, codes, *spread(first, until)
+    return totals, codes, *spread(np.maximum(first, lowest), until)
 
 
 def _united(spec: FixedSpec, states: list[pa.Array], place: Ids) -> list[pa.Array]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamops.kernel.columns import concat, key_codes, nulls, one, take
 from streamops.kernel.groups import Groups, Ids, pair
 from streamops.kernel.time import Instants
+from streamops.windows.core.empties import with_empties
 from streamops.windows.core.entries import (
     entry_schema,
     estimates,
@@ -21,6 +22,7 @@ from streamops.windows.core.entries import (
     merged,
     micros,
     placed,
+    rounds,
     states_of,
     updated,
 )
@@ -85,7 +87,7 @@ def unite(spec: FixedSpec, kept: pa.Table, codes: Ids, table: pa.Table) -> tuple
 
 def settle(
     spec: FixedSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], closed: int
-) -> pa.Table:
+) -> tuple[pa.Table, Ids]:
     """Panes become one that lie in the same of the windows that can still change.
 
     Parameters
@@ -96,23 +98,40 @@ def settle(
         nothing changes in a step in which nothing happens to them.
     closed : int
         The newest window that cannot change any more.
+
+    Returns
+    -------
+    panes : Table
+    codes : array of int64
+        The key of each of its rows.
     """
     pane = micros(panes, "pane")
     becomes = spec.grid.settled(pane, closed)
-    if becomes is pane:
-        return panes
+    if becomes is pane or rounds(spec):
+        return panes, codes
     first, last = spec.grid.windows_of(pane)
     told = np.maximum(first, published[0]) <= np.minimum(last, published[1])
     becomes = np.where(told, becomes, pane)
     if np.array_equal(becomes, pane):
-        return panes
-    return _one_each(spec, panes, codes, becomes)[0]
+        return panes, codes
+    return _one_each(spec, panes, codes, becomes)
 
 
 def members(
-    spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int
+    spec: FixedSpec,
+    panes: pa.Table,
+    codes: Ids,
+    lowest: int,
+    highest: int,
+    *,
+    filled: int | None = None,
 ) -> tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]:
     """What the windows numbered from ``lowest`` to ``highest`` are made of.
+
+    Parameters
+    ----------
+    filled : int, optional
+        The newest window that is published though it is empty; ``highest`` if not given.
 
     Returns
     -------
@@ -124,8 +143,13 @@ def members(
         Pairs of a row of ``panes`` and the number of a window.
     """
     if spec.grid.is_nested:
-        return running(spec, panes, codes, lowest, highest)
-    return panes, codes, *spec.grid.explode(micros(panes, "pane"), lowest, highest)
+        found = running(spec, panes, codes, lowest, highest)
+    else:
+        found = panes, codes, *spec.grid.explode(micros(panes, "pane"), lowest, highest)
+    if spec.empty_for is None:
+        return found
+    filled = highest if filled is None else min(filled, highest)
+    return with_empties(spec, panes, codes, found, lowest, filled)
 
 
 def _one_each(spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants) -> tuple[pa.Table, Ids]:

@@ -16,14 +16,12 @@ from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
 from streamops.kernel.time import Instants
 from streamops.windows.core.entries import estimates, keys_of, merged, states_of
-from streamops.windows.core.publish import published
+from streamops.windows.core.publish import EARLY, LATE, ON_TIME, published
 from streamops.windows.core.spec import SessionSpec
 from streamops.windows.core.stretches import Sessions
 
 __all__ = ["Publication", "Told", "publish"]
 
-_EARLY, _ON_TIME, _LATE = range(3)
-_TIMINGS = pa.array(["early", "on_time", "late"])
 _NEVER = -(1 << 62)
 
 
@@ -151,11 +149,11 @@ def publish(
     # A closing row can end a session behind the watermark that no straggler has a part in.
     tardy = (new.end <= was_by) & ~_some(new, prompt) & ~_some(new, follows)
     late = tardy | (stands & (new.end <= was_by))
-    timing[theirs] = np.select([late, new.end <= now_by], [_LATE, _ON_TIME], _EARLY)[theirs]
+    timing[theirs] = np.select([late, new.end <= now_by], [LATE, ON_TIME], EARLY)[theirs]
     same = np.zeros(len(theirs), np.bool_)
     same[stood] = ~changed(gone.take(match[stood]).values, here.take(stood).values)
     if spec.is_early:  # that a value is now on time is news, though it be the same
-        news = (when[ours[match[stood]]] == _EARLY) & (timing[theirs[stood]] != _EARLY)
+        news = (when[ours[match[stood]]] == EARLY) & (timing[theirs[stood]] != EARLY)
         same[stood] &= ~news
 
     # A session goes on from the highest revision among those that it replaces.
@@ -184,7 +182,7 @@ def publish(
             results.take(rows),
             counted[rows].astype(np.int32),
             change,
-            _TIMINGS.take(pa.array(stage[rows])),
+            stage[rows],
         )
         for results, rows, counted, stage, change in said
     ]

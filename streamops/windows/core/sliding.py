@@ -9,6 +9,9 @@ it lies the allowed lateness or more below it. A straggler at ``s`` makes or cha
 Moments are kept while a window that can still be computed reaches back to them. Every window
 ends above ``watermark - retention`` from then on, so the last one that a moment at ``t`` can be in
 ends at ``t + size - 1``, and the moment is forgotten once that is not above it.
+
+Where results come early, one is published in every step that changes it, and once more when it is
+on time.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from streamops.kernel.groups import Groups, Ids, Mask, pair
 from streamops.windows.core.entries import key_fields, keys_of, micros, numbered, placed
 from streamops.windows.core.late import deliver
 from streamops.windows.core.moments import Moments, Timed, moment_schema
-from streamops.windows.core.publish import stated
+from streamops.windows.core.publish import EARLY, LATE, ON_TIME, stated
 from streamops.windows.core.spec import SlidingSpec
 
 __all__ = [
@@ -51,7 +54,7 @@ _BEGINNING, _END = -(1 << 62), 1 << 62
 def layout(spec: SlidingSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     tables = {"moments": moment_schema(spec)}
-    return tables | {"revisions": _revision_schema(spec)} if spec.corrects else tables
+    return tables | {"revisions": _revision_schema(spec)} if spec.revises else tables
 
 
 def empty(spec: SlidingSpec) -> State:
@@ -82,20 +85,29 @@ def step(spec: SlidingSpec, state: State, packed: pa.Table, watermark: int | Non
     moments, was, came = Moments.of(
         spec, Timed(kept, codes[0], micros(kept, "moment")), Timed(rows, codes[1], times)
     )
-    number = np.zeros(len(moments), np.int32)
-    number[moments.find(codes[2], micros(revisions, "moment"))] = micros(revisions, "revision")
-
     was_by = _BEGINNING if judged_by is None else judged_by
     now_by = _BEGINNING if watermark is None else watermark
+    number, timing = np.zeros(len(moments), np.int32), np.full(len(moments), ON_TIME)
+    known = moments.find(codes[2], micros(revisions, "moment"))
+    number[known] = micros(revisions, "revision")
     prompt = (moments.times > was_by) & (moments.times <= now_by)
     stale = np.unique(came[times <= was_by])
     touched = moments.seen_from(spec, stale) & (moments.times <= was_by)
-    told = _told(spec, moments, kept, was, prompt=prompt, touched=touched, number=number)
+    now = np.full(len(moments), LATE)  # what is published now, of those that are touched
+    if spec.is_early:
+        timing[known] = micros(revisions, "timing")
+        timing[moments.times > was_by] = EARLY
+        now[moments.times > was_by] = ON_TIME
+        now[moments.times > now_by] = EARLY
+        # What is open, and what is on time now and was early.
+        touched |= prompt | (now == EARLY) & moments.seen_from(spec, np.unique(came))
+    before = _Published(number, timing)
+    told = _told(spec, moments, kept, was, prompt=prompt, touched=touched, before=before, now=now)
     counts += told.counts
 
     tables = {"moments": moments.table}
-    if spec.corrects:
-        tables["revisions"] = _revisions(spec, moments, told.number, now_by)
+    if spec.revises:
+        tables["revisions"] = _revisions(spec, moments, told.published, now_by)
     alive = moments.times + spec.reach > now_by
     if not alive.all():
         tables["moments"] = moments.table.filter(pa.array(alive)).combine_chunks()
@@ -118,7 +130,7 @@ def next_deadline(spec: SlidingSpec, state: State) -> int | None:
     moment = micros(state.tables["moments"], "moment")
     is_open = moment > (_BEGINNING if state.watermark is None else state.watermark)
     due = np.where(is_open, moment, moment + spec.reach)
-    if spec.corrects:
+    if spec.revises:
         revised = micros(state.tables["revisions"], "moment")
         due = np.concatenate([due, revised + spec.retention])
     return int(due.min()) if len(due) else None
@@ -133,21 +145,31 @@ def check(spec: SlidingSpec, state: State) -> None:
     assert Groups.of(pair(codes, moment))[0].count == len(table), f"a moment twice: {shown}"
     watermark = _BEGINNING if state.watermark is None else state.watermark
     assert (moment + spec.reach > watermark).all(), f"overdue: {shown}"
-    if spec.corrects:
+    if spec.revises:
         revisions = state.tables["revisions"]
         revised = micros(revisions, "moment")
         shown = f"watermark {state.watermark}\n{revisions.to_pylist()}"
         assert (micros(revisions, "revision") > 0).all(), f"a revision of nothing: {shown}"
         assert (revised + spec.retention > watermark).all(), f"overdue: {shown}"
-        assert (revised <= watermark).all(), f"revised before it was published: {shown}"
+        assert spec.is_early or (revised <= watermark).all(), (
+            f"revised before it was published: {shown}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What was last published of each moment: its revision, and when that was."""
+
+    number: Revisions
+    timing: Ids
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """Rows to publish, the revision of each moment from now on, and how many there were."""
+    """Rows to publish, what is published of each moment from now on, and how many there were."""
 
     emitted: pa.Table
-    number: Revisions
+    published: _Published
     counts: Counts
 
 
@@ -159,9 +181,10 @@ def _told(
     *,
     prompt: Mask,
     touched: Mask,
-    number: Revisions,
+    before: _Published,
+    now: Ids,
 ) -> _Told:
-    """What is published: results that are on time now, and what stragglers make of others.
+    """What is published: results that are on time now, and those that may have been published.
 
     The value published before is not stored: it is that of the moments as they were before the
     step, because every change to a published result is itself published.
@@ -171,44 +194,49 @@ def _told(
     was : array of int64
         Where each kept moment is now.
     prompt, touched : arrays of bool
-        Moments whose results are on time now; in whose windows, published before, a straggler is.
-    number : array of int32
-        The revision of each moment before.
+        Moments whose results are on time now; whose results may have changed since they were
+        published, or have been early till now.
+    before : _Published
+    now : array of int64
+        When a result is that is published now.
     """
     chosen = np.flatnonzero(prompt | touched)
     low = moments.oldest(spec, chosen)
     columns = moments.values(spec, low, chosen)
     about = moments.about(spec, chosen)
-    revision = number.copy()
+    after = _Published(before.number.copy(), before.timing.copy())
     if not touched.any():
-        emitted = stated(spec, [*about, *columns], revision[chosen])
-        return _Told(emitted, revision, Counts(results=len(chosen)))
+        emitted = stated(spec, [*about, *columns], after.number[chosen])
+        return _Told(emitted, after, Counts(results=len(chosen)))
 
     stood = np.zeros(len(moments), np.bool_)
     stood[was] = True
     old = np.flatnonzero((touched & stood)[chosen])  # positions in `chosen`, as all below
-    before = moments.values_before(spec, kept, was, low[old], chosen[old])
-    differs = changed(before, [column.take(pa.array(old)) for column in columns])
+    values = moments.values_before(spec, kept, was, low[old], chosen[old])
+    differs = changed(values, [column.take(pa.array(old)) for column in columns])
+    differs |= prompt[chosen[old]]  # that a value is on time now is news, though it be the same
     again, back = old[differs], np.flatnonzero(differs)
     first = np.flatnonzero((touched & ~stood)[chosen])
-    revision[chosen[first]] = 1  # only stragglers made it
-    revision[chosen[again]] += 1
+    after.number[chosen[first]] = now[chosen[first]] == LATE  # only stragglers made it
+    after.number[chosen[again]] += 1
+    for anew in (chosen[first], chosen[again]):
+        after.timing[anew] = now[anew]
 
     def rows(
-        positions: Ids, values: list[pa.Array], which: Ids, at: Revisions, change: str
+        positions: Ids, values: list[pa.Array], which: Ids, at: _Published, change: str
     ) -> pa.Table:
-        index, place = pa.array(which), pa.array(positions)
+        index, place, their = pa.array(which), pa.array(positions), chosen[positions]
         said = [*(a.take(place) for a in about), *(v.take(index) for v in values)]
-        return stated(spec, said, at[chosen[positions]], change)
+        return stated(spec, said, at.number[their], change, at.timing[their])
 
-    emitted = [rows(first, columns, first, revision, "insert")]
+    emitted = [rows(first, columns, first, after, "insert")]
     if spec.takes_back:
-        emitted.append(rows(again, before, back, number, "update_preimage"))
-    emitted.append(rows(again, columns, again, revision, "update_postimage"))
-    ready = np.flatnonzero(prompt[chosen])
-    emitted.append(rows(ready, columns, ready, revision, "insert"))
+        emitted.append(rows(again, values, back, before, "update_preimage"))
+    emitted.append(rows(again, columns, again, after, "update_postimage"))
+    ready = np.flatnonzero((prompt & ~touched)[chosen])
+    emitted.append(rows(ready, columns, ready, after, "insert"))
     counts = Counts(results=len(first) + len(ready), corrections=len(again))
-    return _Told(concat(emitted), revision, counts)
+    return _Told(concat(emitted), after, counts)
 
 
 def _judged(
@@ -247,12 +275,18 @@ def _judged(
 
 
 def _revision_schema(spec: SlidingSpec) -> pa.Schema:
-    """Columns of the table of revisions: one row per corrected result."""
-    return pa.schema([*key_fields(spec), ("moment", pa.int64()), ("revision", pa.int32())])
+    """Columns of the table of revisions: one row per result that was published again."""
+    own = [("moment", pa.int64()), ("revision", pa.int32())]
+    return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
 
 
-def _revisions(spec: SlidingSpec, moments: Moments, number: Revisions, watermark: int) -> pa.Table:
+def _revisions(
+    spec: SlidingSpec, moments: Moments, published: _Published, watermark: int
+) -> pa.Table:
     """The revisions above 0 of results that can still change."""
-    rows = np.flatnonzero((number > 0) & (moments.times + spec.retention > watermark))
+    rows = np.flatnonzero((published.number > 0) & (moments.times + spec.retention > watermark))
     said = take(moments.table.select(range(len(spec.by) + 1)), rows)
-    return pa.table([*said.columns, pa.array(number[rows])], schema=_revision_schema(spec))
+    columns = [*said.columns, pa.array(published.number[rows])]
+    if spec.is_early:
+        columns.append(pa.array(published.timing[rows]).cast(pa.int8()))
+    return pa.table(columns, schema=_revision_schema(spec))

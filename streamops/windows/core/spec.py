@@ -15,6 +15,7 @@ from streamops.kernel.grid import Grid
 __all__ = [
     "INSTANT",
     "Early",
+    "Empty",
     "FixedSpec",
     "SessionSpec",
     "SlidingSpec",
@@ -27,6 +28,7 @@ __all__ = [
 Stragglers = Literal["drop", "route", "update", "retract"]
 TooLate = Literal["drop", "route"]
 Early = Literal["never", "every batch"]
+Empty = Literal["skip", "publish"]
 WhenLonger = Literal["split", "fail"]
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -191,14 +193,19 @@ class WindowSpec(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FixedSpec(WindowSpec):
-    """Windows on a grid over columns of known types."""
+    """Windows on a grid over columns of known types.
+
+    Empty ones are published for ``empty_for`` microseconds after one with rows, or not at all.
+    """
 
     grid: Grid
+    empty_for: int | None = None
 
     @property
     def shape(self) -> Mapping[str, Any]:
-        """The grid."""
-        return self.grid.identity
+        """The grid; and what is published of it, said only where it is used."""
+        said = {} if self.empty_for is None else {"empty_for": self.empty_for}
+        return {**self.grid.identity, **said}
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,12 @@ class Stream:
         stragglers: Any = "drop",
         too_late: Any = "drop",
         lateness: int = 0,
+        early: Any = "never",
+        empty_for: int | None = None,
     ) -> None:
         self.spec = FixedSpec(
             grid=FixedGrid(size, hop or size, origin) if isinstance(size, int) else size,
+            empty_for=empty_for,
             by=tuple(by),
             time="t",
             aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),
@@ -59,7 +62,7 @@ class Stream:
             allowed_lateness=lateness,
             stragglers=stragglers,
             too_late=too_late,
-            early="never",
+            early=early,
         )
         self.state: State = fixed.empty(self.spec)
         self.counts = Counts()

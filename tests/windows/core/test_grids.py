@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from typing import Any
 
 import pytest
 
+from streamops import aggregates as agg
+from streamops import windows
 from streamops.kernel.calendar_grid import CalendarGrid
 from streamops.kernel.contract import Counts
 from streamops.kernel.cumulative_grid import CumulativeGrid
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.grid import Grid
 from streamops.kernel.time import MAX_INSTANT
+from streamops.testing import at, fold, replay
 from tests.windows.core.play import SUM, Stream
 
 HOUR = 3_600_000_000
@@ -137,6 +141,28 @@ def test_the_deadline_is_the_end_of_the_next_window_of_the_period() -> None:
         ends.append(stream.deadline)
         assert stream.step(watermark=stream.deadline) == [("a", 0, 1)]
     assert ends == [10, 20, 30, 40, 50, 60]
+
+
+@pytest.mark.parametrize("early", ["never", "every batch"])
+def test_what_is_taken_back_of_a_total_is_what_was_published_to_the_last_bit(early: Any) -> None:
+    transform = windows.cumulative(
+        "60 seconds",
+        "5 seconds",
+        time="ts",
+        agg={"x": agg.sum("x")},
+        delay="5 seconds",
+        allowed_lateness="40 seconds",
+        stragglers="retract",
+        early=early,
+    )
+    dice = random.Random(7)
+    script = [
+        [{"ts": at(abs(6 * b - dice.choice([0, 0, 3, 30]))), "x": dice.random()} for _ in range(4)]
+        for b in range(14)
+    ]
+    results = replay(transform, script, flush=True)
+    assert sum(result.counts.corrections for result in results if result.counts) > 9
+    fold(results)
 
 
 # Both.

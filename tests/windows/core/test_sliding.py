@@ -40,6 +40,7 @@ class Stream:
         stragglers: Any = "drop",
         too_late: Any = "drop",
         lateness: int = 0,
+        early: Any = "never",
     ) -> None:
         self.spec = SlidingSpec(
             by=tuple(by),
@@ -50,7 +51,7 @@ class Stream:
             allowed_lateness=lateness,
             stragglers=stragglers,
             too_late=too_late,
-            early="never",
+            early=early,
             size=size,
         )
         self.state: State = sliding.empty(self.spec)
@@ -377,6 +378,7 @@ def test_a_preimage_has_the_bits_that_were_published() -> None:
     assert len(fold(said, key=("k", "t"))) > 500
 
 
+@pytest.mark.laws
 @pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
 def test_state_does_not_grow_while_keys_come_and_go(stragglers: str) -> None:
     stream = Stream(10, stragglers=stragglers, lateness=30)
@@ -420,3 +422,70 @@ def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> Non
 def restarted(spec: SlidingSpec, state: State) -> State:
     known = sliding.STATE, spec.identity, 1
     return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
+
+
+# Early results.
+
+
+def early(size: int, **said: Any) -> Stream:
+    return Stream(size, early="every batch", **said)
+
+
+def test_a_result_is_published_in_every_step_that_changes_it_and_once_more_on_time() -> None:
+    stream = early(10)
+    assert stream.step(5) == [("a", 5, 1, 0, "early")]
+    assert stream.step(3, 20) == [
+        ("a", 3, 1, 0, "early"),
+        ("a", 5, 2, 1, "early"),
+        ("a", 20, 1, 0, "early"),
+    ]
+    assert stream.counts == Counts(rows=2, on_time=2, results=2, corrections=1)
+    assert stream.step(watermark=5) == [("a", 3, 1, 1, "on_time"), ("a", 5, 2, 2, "on_time")]
+    assert stream.counts == Counts(corrections=2)
+    assert stream.step(5, watermark=6) == []
+    assert stream.step(6, 7, watermark=6) == [("a", 7, 3, 0, "early")]
+    assert stream.counts == Counts(rows=2, on_time=1, too_late=1, results=1)
+
+
+def test_a_result_that_comes_with_the_news_that_it_is_on_time_is_published_once() -> None:
+    stream = early(10)
+    assert stream.step(5, watermark=5) == [("a", 5, 1, 0, "on_time")]
+    assert stream.kept == [1, 0]
+
+
+def test_a_straggler_changes_results_that_are_on_time_and_others_that_are_early() -> None:
+    stream = early(10, stragglers="retract", lateness=50)
+    stream.step(5)
+    stream.step(12, watermark=8)
+    assert stream.step(4) == [
+        ("a", 4, 1, 1, "late", INSERT),
+        ("a", 5, 1, 1, "on_time", BEFORE),
+        ("a", 5, 2, 2, "late", AFTER),
+        ("a", 12, 2, 0, "early", BEFORE),
+        ("a", 12, 3, 1, "early", AFTER),
+    ]
+    assert stream.step(3, watermark=12)[1:] == [
+        ("a", 4, 1, 1, "late", BEFORE),
+        ("a", 4, 2, 2, "late", AFTER),
+        ("a", 5, 2, 2, "late", BEFORE),
+        ("a", 5, 3, 3, "late", AFTER),
+        ("a", 12, 3, 1, "early", BEFORE),
+        ("a", 12, 4, 2, "on_time", AFTER),
+    ]
+
+
+def test_at_the_end_what_was_early_is_on_time_and_a_batch_knows_nothing_early() -> None:
+    stream = early(10, stragglers="update", lateness=50)
+    stream.step(5)
+    assert shown(sliding.finish(stream.spec, stream.state)) == [("a", 5, 1, 1, "on_time")]
+    assert stream.run(5, 9) == [("a", 5, 1, 0, "on_time"), ("a", 9, 2, 0, "on_time")]
+
+
+def test_publications_are_forgotten_with_their_result() -> None:
+    stream = early(10)
+    stream.step(5)
+    stream.step(5)
+    assert stream.kept == [1, 1]
+    stream.step(watermark=5)
+    assert stream.kept == [1, 0]
+    assert stream.deadline == 14

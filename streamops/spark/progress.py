@@ -1,0 +1,38 @@
+"""What a query's progress says, in plain values, whether it comes from the JVM or over Connect."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+from streamops.kernel.time import MAX_INSTANT
+
+__all__ = ["instant_of", "metrics_of"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_BEYOND = re.compile(r"\+?\d{5,}-")
+
+
+def metrics_of(told: Any) -> dict[str, Any]:
+    """Observed metrics by name; none where the operator told none."""
+    row: dict[str, Any] = {} if told is None else told.asDict()
+    if row.keys() == {"values", "schema"}:  # so they come over Connect
+        return dict(zip((f["name"] for f in row["schema"]["fields"]), row["values"], strict=True))
+    return row
+
+
+def instant_of(text: str | None) -> int | None:
+    """Microseconds since 1970 of an instant in a progress; the end of the calendar if beyond it.
+
+    Examples
+    --------
+    >>> instant_of("1970-01-01T00:00:01.500Z"), instant_of("12345-01-01T00:00:00.000Z")
+    (1500000, 253402300799999999)
+    >>> instant_of(None)
+    """
+    if text is None:
+        return None
+    if _BEYOND.match(text):
+        return MAX_INSTANT
+    return (dt.datetime.fromisoformat(text) - _EPOCH) // dt.timedelta(microseconds=1)

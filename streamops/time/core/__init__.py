@@ -1,0 +1,1 @@
+"""Cores of operators on time: pure functions over columns, without Spark."""

@@ -1,0 +1,200 @@
+"""The book of a comparison: the windows of each key, what was said of them and what came.
+
+A table of windows has the keys, the columns ``start`` and ``end``, and ``value.0``, ``value.1``,
+... With corrections also ``revision`` (the one last published of its result, -1 for none),
+``source`` (the revision it came with) and ``is_there`` (false after a delete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import changed, concat, instants, key_codes, one, take
+from streamops.kernel.errors import ChangeStreamError
+from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
+from streamops.kernel.time import Instants, format_instant
+from streamops.windows.core.comparison import CompareSpec
+from streamops.windows.core.entries import key_fields, keys_of, micros
+from streamops.windows.core.spec import INSTANT
+
+__all__ = ["Book", "arrived", "window_schema"]
+
+DELETE = "delete"
+
+
+def window_schema(spec: CompareSpec) -> pa.Schema:
+    """Columns of a table of windows."""
+    values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
+    own: list[tuple[str, pa.DataType]] = [("start", pa.int64()), ("end", pa.int64())]
+    if spec.corrects:
+        values += [("revision", pa.int32()), ("source", pa.int64()), ("is_there", pa.bool_())]
+    return pa.schema([*key_fields(spec), *own, *values])
+
+
+def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
+    """The rows as a table of windows."""
+    count = len(rows)
+    window = [pa.array(instants(rows.column(name))[0]) for name in spec.place]
+    columns = [*(rows.column(name) for name in spec.by), *window]
+    columns += [rows.column(name) for name in spec.values]
+    if spec.corrects:
+        source = pa.array(np.zeros(count, np.int64))
+        if spec.revised != "never":
+            source = rows.column("revision").cast(pa.int64())
+        is_there = np.ones(count, np.bool_)
+        if spec.revised == "changes":
+            is_there = np.asarray(one(rows.column("_change_type"))) != DELETE
+        columns += [pa.array(np.full(count, -1, np.int32)), source, pa.array(is_there)]
+    return pa.table(columns, schema=window_schema(spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """The windows of a shard, each once, those that were kept first.
+
+    Parameters
+    ----------
+    table : Table
+        What was kept, and below it what came.
+    codes, start, end : arrays of int64
+        Key, as a number, and place of each window.
+    old, new : arrays of int64
+        Rows of the table that say what a window was before and what it is now; -1 where none
+        does, or where it says that there is no such window.
+    latest : array of int64
+        The row that came with the highest revision, a delete included.
+    kept : int
+        How many rows, and so how many windows, were kept.
+    """
+
+    spec: CompareSpec
+    table: pa.Table
+    codes: Ids
+    start: Instants
+    end: Instants
+    old: Ids
+    new: Ids
+    latest: Ids
+    kept: int
+
+    @staticmethod
+    def of(spec: CompareSpec, kept: pa.Table, came: pa.Table) -> Book:
+        """The book after these windows came."""
+        table = concat([kept, came]) if len(came) else kept
+        keys = key_codes(keys_of(table, spec), len(table))
+        start, end = micros(table, "start"), micros(table, "end")
+        groups, _ = Groups.of(pair(pair(keys, start), end))
+        source, is_there = np.zeros(len(table), np.int64), np.ones(len(table), np.bool_)
+        if spec.corrects:
+            source, is_there = micros(table, "source"), np.asarray(one(table.column("is_there")))
+        latest = first_of(groups.ids, groups.count)
+        if groups.count < len(table):
+            latest = groups.first_by(~source, is_there.astype(np.int64))
+            _refuse_conflicts(spec, table, groups.ids, latest, source, is_there)
+        old = np.full(groups.count, -1)
+        old[: len(kept)] = np.where(is_there[: len(kept)], np.arange(len(kept)), -1)
+        new = np.where(is_there[latest], latest, -1)
+        return Book(
+            spec, table, keys[latest], start[latest], end[latest], old, new, latest, len(kept)
+        )
+
+    def __len__(self) -> int:
+        return len(self.latest)
+
+    @property
+    def touched(self) -> Mask:
+        """The windows that are not as they were."""
+        return self.latest >= self.kept
+
+    @property
+    def revision(self) -> npt.NDArray[np.int32]:
+        """The revision last published of each window, -1 for none."""
+        said = np.full(len(self), -1, np.int32)
+        if self.spec.corrects:
+            said[: self.kept] = micros(self.table, "revision")[: self.kept]
+        return said
+
+    def previous(self, chosen: Ids) -> list[Ids]:
+        """Where the previous one of each of these windows may be: windows of the book, or -1."""
+        places = self.spec.period.before(self.start[chosen], self.end[chosen])
+        return [self._find(self.codes[chosen], start, end) for start, end in places]
+
+    def _find(self, codes: Ids, start: Instants, end: Instants) -> Ids:
+        mine, theirs = (self.codes, self.start, self.end), (codes, start, end)
+        key, begin, over = (np.concatenate(pieces) for pieces in zip(mine, theirs, strict=True))
+        # Numbered in order of first appearance, and those of the book stand first, each once.
+        found = Groups.of(pair(pair(key, begin), over))[0].ids[len(self) :]
+        return np.where(found < len(self), found, -1)
+
+    def about(self, chosen: Ids) -> list[pa.Array]:
+        """Columns of the output that say which windows these are."""
+        index = pa.array(self.latest[chosen])
+        keys = [key.take(index) for key in keys_of(self.table, self.spec)]
+        window = (self.start[chosen], self.end[chosen])
+        return [*keys, *(pa.array(each).cast(INSTANT) for each in window)]
+
+    def values(self, rows: Ids, chosen: Ids, previous: Sequence[Ids]) -> list[pa.Array]:
+        """The values of windows, and below them those of their previous ones.
+
+        Parameters
+        ----------
+        rows : array of int64
+            ``old`` or ``new``: as they were, or as they are.
+        previous : sequence of arrays
+            Where the previous ones may be; the first counts at which there is one.
+        """
+        before = np.full(len(chosen), -1)
+        for found in reversed(previous):
+            at = np.where(found < 0, -1, rows[found])
+            before = np.where(at < 0, before, at)
+        own = rows[chosen]
+        columns = [one(self.table.column(f"value.{i}")) for i in range(len(self.spec.values))]
+        return [
+            column.take(pa.array(which, mask=which < 0))
+            for which in (own, before)
+            for column in columns
+        ]
+
+    def kept_on(self, alive: Mask, revision: npt.NDArray[np.int32]) -> pa.Table:
+        """The table of these windows."""
+        if alive.all() and not self.touched.any():
+            table = self.table.slice(0, self.kept)
+        else:
+            table = take(self.table, self.latest[alive])
+        if self.spec.corrects:
+            place = table.schema.get_field_index("revision")
+            table = table.set_column(place, table.schema.field(place), pa.array(revision[alive]))
+        return table
+
+
+def _refuse_conflicts(
+    spec: CompareSpec, table: pa.Table, ids: Ids, latest: Ids, source: Ids, is_there: Mask
+) -> None:
+    """Refuse two different rows of one window where neither is newer than the other."""
+    winner = latest[ids]
+    rivals = np.flatnonzero(
+        (winner != np.arange(len(ids))) & (source == source[winner]) & is_there & is_there[winner]
+    )
+    columns = [one(table.column(f"value.{i}")) for i in range(len(spec.values))]
+    said, stands = pa.array(rivals), pa.array(winner[rivals])
+    differs = changed([c.take(stands) for c in columns], [c.take(said) for c in columns])
+    if not differs.any():
+        return
+    row = int(rivals[differs][0])
+    keys = {name: key[row].as_py() for name, key in zip(spec.by, keys_of(table, spec), strict=True)}
+    pairs = [[column[at].as_py() for column in columns] for at in (int(winner[row]), row)]
+    begin = int(micros(table, "start")[row])
+    raise ChangeStreamError(
+        "WINDOW_TWICE",
+        "two rows of one key and window, and nothing tells which of them holds",
+        where="windows.compare",
+        got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}",
+        expected="a row for each key and window, or a higher revision in the later one",
+        fix="name all key columns of the window before in `by`; of results that are corrected, "
+        "keep the columns revision and _change_type",
+    )

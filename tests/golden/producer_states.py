@@ -1,0 +1,51 @@
+"""A history of producers whose state is kept as bytes: see ``states``.
+
+``python -m tests.golden.producer_states`` writes the bytes if there are none yet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.time.core import producers
+
+SECOND = 1_000_000
+NOW = 1_700_000_000 * SECOND
+FILE = Path(__file__).parent / "time.producers-v1.bin"
+SPEC = producers.ProducersSpec(
+    "device", "ts", "received", pa.string(), 60 * SECOND, pa.array(["awaited", "a"])
+)
+# Micro-batches of (producer, second of the event, second of the arrival).
+BATCHES = [
+    [("a", 0, 1), ("ä", -7, 2), (None, 5, 2), ("gone", 9, 2)],
+    [("a", 20, 40), (None, -3, 41), ("bad", None, 42)],
+    [("a", 60, 61.9), ("ä", 61, 61.5), ("late", -600, 61)],
+]
+
+
+def state() -> State:
+    """The core's state after the history."""
+    kept = producers.empty(SPEC)
+    for batch in BATCHES:
+        columns = [
+            pa.array([name for name, _, _ in batch], pa.string()),
+            *(
+                pa.array([None if s is None else NOW + int(s * SECOND) for s in each], pa.int64())
+                for each in (
+                    [time for _, time, _ in batch],
+                    [arrival for _, _, arrival in batch],
+                )
+            ),
+        ]
+        rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
+        kept = producers.step(SPEC, kept, producers.pack(SPEC, rows)).state
+    return kept
+
+
+if __name__ == "__main__" and not FILE.exists():
+    FILE.write_bytes(encode(producers.STATE, SPEC.identity, 1, state().tables))
+    print(f"{FILE.name}: {FILE.stat().st_size} bytes")

@@ -1,0 +1,101 @@
+"""State of comparisons that was written once is read for ever, or refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from streamops.windows.core import compare
+from tests.golden.compare_states import HISTORIES, History
+from tests.golden.states import AUTUMN, HOUR, SHARDS
+from tests.golden.test_golden_states import bag
+
+every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
+
+
+def read(history: History) -> State:
+    known = compare.STATE, history.spec.identity, SHARDS
+    tables = decode(history.file.read_bytes(), *known, where="windows.compare")
+    return State(history.watermark, tables)
+
+
+def refused(history: History, **known: Any) -> StateFormatError:
+    said = {"layout": compare.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
+    with pytest.raises(StateFormatError) as caught:
+        decode(history.file.read_bytes(), **said, where="windows.compare")
+    return caught.value
+
+
+@every
+def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+    found, now = read(history), history.state()
+    assert found.tables.keys() == now.tables.keys()
+    for name, kept in found.tables.items():
+        assert len(kept) > 2
+        assert kept.schema == now.tables[name].schema
+        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
+    compare.check(history.spec, found)
+
+
+@every
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+    history: History,
+) -> None:
+    spec, state, oracle = history.spec, read(history), history.oracle()
+    hours = sorted(row[0] for batch, _ in history.batches for row in batch)
+    more: list[tuple[list[tuple[Any, ...]], int]] = [
+        ([(hours[-1] + 2, "EWR", 0.5, 9, None, 0, "insert")], hours[-1] + 2),
+        ([(hours[-1] + 5, "ä", None, 3, None, 0, "insert")], hours[-1] + 4),
+        ([], 200),
+    ]
+    published = 0
+    for batch, hour in more:
+        watermark = AUTUMN + hour * HOUR
+        rows = history.table(batch)
+        step = compare.step(spec, state, compare.pack(spec, rows), watermark)
+        expected = oracle.step(rows_of(rows), watermark)
+        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert dataclasses.asdict(step.counts) == expected.counts
+        published += len(expected.emitted)
+        state = step.state
+    assert published >= 3
+    assert state.rows == 0
+
+
+@every
+def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+    error = refused(history, layout=StateFormat("windows.compare", 2))
+    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, windows.compare version 1")
+
+
+@every
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("period", {"period": "3 hours", "zone": None}),
+        ("values", {"values": ("n",)}),
+        ("by", {"by": ("origin",)}),
+        ("allowed_lateness", {"allowed_lateness": "7 seconds"}),
+        ("too_late", {"stragglers": "retract", "too_late": "route"}),
+    ],
+)
+def test_other_parameters_are_refused_by_name(
+    history: History, name: str, changed: dict[str, Any]
+) -> None:
+    other = dataclasses.replace(history, settings=history.settings | changed)
+    error = refused(history, identity=other.spec.identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert name in error.what
+
+
+@every
+def test_another_delay_reads_the_same_state(history: History) -> None:
+    other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
+    known = compare.STATE, other.spec.identity, SHARDS
+    assert decode(history.file.read_bytes(), *known, where="windows.compare")

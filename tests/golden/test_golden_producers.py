@@ -1,0 +1,47 @@
+"""State of producers that was written once is read for ever, or refused with instructions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from streamops.time.core import producers
+from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
+from tests.golden.test_golden_states import bag
+
+
+def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+    found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")["producers"]
+    now = state()
+    assert found.schema == now.tables["producers"].schema
+    assert bag(rows_of(found)) == bag(rows_of(now.tables["producers"]))
+    assert len(found) == 6  # one of them is awaited, so there is no clock
+    producers.check(SPEC, State(now.watermark, {"producers": found}))
+
+
+def test_a_stream_goes_on_from_it() -> None:
+    found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")
+    columns = [["new"], [NOW + 90 * SECOND], [NOW + 110 * SECOND]]
+    rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
+    told = producers.step(SPEC, State(state().watermark, found), producers.pack(SPEC, rows)).told
+    assert (told.active, told.joined, told.forgotten) == (4, 1, 3)
+    assert (told.clock, told.held_by) == (NOW - 600 * SECOND, "late")
+
+
+def test_it_is_refused_for_another_column_of_producers() -> None:
+    other = dataclasses.replace(SPEC, producer="server", kind=pa.int64())
+    with pytest.raises(StateFormatError) as caught:
+        decode(FILE.read_bytes(), producers.STATE, other.identity, 1, where="time.producers")
+    assert str(caught.value) == (
+        "[STATE_PARAMETERS] time.producers: this checkpoint was written with other parameters: "
+        "producer\n"
+        "  got:       producer=['server', 'int64']\n"
+        "  expected:  producer=['device', 'string'], as written\n"
+        "  fix:       give the parameters as they were, or start from a new checkpoint"
+    )

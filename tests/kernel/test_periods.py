@@ -1,0 +1,180 @@
+"""Where a window was one period ago, also where a clock was changed in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from streamops.kernel.calendar_grid import CalendarGrid
+from streamops.kernel.periods import CalendarPeriod, FixedPeriod
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_instant
+from streamops.kernel.zones import DAY, read, shown
+from tests.oracles.compare import places_before
+
+HOUR = DAY // 24
+BERLIN = "Europe/Berlin"
+
+
+def at(text: str) -> int:
+    """The instant of a date and time with its offset."""
+    return parse_instant(dt.datetime.fromisoformat(text), parameter="", where="")
+
+
+def found(period: CalendarPeriod, start: str, hours: float = 1) -> list[tuple[str, float]]:
+    """Where the previous window may be: local start, and length in hours."""
+    begin = np.array([at(start)])
+    places = period.before(begin, begin + int(hours * HOUR))
+    said = []
+    for first, last in places:
+        local = dt.datetime.fromtimestamp(int(first[0]) / 1e6, ZoneInfo(period.zone))
+        said.append((local.isoformat(timespec="minutes"), int(last[0] - first[0]) / HOUR))
+    return said
+
+
+def test_a_fixed_period_is_a_length_of_time() -> None:
+    period = FixedPeriod(7 * DAY)
+    start = np.array([-DAY, 0])
+    ((begin, over),) = period.before(start, start + 5)
+    assert begin.tolist() == [-8 * DAY, -7 * DAY]
+    assert (over - begin).tolist() == [5, 5]
+    assert period.over(start, start + 5).tolist() == [6 * DAY + 5, 7 * DAY + 5]
+    assert period.identity == {"period": 7 * DAY}
+
+
+def test_yesterday_at_this_hour_is_23_or_25_hours_ago_where_the_clock_was_changed() -> None:
+    day = CalendarPeriod("day", BERLIN)
+    assert found(day, "2013-03-31T12:00+02:00")[0] == ("2013-03-30T12:00+01:00", 1)
+    assert found(day, "2013-10-27T12:00+01:00")[0] == ("2013-10-26T12:00+02:00", 1)
+    assert found(day, "2013-07-01T12:00+02:00") == [("2013-06-30T12:00+02:00", 1)] * 2
+    assert day.identity == {"period": "day", "zone": BERLIN}
+
+
+def test_an_hour_that_was_skipped_was_not() -> None:
+    day = CalendarPeriod("day", BERLIN)
+    # Neither of no length, which is no window, nor another hour.
+    assert found(day, "2013-04-01T02:00+02:00") == [("2013-03-31T03:00+02:00", 0)] * 2
+    assert found(day, "2013-04-01T03:00+02:00")[0] == ("2013-03-31T03:00+02:00", 1)
+    # What starts after the gap may also be what would have started in it: of two hours here.
+    assert found(day, "2013-03-31T03:00+02:00") == [
+        ("2013-03-30T03:00+01:00", 1),
+        ("2013-03-30T03:00+01:00", 1),
+        ("2013-03-30T02:00+01:00", 2),
+    ]
+
+
+def test_an_hour_that_came_twice_is_the_first_of_the_two() -> None:
+    day = CalendarPeriod("day", BERLIN)
+    assert found(day, "2013-10-28T02:00+01:00") == [
+        ("2013-10-27T02:00+02:00", 2),  # both of them, where a window is as long
+        ("2013-10-27T02:00+02:00", 1),
+    ]
+    # Both have the same previous hour.
+    assert found(day, "2013-10-27T02:00+02:00")[0] == ("2013-10-26T02:00+02:00", 1)
+    assert found(day, "2013-10-27T02:00+01:00")[0] == ("2013-10-26T02:00+02:00", 1)
+
+
+@pytest.mark.parametrize(
+    "zone", [BERLIN, "America/Havana", "Asia/Beirut", "America/Sao_Paulo", "Pacific/Apia"]
+)
+@pytest.mark.parametrize("unit", ["day", "week"])
+def test_days_are_compared_with_days(zone: str, unit: str) -> None:
+    grid, period = CalendarGrid("day", zone), CalendarPeriod(unit, zone)  # type: ignore[arg-type]
+    days = np.arange(15_000, 17_500)
+    start, end = grid.start_of(days), grid.end_of(days)
+    real = start < end  # Apia left out a day
+    expected = days - (1 if unit == "day" else 7)
+    wanted = (grid.start_of(expected), grid.end_of(expected))
+    hit = np.zeros(len(days), np.bool_)
+    for begin, over in period.before(start, end):
+        hit |= (begin == wanted[0]) & (over == wanted[1])
+    known = real & (wanted[0] < wanted[1])
+    assert hit[known].all()
+    assert (period.over(*wanted) >= end)[known].all()
+
+
+@pytest.mark.parametrize(
+    ("unit", "start", "hours", "before"),
+    [
+        ("month", "2013-03-01T00:00+01:00", 31 * 24 - 1, ("2013-02-01T00:00+01:00", 28 * 24)),
+        ("quarter", "2013-04-01T00:00+02:00", 91 * 24, ("2013-01-01T00:00+01:00", 90 * 24 - 1)),
+        ("year", "2013-01-01T00:00+01:00", 365 * 24, ("2012-01-01T00:00+01:00", 366 * 24)),
+        ("month", "2013-03-28T00:00+01:00", 24, ("2013-02-28T00:00+01:00", 0)),
+        ("month", "2013-03-29T12:00+01:00", 1, ("2013-03-01T12:00+01:00", 0)),
+    ],
+)
+def test_months_are_those_of_the_calendar(
+    unit: str, start: str, hours: int, before: tuple[str, float]
+) -> None:
+    places = found(CalendarPeriod(unit, BERLIN), start, hours)  # type: ignore[arg-type]
+    assert places[0] == before
+
+
+def test_a_day_that_the_month_before_did_not_have_has_no_previous_one() -> None:
+    month = CalendarPeriod("month", BERLIN)
+    # 29 February ends the day that 28 March is compared with: it is as long as that.
+    assert found(month, "2013-03-28T00:00+01:00", 24)[1] == ("2013-02-28T00:00+01:00", 24)
+    assert [length for _, length in found(month, "2013-03-30T00:00+01:00", 24)] == [0, 0]
+
+
+ZONES = [
+    ("Europe/Berlin", "2013-03-31T01:00+00:00", "2013-10-27T01:00+00:00"),
+    ("America/New_York", "2013-03-10T07:00+00:00", "2013-11-03T06:00+00:00"),
+    ("Australia/Lord_Howe", "2013-04-06T15:00+00:00", "2013-10-05T15:30+00:00"),
+    ("America/Sao_Paulo", "2013-10-20T03:00+00:00", "2013-02-17T02:00+00:00"),
+    ("Pacific/Apia", "2011-12-30T10:00+00:00", "2012-04-01T00:00+00:00"),
+    ("Asia/Kathmandu", "1985-12-31T18:30+00:00", "2013-01-01T00:00+00:00"),
+    ("UTC", "1970-01-01T00:00+00:00", "1969-12-31T00:00+00:00"),
+]
+
+
+@pytest.mark.parametrize("unit", ["day", "week", "month", "year"])
+@pytest.mark.parametrize(("zone", "one", "other"), ZONES)
+def test_every_place_is_where_the_oracle_finds_it(
+    zone: str, one: str, other: str, unit: str
+) -> None:
+    period = CalendarPeriod(unit, zone)  # type: ignore[arg-type]
+    days = {"day": 1, "week": 7, "month": 30, "year": 365}[unit]
+    instants = [
+        at(change) + around * DAY + half * HOUR // 2 + off
+        for change in (one, other)
+        for around in (0, 1, days)
+        for half in (-5, -4, -3, -2, -1, 0, 1, 2, 3, 4)
+        for off in (0, 1)
+    ]
+    for length in (HOUR, DAY):
+        start = np.array(instants)
+        places = period.before(start, start + length)
+        last = period.over(start, start + length)
+        for row, instant in enumerate(instants):
+            expected = places_before(unit, zone, instant, instant + length)
+            got = [(int(begin[row]), int(over[row])) for begin, over in places]
+            assert [p for p in got if p[0] < p[1]] == [p for p in expected if p[0] < p[1]]
+        # Whatever has one of these as its previous one ends no later than `over` says.
+        for begin, over in places:
+            real = begin < over
+            assert (period.over(begin, over) >= start + length)[real].all()
+        assert (last > start).all()
+
+
+def test_years_at_both_ends_of_the_calendar_have_their_days() -> None:
+    ends = np.array([MIN_INSTANT, MAX_INSTANT - HOUR + 1])
+    for zone in (BERLIN, "Pacific/Apia"):
+        for period in (CalendarPeriod("day", zone), CalendarPeriod("week", zone)):
+            begin, _ = period.before(ends, ends + HOUR)[0]
+            shift = ends - begin
+            assert (abs(shift - (DAY if period.unit == "day" else 7 * DAY)) <= HOUR).all()
+
+
+def test_a_clock_shows_what_it_is_read_at() -> None:
+    instants = at("2013-10-27T00:30+00:00") + np.arange(-3, 4) * HOUR
+    readings = read(BERLIN, instants)
+    first, last, is_shown = shown(BERLIN, readings)
+    assert ((first == instants) | (last == instants)).all()
+    assert is_shown.all()
+    assert (last - first).tolist() == [0, 0, 0, HOUR, HOUR, 0, 0]
+    nothing = np.empty(0, np.int64)
+    assert [len(each) for each in shown(BERLIN, nothing)] == [0, 0, 0]
+    assert len(read(BERLIN, nothing)) == 0

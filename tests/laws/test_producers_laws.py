@@ -1,0 +1,253 @@
+"""The clock of producers keeps its laws, and windows behind it are what a naive simulation says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops import aggregates as agg
+from streamops import time, windows
+from streamops.kernel.clocks import Tick
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.columns import concat, take
+from streamops.kernel.contract import State
+from streamops.kernel.time import spark_watermark
+from streamops.testing import replay
+from streamops.testing.laws import rows_of
+from streamops.testing.laws.cases import cut, same_rows
+from streamops.time.core import producers as core
+from tests.oracles.producers import ProducersOracle, Row
+from tests.oracles.windows import WindowOracle
+
+pytestmark = pytest.mark.laws
+
+SECOND = 1_000_000
+INSTANT = pa.timestamp("us", tz="UTC")
+YEAR_1, YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
+STRANGERS = [None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1, -1, 0, 2**62]
+NEVER = -(2**62)
+NAMES = ["a", "b", "c", "d", None]
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches of rows, and how long a producer may be silent."""
+
+    idle: int
+    batches: tuple[tuple[Row, ...], ...]
+    seed: int
+    expected: tuple[str | None, ...] = ()
+
+    @property
+    def spec(self) -> core.ProducersSpec:
+        return core.ProducersSpec(
+            "device", "ts", "received", pa.string(), self.idle, pa.array(self.expected, pa.string())
+        )
+
+    @property
+    def tables(self) -> list[pa.Table]:
+        return [table_of(self.spec, rows) for rows in self.batches]
+
+
+def table_of(spec: core.ProducersSpec, rows: Sequence[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * 3
+    kinds = [pa.string(), pa.int64(), pa.int64()]
+    arrays = [pa.array(c, kind) for c, kind in zip(columns, kinds, strict=True)]
+    return pa.table(arrays, names=spec.input.names).cast(spec.input)
+
+
+@st.composite
+def histories(draw: st.DrawFn, odd: bool = True) -> History:
+    """Producers of different speeds that fall silent and come back, somewhat out of order."""
+    seed = draw(st.integers(0, 2**32))
+    moment = draw(st.sampled_from([1_700_000_000 * SECOND] * 3 + [0, -86_400 * SECOND]))
+    idle = draw(st.sampled_from([1, 3, 10, 1_000])) * SECOND
+    batches = []
+    for number in range(draw(st.integers(1, 12))):  # each from dice of its own: fewer are the same
+        dice = random.Random(f"{seed} {number}")
+        names = dice.sample(NAMES, dice.choice([1, 2, 3, 5]))
+        rows: list[Row] = []
+        for _ in range(dice.choice([0, 1, 3, 6])):
+            name = dice.choice(names)
+            slow = NAMES.index(name) * number  # the later in the list, the slower its clock
+            at = moment + (4 * number - slow // 2 + dice.randrange(-3, 4)) * SECOND
+            came = moment + (3 * number + dice.randrange(0, 4)) * SECOND
+            strange = odd and dice.random() < 0.1
+            rows.append(
+                (name, dice.choice(STRANGERS), came)
+                if strange
+                else (name, at, dice.choice(STRANGERS) if odd and dice.random() < 0.02 else came)
+            )
+        batches.append(tuple(rows))
+    expected = draw(st.sampled_from([(), (), ("a",), ("a", "d", "x", "a"), (None, "y")]))
+    return History(idle, tuple(batches), seed, expected if odd else ())
+
+
+def play(
+    history: History,
+    tables: Sequence[pa.Table] | None = None,
+    *,
+    between: Callable[[State], State] = lambda state: state,
+    pack: Callable[[pa.Table], list[pa.Table]] = lambda table: [table],
+) -> list[Tick]:
+    spec = history.spec
+    state, ticks = core.empty(spec), []
+    for table in history.tables if tables is None else tables:
+        packed = concat([core.pack(spec, piece) for piece in pack(table)])
+        tick = core.step(spec, between(state), packed)
+        state = tick.state
+        core.check(spec, state)
+        assert {n: t.schema for n, t in state.tables.items()} == core.layout(spec)
+        ticks.append(tick)
+    return ticks
+
+
+def same_ticks(left: Sequence[Tick], right: Sequence[Tick]) -> None:
+    for one, other in zip(left, right, strict=True):
+        assert one.told == other.told
+        assert one.state.watermark == other.state.watermark
+        for name, table in one.state.tables.items():
+            same_rows(rows_of(table), rows_of(other.state.tables[name]), name)
+
+
+@given(history=histories())
+def test_a_clock_is_as_its_oracle_says(history: History) -> None:
+    oracle = ProducersOracle(history.idle, history.expected)
+    for tick, rows in zip(play(history), history.batches, strict=True):
+        assert asdict(tick.told) == oracle.step(rows)
+        kept = {row.pop("key.0"): row for row in rows_of(tick.state.tables["producers"])}
+        assert kept == {
+            name: {"newest": NEVER if p.newest is None else p.newest, "seen": p.seen}
+            for name, p in oracle.active.items()
+        }
+
+
+@given(history=histories())
+def test_the_order_of_rows_in_a_micro_batch_does_not_matter(history: History) -> None:
+    rng = np.random.default_rng(history.seed)
+    shuffled = [take(table, rng.permutation(len(table))) for table in history.tables]
+    same_ticks(play(history), play(history, shuffled))
+
+
+@given(history=histories())
+def test_rows_may_be_summed_up_by_any_number_of_tasks(history: History) -> None:
+    rng = np.random.default_rng(history.seed)
+    same_ticks(play(history), play(history, pack=lambda table: cut(table, rng)))
+
+
+@given(history=histories())
+def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> None:
+    def restarted(state: State) -> State:
+        known = core.STATE, history.spec.identity, 1
+        tables = decode(encode(*known, state.tables), *known, where="laws")
+        return State(state.watermark, tables)
+
+    same_ticks(play(history), play(history, between=restarted))
+
+
+@given(history=histories())
+def test_a_state_is_a_value(history: History) -> None:
+    def twice(state: State) -> State:
+        before = rows_of(state.tables["producers"])
+        core.step(history.spec, state, core.pack(history.spec, concat(history.tables)))
+        assert rows_of(state.tables["producers"]) == before
+        return state
+
+    same_ticks(play(history), play(history, between=twice))
+
+
+@given(history=histories())
+def test_a_clock_never_goes_back_nor_past_an_active_producer_that_it_had_not_passed(
+    history: History,
+) -> None:
+    clock: int | None = None
+    newest: dict[Any, int] = {}
+    for tick in play(history):
+        now = {row["key.0"]: row["newest"] for row in rows_of(tick.state.tables["producers"])}
+        after = tick.told.clock
+        if clock is not None:
+            assert after is not None
+            assert after >= clock
+        for name, time_of in now.items():
+            if name in newest and clock is not None and newest[name] >= clock:
+                assert after is not None
+                assert after <= time_of, name
+        clock, newest = after, now
+
+
+@given(history=histories(odd=False))
+def test_without_silence_and_newcomers_it_does_not_matter_how_a_stream_is_cut(
+    history: History,
+) -> None:
+    everything = concat(history.tables)
+    calm = History(10**18, history.batches, history.seed)
+    rng = np.random.default_rng(history.seed)
+    greatest: dict[Any, int] = {}
+    for row in rows_of(everything):
+        greatest[row["producer"]] = max(row["time"], greatest.get(row["producer"], row["time"]))
+    # Everyone says something in the first micro-batch, before all else.
+    hello = [(name, min(t for t in greatest.values()) - 1, 0) for name in greatest]
+    for _ in range(3):
+        tables = [table_of(calm.spec, hello), *cut(everything, rng)]
+        told = play(calm, tables)[-1].told
+        assert told.clock == min(greatest.values(), default=None)
+        assert told.newest == max(greatest.values(), default=None)
+
+
+SCHEMA = pa.schema([("device", pa.string()), ("ts", INSTANT), ("received", INSTANT)])
+DELAY, LATENESS = 5 * SECOND, 2 * SECOND
+
+
+@given(history=histories())
+def test_windows_behind_it_are_what_a_naive_simulation_says(history: History) -> None:
+    by_device = time.producers(
+        "device",
+        time="ts",
+        delay=dt.timedelta(microseconds=DELAY),
+        idle=dt.timedelta(microseconds=history.idle),
+        arrival="received",
+        expected=history.expected,
+    )
+    per_window = windows.tumbling(
+        "4 seconds",
+        time="ts",
+        by="device",
+        agg={"n": agg.count()},
+        allowed_lateness=dt.timedelta(microseconds=LATENESS),
+        stragglers="update",
+        shards=2,
+    )
+    tables = [table.rename_columns(SCHEMA.names) for table in history.tables]
+    results = replay([by_device, per_window], tables, schema=SCHEMA, restart=True)
+
+    clock = ProducersOracle(history.idle, history.expected)
+    window = WindowOracle(
+        size=4 * SECOND,
+        hop=4 * SECOND,
+        origin=0,
+        by=("device",),
+        time="ts",
+        agg={"n": agg.count()},
+        allowed_lateness=LATENESS,
+        stragglers="update",
+    )
+    sparks = 0  # milliseconds; Spark has no watermark before 1970
+    for rows, result in zip([*history.batches, ()], results, strict=False):
+        expected = window.step(
+            [dict(zip(SCHEMA.names, row, strict=True)) for row in rows],
+            sparks * 1_000 + LATENESS if sparks else None,
+        )
+        same_rows(rows_of(result.table), expected.emitted, f"micro-batch {result.batch}")
+        assert result.counts is not None
+        assert asdict(result.counts) == expected.counts
+        clock.step(rows)
+        sparks = max(sparks, spark_watermark(clock.clock, DELAY))

@@ -1,0 +1,157 @@
+"""When so many rows are late, or such a share of them, that it is worth an alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamops.kernel.errors import SpecError
+from streamops.observe import LateRows, LateShare, PoisonedWatermark, StuckWatermark
+from tests.observe.core.history import micro_batch, raised, when
+
+
+def late(rows: int, of: int = 100, **more: Any) -> Any:
+    told = {"on_time": of - rows, "stragglers": 0, "too_late": rows, "rejected": 0, "rows": of}
+    return micro_batch(of, tumbling=told, **more)
+
+
+def test_an_alarm_is_raised_when_the_number_is_reached_and_once_per_episode() -> None:
+    # The sum over three micro-batches: 4, 9, 10, 10, 9, 4, 10.
+    rule = LateRows(10, batches=3)
+    assert when(rule, late(4), late(5), late(1), late(4), late(4), *[late(0)] * 2, late(10)) == [
+        2,
+        7,
+    ]
+
+
+def test_micro_batches_without_rows_are_not_counted() -> None:
+    quiet = micro_batch(0)
+    assert when(LateRows(10, batches=2), late(5), *[quiet] * 5, late(5)) == [6]
+
+
+def test_what_an_operator_counts_in_a_micro_batch_without_rows_counts() -> None:
+    # A second window gets its rows when the first publishes, and that may be then.
+    behind = micro_batch(0, hourly={"on_time": 90, "too_late": 10, "stragglers": None})
+    assert when(LateRows(10), micro_batch(5), behind) == [1]
+
+
+def test_a_share_is_of_what_was_judged_over_all_the_micro_batches() -> None:
+    # 1 of 100; 3 of 200 are 1.5 %; 6 of 300 are 2 %.
+    assert when(LateShare(0.02, batches=3), late(1), late(2), late(3)) == [2]
+
+
+def test_a_share_is_reached_exactly() -> None:
+    assert when(LateShare(0.07, at_least=1), late(7)) == [0]
+    assert when(LateShare(0.07, at_least=1), late(69, of=1_000)) == []
+
+
+def test_a_share_of_few_rows_says_nothing() -> None:
+    assert when(LateShare(0.1), late(99, of=99), late(1, of=1)) == [1]
+
+
+def test_rejected_rows_are_judged_and_may_be_counted() -> None:
+    bad = {"on_time": 95, "stragglers": 0, "too_late": 0, "rejected": 5}
+    assert when(LateShare(0.05), micro_batch(tumbling=bad)) == []
+    assert when(LateShare(0.05, counts="rejected"), micro_batch(tumbling=bad)) == [0]
+
+
+def test_operators_of_sparks_own_are_judged_by_the_rows_that_they_dropped() -> None:
+    native = {"stateOperators[0] (stateStoreSave)": {"rows": 200, "dropped": 4}}
+    ((alarm,),) = raised(LateShare(0.02), micro_batch(200, **native))
+    assert alarm.operator == "stateOperators[0] (stateStoreSave)"
+    assert alarm.numbers == "2 % of 200 rows in the last 1 micro-batch with rows: dropped 4"
+
+
+def test_any_count_of_any_operator_can_be_watched() -> None:
+    guard = {"rows": 1_000, "quarantined": 30, "future": 29}
+    rule = LateShare(0.03, counts=["quarantined"])
+    ((alarm,),) = raised(rule, micro_batch(guard=guard, tumbling={"on_time": 1_000}))
+    assert (alarm.operator, alarm.what) == ("guard", "too many rows are quarantined")
+    assert alarm.remedy == "look at the rows: docs/operations.md says what each count counts"
+
+
+def test_each_operator_has_episodes_of_its_own() -> None:
+    def both(one: int, other: int) -> Any:
+        return micro_batch(a={"too_late": one}, b={"too_late": other})
+
+    alarms = raised(LateRows(5), both(5, 0), both(5, 5), both(0, 5), both(5, 5))
+    assert [[alarm.operator for alarm in each] for each in alarms] == [["a"], ["b"], [], ["a"]]
+
+
+def test_an_alarm_says_query_operator_numbers_rule_and_remedy() -> None:
+    first = late(0, of=1_000)
+    told = {"on_time": 1_950, "stragglers": 40, "too_late": 10, "rejected": 0}
+    _, (alarm,) = raised(LateShare(0.01), first, micro_batch(2_000, batch=17, tumbling=told))
+    assert str(alarm) == (
+        "[LATE_SHARE] query views, micro-batch 17: too many rows are late\n"
+        "  operator: tumbling\n"
+        "  numbers:  1.67 % of 3,000 rows in the last 2 micro-batches with rows: "
+        "stragglers 40, too_late 10\n"
+        "  rule:     observe.LateShare(share=0.01, batches=10, at_least=100, "
+        "counts=('stragglers', 'too_late', 'dropped'))\n"
+        "  remedy:   find who sends them (observe.account_late over rows that are routed); a larger "
+        "delay or allowed_lateness accepts them (observe.lateness_needed says how much)"
+    )
+    ((alarm,),) = raised(LateRows(1_000, counts="stragglers"), micro_batch(w={"stragglers": 1_000}))
+    assert alarm.numbers == "1,000 rows in the last 1 micro-batch with rows: stragglers 1,000"
+    assert (alarm.query, alarm.run, alarm.batch, alarm.culprits) == ("views", "r", 0, ())
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "code"),
+    [
+        *((LateRows, {"rows": rows}, "ROWS_OUT_OF_RANGE") for rows in (0, -1, 1.5, True, None)),
+        *(
+            (LateRows, {"rows": 1, "batches": batches}, "BATCHES_OUT_OF_RANGE")
+            for batches in (0, 10_001, 2.0, True)
+        ),
+        *(
+            (LateRows, {"rows": 1, "counts": counts}, "NOT_A_NAME")
+            for counts in ((), "", [1], None, ["too_late", ""])
+        ),
+        *(
+            (LateShare, {"share": share}, "SHARE_OUT_OF_RANGE")
+            for share in (0, 1.5, -0.1, float("nan"), True, "1 %", None)
+        ),
+        (LateShare, {"share": 0.1, "batches": 0}, "BATCHES_OUT_OF_RANGE"),
+        (LateShare, {"share": 0.1, "at_least": 0}, "ROWS_OUT_OF_RANGE"),
+        (LateShare, {"share": 0.1, "counts": 1}, "NOT_A_NAME"),
+        (StuckWatermark, {"batches": 2}, "BATCHES_OUT_OF_RANGE"),
+        (StuckWatermark, {"batches": "10"}, "BATCHES_OUT_OF_RANGE"),
+        (PoisonedWatermark, {"ahead": "-1 second"}, "DURATION_TOO_SMALL"),
+        (PoisonedWatermark, {"ahead": "1 month"}, "CALENDAR_DURATION"),
+        (PoisonedWatermark, {"ahead": None}, "BAD_DURATION"),
+    ],
+    ids=repr,
+)
+def test_a_rule_out_of_range_is_refused(make: Any, said: dict[str, Any], code: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make(**said)
+    assert (caught.value.code, caught.value.where) == (code, f"observe.{make.__name__}")
+    parameter, value = list(said.items())[-1]
+    assert f"{parameter}={value!r}" in str(caught.value)
+
+
+def test_a_share_out_of_range_is_told() -> None:
+    with pytest.raises(SpecError) as caught:
+        LateShare(5)
+    assert str(caught.value) == (
+        "[SHARE_OUT_OF_RANGE] observe.LateShare: `share` is not a share\n"
+        "  got:       share=5\n"
+        "  expected:  a number above 0, at most 1\n"
+        "  fix:       share=0.01 is one row in a hundred"
+    )
+    with pytest.raises(SpecError) as caught:
+        StuckWatermark(batches=2)
+    assert str(caught.value) == (
+        "[BATCHES_OUT_OF_RANGE] observe.StuckWatermark: `batches` is out of range\n"
+        "  got:       batches=2\n"
+        "  expected:  an integer from 3 to 10000\n"
+        "  fix:       batches=10 looks back on ten micro-batches with rows"
+    )
+
+
+def test_rules_are_values() -> None:
+    assert LateRows(5, counts=["too_late", "too_late"]) == LateRows(5, counts="too_late")
+    assert len({PoisonedWatermark("60 minutes"), PoisonedWatermark()}) == 1

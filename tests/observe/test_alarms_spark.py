@@ -1,0 +1,217 @@
+"""Alarms of queries that run: late rows, a silent source, a row from the year 2999."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import observe, windows
+from streamops import time as times
+from streamops.testing import at, micro_batches, stream
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("device", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
+YEAR_2999 = dt.datetime(2999, 1, 1, tzinfo=dt.UTC)
+
+
+@contextmanager
+def listening(spark: SparkSession, *rules: Any) -> Iterator[list[observe.Alarm]]:
+    """The alarms that are raised meanwhile."""
+    alarms: list[observe.Alarm] = []
+    listener = observe.AlarmListener(*rules, notify=alarms.append)
+    spark.streams.addListener(listener)
+    try:
+        yield alarms
+    finally:
+        spark.streams.removeListener(listener)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """A listener hears of a micro-batch a little later than the query does."""
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.2)  # for what should not come
+
+
+def run(frame: DataFrame, folder: Path) -> None:
+    query = (
+        frame.writeStream.format("noop")
+        .queryName("watched")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+
+
+def seconds(*times: Any, device: str = "a") -> list[dict[str, Any]]:
+    return [{"device": device, "ts": at(t) if isinstance(t, int) else t} for t in times]
+
+
+def test_a_silent_source_holds_the_watermark_and_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    busy = [seconds(10 * n, 10 * n + 5) for n in range(1, 7)]
+    silent = [seconds(11), *[[] for _ in busy[1:]]]
+
+    def source(script: Any, name: str) -> DataFrame:
+        frame = micro_batches(
+            spark, script, schema=SCHEMA, directory=tmp_path / name, source="files"
+        )
+        return frame.withWatermark("ts", "5 seconds")
+
+    with listening(spark, observe.StuckWatermark(batches=4)) as alarms:
+        run(source(busy, "busy").union(source(silent, "silent")), tmp_path)
+        wait_for(lambda: bool(alarms))
+    (alarm,) = alarms
+    assert (alarm.code, alarm.query) == ("STUCK_WATERMARK", "watched")
+    assert [culprit.endswith(": no rows") for culprit in alarm.culprits] == [True]
+    assert f"{tmp_path}/silent/input" in alarm.culprits[0]
+    assert alarm.numbers.startswith("watermark 2024-01-01 00:00:06Z through 4 micro-batches")
+
+
+@pytest.mark.skipif(not hasattr(times, "producers"), reason="there is no time.producers")
+def test_the_producers_that_hold_the_clock_and_lead_it_are_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    script = [seconds(10, device="slow") + seconds(10, device="fast")]
+    script += [seconds(10 * n, device="fast") for n in range(2, 6)]
+    # The clock goes on to the year 2999 only once nobody is behind.
+    script += [seconds(YEAR_2999, device="fast"), seconds(YEAR_2999, device="slow")]
+    by_device = times.producers("device", time="ts", delay="5 seconds", idle="1 hour")
+    frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path).transform(by_device)
+    rules = observe.StuckWatermark(batches=4), observe.PoisonedWatermark("1 day")
+    with listening(spark, *rules) as alarms:
+        run(frame, tmp_path)
+        wait_for(lambda: len(alarms) > 1)
+    assert [(alarm.code, alarm.culprits) for alarm in alarms] == [
+        ("STUCK_WATERMARK", ("producer 'slow': the slowest clock",)),
+        ("POISONED_WATERMARK", ("producer 'fast': the clock furthest ahead",)),
+    ]
+
+
+def test_a_stream_that_goes_on_raises_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
+    script = [seconds(10 * n, 10 * n + 5) for n in range(1, 7)]
+    rules = (observe.StuckWatermark(batches=3), observe.PoisonedWatermark(), observe.LateRows(1))
+    per_ten = windows.tumbling(
+        "10 seconds", time="ts", agg={"n": agg.count()}, delay="5 seconds", shards=2
+    )
+    heard: list[int] = []
+
+    class Hears(observe.AlarmListener):
+        def onQueryTerminated(self, event: Any) -> None:
+            heard.append(1)
+
+    with listening(spark, *rules) as alarms:
+        last = Hears(observe.LateRows(1))
+        spark.streams.addListener(last)
+        stream(spark, per_ten, script, schema=SCHEMA, directory=tmp_path)
+        wait_for(lambda: bool(heard))
+        spark.streams.removeListener(last)
+    assert heard
+    assert alarms == []
+
+
+@pytest.mark.parametrize("engine", ["kernel", "native"])
+def test_a_row_of_the_year_2999_is_told_and_so_are_the_rows_it_makes_late(
+    spark: SparkSession, tmp_path: Path, engine: str
+) -> None:
+    script = [
+        seconds(1, 12),
+        seconds(14, YEAR_2999),
+        seconds(*range(20, 28), device="b"),
+        seconds(*range(30, 38), device="c"),
+        seconds(*range(40, 48), device="d"),
+    ]
+    per_ten = windows.tumbling(
+        "10 seconds",
+        time="ts",
+        agg={"n": agg.count()},
+        delay="5 seconds",
+        engine=engine,
+        shards=2,
+    )
+    rules = (
+        observe.PoisonedWatermark("30 days"),
+        observe.LateRows(16, batches=2),
+        observe.LateShare(0.5, batches=2, at_least=8),
+        observe.StuckWatermark(batches=3),
+    )
+    with listening(spark, *rules) as alarms:
+        stream(spark, per_ten, script[:4], schema=SCHEMA, directory=tmp_path)
+        wait_for(lambda: len(alarms) >= (2 if engine == "kernel" else 1))
+        first = list(alarms)
+        stream(spark, per_ten, script[4:], schema=SCHEMA, directory=tmp_path)
+        wait_for(lambda: len(alarms) > len(first))
+    # Spark drops after partial aggregation: of eight rows of one window, it tells one or two.
+    share = ["LATE_SHARE"] if engine == "kernel" else []
+    assert [alarm.code for alarm in first] == ["POISONED_WATERMARK", *share]
+    poisoned = first[0]
+    assert poisoned.numbers.startswith("newest event time 2999-01-01 00:00:00Z: 35")
+    assert poisoned.what.startswith("an event time is ahead of the clock")
+    # The checkpoint keeps the watermark, so the next run begins with it: one more episode.
+    again = alarms[len(first)]
+    assert (again.code, again.run == poisoned.run) == ("POISONED_WATERMARK", False)
+    assert "watermark 2998-12-31 23:59:55Z" in again.numbers
+    if engine == "kernel":
+        assert (first[1].operator, first[1].numbers) == (
+            "tumbling",
+            "50 % of 16 rows in the last 2 micro-batches with rows: stragglers 0, too_late 8",
+        )
+
+
+def test_rows_that_an_operator_of_sparks_drops_are_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    script = [seconds(100), seconds(200), seconds(50, 60, 201)]
+    frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path)
+    distinct = frame.withWatermark("ts", "5 seconds").dropDuplicatesWithinWatermark(["ts"])
+    with listening(spark, observe.LateRows(2)) as alarms:
+        run(distinct, tmp_path)
+        wait_for(lambda: bool(alarms))
+    (alarm,) = alarms
+    assert alarm.operator.startswith("stateOperators[0] (dedupe")
+    assert alarm.numbers == "2 rows in the last 1 micro-batch with rows: dropped 2"
+
+
+def test_who_is_furthest_ahead_is_found_in_a_batch(spark: SparkSession) -> None:
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0)
+
+    def row(device: str | None, days: int | None) -> tuple[Any, ...]:
+        return device, None if days is None else now + dt.timedelta(days=days)
+
+    rows = [row("a", -1), row("a", 2), row("b", 1), row("b", 9), row(None, 3), row("c", -5)]
+    rows += [row("c", None), ("d", YEAR_2999)]
+    frame = spark.createDataFrame(rows, "`de.vice` string, `t``s` timestamp")
+    by_device = frame.transform(observe.furthest_ahead("t`s", by="de.vice"))
+    assert by_device.columns == ["de.vice", "newest", "ahead", "rows"]
+    found = by_device.toArrow().to_pylist()
+    assert [(row["de.vice"], row["rows"]) for row in found] == [
+        ("d", 1),
+        ("b", 2),
+        (None, 1),
+        ("a", 1),
+    ]
+    assert found[0]["newest"] == YEAR_2999
+    nine = dt.timedelta(days=9)
+    assert nine - dt.timedelta(minutes=30) < found[1]["ahead"] <= nine
+    (one,) = frame.transform(observe.furthest_ahead("t`s", most=1)).toArrow().to_pylist()
+    assert (one["newest"], one["rows"]) == (YEAR_2999, 5)
+    assert frame.where("`t``s` < now()").transform(observe.furthest_ahead("t`s")).count() == 0
+    # A time that Python cannot hold is found as well.
+    beyond = frame.select(F.timestamp_seconds(F.lit(10**12)).alias("ts"))
+    text = beyond.transform(observe.furthest_ahead("ts")).selectExpr("string(newest) s").first()
+    assert text is not None
+    assert text["s"].startswith("+33658-")

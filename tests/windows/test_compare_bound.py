@@ -1,0 +1,69 @@
+"""The state of a comparison does not grow with the stream: a thousand micro-batches of keys that
+come and go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops import windows
+from streamops.spark.transform import Transform
+
+pytestmark = pytest.mark.laws
+
+BATCHES, ROWS, SIZE = 1_000, 60, 3_600_000_000
+BEGIN = 1_362_000_000_000_000 // SIZE  # a month before the clock is put forward in Berlin
+INSTANT = pa.timestamp("us", tz="UTC")
+PLAIN = pa.schema(
+    [("k", pa.int64()), ("window_start", INSTANT), ("window_end", INSTANT), ("n", pa.int64())]
+)
+CHANGES = PLAIN.append(pa.field("revision", pa.int64())).append(
+    pa.field("_change_type", pa.string())
+)
+COMMON: dict[str, Any] = {"values": "n", "by": "k", "delay": "2 hours"}
+CORRECTS = {"stragglers": "retract", "allowed_lateness": "6 hours"}
+CASES: list[tuple[Transform, pa.Schema]] = [
+    (windows.compare("1 day", **COMMON), PLAIN),
+    (windows.compare("1 day", **COMMON, **CORRECTS), CHANGES),
+    (windows.compare("day", zone="Europe/Berlin", **COMMON, **CORRECTS), CHANGES),
+]
+
+
+def micro_batch(number: int, schema: pa.Schema, rng: np.random.Generator) -> pa.Table:
+    """Windows of an hour, of keys that live for some twenty of them; a tenth comes later."""
+    late = np.where(rng.random(ROWS) < 0.1, rng.integers(0, 12, ROWS), 0)
+    start = (BEGIN + number - late) * SIZE
+    # In a micro-batch each window once; across them a higher revision is newer.
+    keys = number // 20 * 40 + np.arange(ROWS) * 40 // ROWS
+    keep = np.unique(np.stack([keys, start]), axis=1, return_index=True)[1]
+    columns: dict[str, Any] = {
+        "k": keys[keep],
+        "window_start": pa.array(start[keep]).cast(INSTANT),
+        "window_end": pa.array(start[keep] + SIZE).cast(INSTANT),
+        "n": rng.integers(0, 9, len(keep)) if len(schema) > 4 else np.zeros(len(keep), np.int64),
+        "revision": np.full(len(keep), number),
+        "_change_type": np.where(rng.random(len(keep)) < 0.1, "delete", "insert"),
+    }
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+@pytest.mark.parametrize(("transform", "schema"), CASES, ids=["drop", "retract", "calendar"])
+def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
+    transform: Transform, schema: pa.Schema
+) -> None:
+    core, spec = transform.core, transform.settings.bind(schema, carried=None)
+    rng, state = np.random.default_rng(7), core.empty(spec)
+    sizes = []
+    for number in range(BATCHES):
+        batch = micro_batch(number, schema, rng).select(spec.input.names)
+        watermark = (BEGIN + number - 2) * SIZE
+        state = core.step(spec, state, core.pack(spec, batch), watermark).state
+        sizes.append(state.rows)
+    quarter = BATCHES // 4
+    second, last = max(sizes[quarter : 2 * quarter]), max(sizes[3 * quarter :])
+    assert second > 500, "nothing was kept: this shows nothing"
+    assert last <= 1.1 * second, f"{second} entries in the second quarter, {last} in the last"

@@ -1,0 +1,273 @@
+"""What a user may say about a comparison, and what every mistake is answered with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+import importlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.periods import CalendarPeriod, FixedPeriod
+from streamops.windows.compare_settings import Comparison
+from streamops.windows.core.comparison import CompareSpec
+
+UTC = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("page", pa.string()),
+        ("window_start", UTC),
+        ("window_end", UTC),
+        ("views", pa.int64()),
+        ("spent", pa.decimal128(10, 2)),
+        ("words", pa.string()),
+    ]
+)
+REVISED = SCHEMA.append(pa.field("revision", pa.int32()))
+CHANGES = REVISED.append(pa.field("_change_type", pa.string()))
+SAID: dict[str, Any] = {"by": "page", "values": "views"}
+
+
+def settings(period: Any = "1 hour", **said: Any) -> Comparison:
+    made = windows.compare(period, **(SAID | said)).settings
+    assert isinstance(made, Comparison)
+    return made
+
+
+def bound(schema: pa.Schema = SCHEMA, **said: Any) -> CompareSpec:
+    return settings(**said).bind(schema, carried=None)
+
+
+def refused(kind: type[StreamopsError], schema: pa.Schema = SCHEMA, **said: Any) -> Any:
+    with pytest.raises(kind) as caught:
+        bound(schema, **said)
+    assert caught.value.where == "windows.compare"
+    return caught.value
+
+
+# What is said right.
+
+
+def test_a_period_is_a_duration_or_a_unit_of_the_calendar_in_a_zone() -> None:
+    assert bound(period="90 minutes").period == FixedPeriod(5_400_000_000)
+    assert bound(period=dt.timedelta(days=7)).period == FixedPeriod(604_800_000_000)
+    week = bound(period="week", zone="Europe/Berlin")
+    assert week.period == CalendarPeriod("week", "Europe/Berlin")
+
+
+def test_the_output_is_the_window_and_what_is_said_of_each_value() -> None:
+    spec = bound(values=["spent", "views"])
+    assert spec.output == pa.schema(
+        [
+            ("page", pa.string()),
+            ("window_start", UTC),
+            ("window_end", UTC),
+            ("spent", pa.decimal128(10, 2)),
+            ("previous_spent", pa.decimal128(10, 2)),
+            ("change_spent", pa.decimal128(11, 2)),
+            ("rate_spent", pa.float64()),
+            ("views", pa.int64()),
+            ("previous_views", pa.int64()),
+            ("change_views", pa.int64()),
+            ("rate_views", pa.float64()),
+        ]
+    )
+    assert spec.event_time == "window_end"
+    assert bound(stragglers="update").output.names[-1] == "revision"
+    assert bound(stragglers="retract").output.names[-2:] == ["revision", "_change_type"]
+    assert bound(stragglers="route").output.names[-1] == "late"
+    assert bound(stragglers="route").late.field("row").type.num_fields == len(SCHEMA)
+    assert spec.origins == {
+        "page": "page",
+        "spent": "spent",
+        "previous_spent": "spent",
+        "views": "views",
+        "previous_views": "views",
+    }
+
+
+def test_only_what_is_needed_is_read() -> None:
+    assert bound().input.names == ["page", "window_start", "window_end", "views"]
+    spec = bound(CHANGES, stragglers="retract")
+    assert spec.input.names[-2:] == ["revision", "_change_type"]
+    assert bound(stragglers="route").input == SCHEMA
+    assert settings().reads == ("page", "window_start")
+
+
+def test_how_the_input_is_revised_is_seen_from_its_columns() -> None:
+    assert bound(stragglers="retract").revised == "never"
+    assert bound(REVISED, stragglers="update").revised == "upserts"
+    assert bound(REVISED, stragglers="retract").revised == "upserts"
+    assert bound(CHANGES, stragglers="retract").revised == "changes"
+
+
+def test_the_state_knows_what_it_depends_on_and_not_the_delay() -> None:
+    spec = bound(period="day", zone="Europe/Berlin", delay="1 minute", allowed_lateness="1 second")
+    assert spec.identity == {
+        "period": "day",
+        "zone": "Europe/Berlin",
+        "by": [["page", "string"]],
+        "time": "window_end",
+        "values": [["views", "int64"]],
+        "revised": "never",
+        "allowed_lateness": 1_000_000,
+        "stragglers": "drop",
+        "too_late": "drop",
+    }
+
+
+def test_a_comparison_is_shown_as_it_is_written() -> None:
+    assert repr(windows.compare("1 week", values=["a", "b"], by="page")) == (
+        "windows.compare(period='7 days', zone=None, values=('a', 'b'), by=('page',), delay=None, "
+        "allowed_lateness='0 seconds', stragglers='drop', too_late='drop', engine='kernel', "
+        "state_api='auto', shards=8, name='compare')"
+    )
+    assert "period='week', zone='UTC'" in repr(windows.compare("week", zone="UTC", values="a"))
+
+
+def test_the_example_of_the_docstring_is_true() -> None:
+    outcome = doctest.testmod(importlib.import_module("streamops.windows.compare"))
+    assert (outcome.attempted, outcome.failed) == (3, 0)
+
+
+# What is not.
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"period": "0 seconds"}, "DURATION_TOO_SMALL"),
+        ({"period": "-1 day"}, "DURATION_TOO_SMALL"),
+        ({"period": "1 month"}, "CALENDAR_DURATION"),
+        ({"period": None}, "BAD_DURATION"),
+        ({"period": "week"}, "UNIT_WITHOUT_ZONE"),
+        ({"period": "1 week", "zone": "UTC"}, "UNKNOWN_CHOICE"),
+        ({"zone": "Europe/berlin", "period": "week"}, "UNKNOWN_ZONE"),
+        ({"values": ()}, "NO_VALUE"),
+        ({"values": 1}, "NOT_A_NAME"),
+        ({"values": ["views", None]}, "NOT_A_NAME"),
+        ({"values": ["views", "Views"]}, "NAME_TAKEN"),
+        ({"values": "page"}, "NAME_TAKEN"),
+        ({"values": ["views", "change_views"]}, "NAME_TAKEN"),
+        ({"values": "revision"}, "NAME_TAKEN"),
+        ({"by": "previous_views"}, "NAME_TAKEN"),
+        ({"by": 1}, "NOT_A_NAME"),
+        ({"delay": "1 microsecond"}, "DURATION_TOO_FINE"),
+        ({"allowed_lateness": "-1 second"}, "DURATION_TOO_SMALL"),
+        ({"stragglers": "keep"}, "UNKNOWN_CHOICE"),
+        ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS"),
+        ({"state_api": "other"}, "UNKNOWN_CHOICE"),
+        ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
+        ({"name": 1}, "NOT_A_NAME"),
+    ],
+    ids=repr,
+)
+def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
+    said: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        settings(**said)
+    assert (caught.value.code, caught.value.where) == (code, "windows.compare")
+    assert next(iter(said)) in str(caught.value)
+
+
+def test_a_unit_without_a_zone_is_told_the_two_ways_out() -> None:
+    with pytest.raises(SpecError) as caught:
+        windows.compare("week", values="views")
+    assert str(caught.value) == (
+        "[UNIT_WITHOUT_ZONE] windows.compare: when a week ago was depends on the time zone\n"
+        "  got:       period='week' without zone\n"
+        "  expected:  zone beside it; or a fixed duration\n"
+        '  fix:       zone="Europe/Berlin", say; or period="1 day", which is 24 hours'
+    )
+
+
+@pytest.mark.parametrize("gone", ["window_start", "window_end"])
+def test_rows_that_are_no_windows_are_refused(gone: str) -> None:
+    schema = pa.schema([field for field in SCHEMA if field.name != gone])
+    assert str(refused(SchemaError, schema)) == (
+        "[NOT_WINDOWED] windows.compare: the rows are not results of windows\n"
+        f"  got:       columns {', '.join(schema.names)}\n"
+        "  expected:  window_start and window_end among them\n"
+        "  fix:       put it behind a window. Behind Spark's own: df.select('window', "
+        "F.col('window.start').alias('window_start'), F.col('window.end').alias('window_end'), ...)"
+    )
+
+
+def test_borders_of_windows_are_instants() -> None:
+    place = SCHEMA.get_field_index("window_start")
+    schema = SCHEMA.set(place, pa.field("window_start", pa.timestamp("us")))
+    error = refused(SchemaError, schema)
+    assert (error.code, error.got) == ("COLUMN_TYPE", "'window_start' of type timestamp_ntz")
+
+
+def test_late_rows_among_the_results_are_refused() -> None:
+    late = pa.struct([(name, pa.string()) for name in ("reason", "lateness", "watermark", "row")])
+    assert str(refused(SchemaError, SCHEMA.append(pa.field("late", late)))) == (
+        "[LATE_ROWS_IN_INPUT] windows.compare: there are late rows among the results, which are "
+        "no windows\n"
+        "  got:       a column 'late', as routing makes it\n"
+        "  expected:  results alone\n"
+        '  fix:       .where("late is null").drop("late") before'
+    )
+    # A column of another meaning is left alone.
+    for kind in (pa.bool_(), pa.struct([("reason", pa.string())])):
+        assert bound(SCHEMA.append(pa.field("late", kind))).revised == "never"
+
+
+def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name() -> None:
+    error = refused(ColumnNotFound, values="view")
+    assert "column 'view', given as `values`, does not exist" in str(error)
+    assert error.fix == "did you mean 'views'?"
+    assert "given as `by`" in str(refused(ColumnNotFound, by="pages"))
+
+
+def test_only_numbers_are_compared() -> None:
+    assert str(refused(SchemaError, values="words")) == (
+        "[COLUMN_TYPE] windows.compare: column 'words' cannot be used as a value to compare\n"
+        "  got:       'words' of type string\n"
+        "  expected:  a number\n"
+        "  fix:       df.withColumn('words', F.col('words').cast('double')), or leave it out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "stragglers", "got", "wanted"),
+    [
+        (REVISED, "drop", "results with a revision: a column 'revision'", ("update", "retract")),
+        (REVISED, "route", "results with a revision: a column 'revision'", ("update", "retract")),
+        (CHANGES, "drop", "a change stream: a column '_change_type'", ("retract",)),
+        (CHANGES, "update", "a change stream: a column '_change_type'", ("retract",)),
+    ],
+)
+def test_revised_windows_need_a_comparison_that_is_revised(
+    schema: pa.Schema, stragglers: str, got: str, wanted: tuple[str, ...]
+) -> None:
+    assert str(refused(SchemaError, schema, stragglers=stragglers)) == (
+        "[REVISED_INPUT] windows.compare: the windows are revised, and "
+        f"stragglers={stragglers!r} cannot follow\n"
+        f"  got:       {got}\n"
+        f"  expected:  {' or '.join(f'stragglers={word!r}' for word in wanted)}\n"
+        f"  fix:       stragglers={wanted[0]!r}, with the allowed_lateness of the windows before"
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA.append(pa.field("_change_type", pa.string())),
+        SCHEMA.append(pa.field("revision", pa.string())),
+    ],
+)
+def test_a_change_stream_without_a_revision_is_refused(schema: pa.Schema) -> None:
+    assert str(refused(SchemaError, schema, stragglers="retract")) == (
+        "[REVISION_MISSING] windows.compare: a change stream without a revision does not say "
+        "which row is newer\n"
+        f"  got:       columns {', '.join(schema.names)}\n"
+        "  expected:  an integer column 'revision' beside '_change_type'\n"
+        "  fix:       keep the column revision of the windows before"
+    )

@@ -1,0 +1,133 @@
+"""Windows that come early, and windows without rows: that they are wired, on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import SpecError
+from streamops.testing import assert_rows, fold, replay, stream
+from tests.windows.test_windows_spark import AGG, APIS, COMMON, SCHEMA, SCRIPT, same
+
+pytestmark = pytest.mark.spark
+
+LATE: dict[str, Any] = {"allowed_lateness": "20 seconds", "too_late": "route"}
+
+
+def hopping(**said: Any) -> Any:
+    shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "retract", **LATE}
+    return windows.hopping("10 seconds", "4 seconds", **(COMMON | shape | said))
+
+
+def growing(**said: Any) -> Any:
+    shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "route"}
+    return windows.cumulative("20 seconds", "10 seconds", **(COMMON | shape | said))
+
+
+def sliding(**said: Any) -> Any:
+    shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "retract", **LATE}
+    return windows.sliding("15 seconds", **(COMMON | shape | said))
+
+
+def filled(**said: Any) -> Any:
+    shape = {"delay": "5 seconds", "empty": "publish", "empty_for": "20 seconds"}
+    return windows.tumbling("10 seconds", **(COMMON | shape | said))
+
+
+def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession) -> None:
+    for make, api in ((hopping, APIS[0]), (growing, APIS[1]), (sliding, APIS[0])):
+        replayed = replay(make(), SCRIPT, schema=SCHEMA)
+        same(stream(spark, make(state_api=api), SCRIPT, schema=SCHEMA), replayed)
+        said = {row["timing"] for result in replayed for row in result.rows}
+        assert said == {"early", "on_time", *(["late"] if make is not growing else [])}
+
+
+def test_windows_without_rows_on_spark_are_those_of_the_replay(spark: SparkSession) -> None:
+    retract: dict[str, Any] = {"stragglers": "retract", "early": "every batch", **LATE}
+    for said, api in (({}, APIS[0]), (retract, APIS[1])):
+        replayed = replay(filled(**said), SCRIPT, schema=SCHEMA)
+        same(stream(spark, filled(state_api=api, **said), SCRIPT, schema=SCHEMA), replayed)
+        assert sum(row["n"] == 0 for result in replayed for row in result.rows) > 3
+
+
+def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -> None:
+    events = [row for batch in SCRIPT for row in batch if row["ts"] is not None]
+    frame = spark.createDataFrame(pa.Table.from_pylist(events, SCHEMA))
+    mixed = AGG | {
+        "values": agg.collect("v", at_most=9, tie_break="v"),
+        "kinds": agg.distinct("v", at_most=9),
+        "median": agg.quantile("v", 0.5, at_most=9),
+        "best": agg.top(2, "v", ranked_by="v", tie_break="v"),
+    }
+    ours = frame.transform(filled(agg=mixed, delay=None))
+    window = F.window("ts", "10 seconds")
+    there = frame.select("k", window.start.alias("window_start")).distinct()
+    slots = there.select(
+        "k", F.explode(F.expr("sequence(0, 20, 10)")).alias("s"), "window_start"
+    ).select("k", (F.col("window_start") + F.expr("make_dt_interval(0, 0, 0, s)")).alias("at"))
+    rows = frame.withColumn("at", window.start).withColumnRenamed("k", "key")
+    same_key = F.col("k").eqNullSafe(F.col("key"))
+    joined = slots.distinct().join(rows, same_key & (slots["at"] == rows["at"]), "left")
+    said = [
+        a.to_spark(time="ts").alias(name) for name, a in mixed.items() if name not in ("n", "best")
+    ]
+    theirs = joined.groupBy("k", slots["at"].alias("window_start")).agg(
+        F.count("ts").alias("n"), *said
+    )
+    names = theirs.columns
+    assert_rows(ours.select(*names), theirs)
+    empty = ours.where("n = 0").select("best").distinct().collect()
+    assert [list(row["best"]) for row in empty] == [[]]
+    assert theirs.where("n = 0").count() > 3
+    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+        frame.transform(filled(engine="native", delay=None))
+
+
+def test_a_batch_knows_nothing_early_on_either_engine(spark: SparkSession) -> None:
+    events = [row for batch in SCRIPT for row in batch]
+    frame = spark.createDataFrame(pa.Table.from_pylist(events, SCHEMA))
+    kernel, native = (
+        frame.transform(hopping(engine=engine, delay=None, too_late="drop"))
+        for engine in ("kernel", "native")
+    )
+    assert kernel.schema == native.schema
+    assert_rows(kernel, native)
+    assert {(r["revision"], r["timing"], r["_change_type"]) for r in kernel.collect()} == {
+        (0, "on_time", "insert")
+    }
+    there, native = (
+        frame.transform(sliding(engine=engine, delay=None, too_late="drop"))
+        for engine in ("kernel", "native")
+    )
+    assert_rows(there, native)
+
+
+def test_a_restart_continues_and_refuses_results_that_are_not_early(
+    spark: SparkSession, tmp_path: Any
+) -> None:
+    said = {"empty": "publish", "empty_for": "8 seconds"}
+    whole = replay(hopping(**said), SCRIPT, schema=SCHEMA)
+    first = stream(spark, hopping(**said), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
+    rest = stream(spark, hopping(**said), SCRIPT[3:], schema=SCHEMA, directory=tmp_path)
+    names = ("revision", "timing")
+    there, here = (
+        [{n: v for n, v in row.items() if n not in names} for row in fold(results)]
+        for results in (whole, [*first, *rest])
+    )
+    assert_rows(here, there)
+    with pytest.raises(StreamingQueryException) as caught:
+        stream(spark, hopping(**said, early="never"), SCRIPT[:1], directory=tmp_path)
+    assert "[STATE_PARAMETERS]" in str(caught.value)
+    assert "early='every batch'" in str(caught.value)
+
+
+def test_spark_itself_is_refused_on_a_stream(spark: SparkSession) -> None:
+    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+        stream(spark, hopping(engine="native"), SCRIPT[:1], schema=SCHEMA)

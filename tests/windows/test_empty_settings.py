@@ -1,0 +1,152 @@
+"""What a user may say about windows without rows, and the answers to mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.contract import Summary
+from streamops.kernel.errors import SpecError
+from streamops.kernel.groups import Groups
+from streamops.spark.transform import Transform
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
+SAID: dict[str, Any] = {"time": "ts", "by": "k", "agg": {"n": agg.count()}, "delay": "1 second"}
+HOUR = 3_600_000_000
+
+
+def tumbling(size: str = "1 hour", **said: Any) -> Transform:
+    return windows.tumbling(size, **(SAID | {"empty": "publish"} | said))
+
+
+def calendar(unit: Any = "day", **said: Any) -> Transform:
+    return windows.calendar(unit, "Europe/Berlin", **(SAID | {"empty": "publish"} | said))
+
+
+def cumulative(size: Any = "1 day", every: str = "1 hour", **said: Any) -> Transform:
+    return windows.cumulative(size, every, **(SAID | {"empty": "publish"} | said))
+
+
+def refused(make: Any, *args: Any, **said: Any) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        make(*args, **said)
+    return caught.value
+
+
+def bound(transform: Transform) -> Any:
+    return transform.settings.bind(SCHEMA, carried=None)
+
+
+@pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
+def test_how_long_a_key_has_empty_windows_is_a_duration(make: Any) -> None:
+    transform = make(empty_for="2 days")
+    assert bound(transform).empty_for == 48 * HOUR
+    assert "empty='publish', empty_for='2 days', " in repr(transform)
+    assert bound(make(empty="skip")).empty_for is None
+
+
+def test_without_a_bound_empty_windows_are_refused() -> None:
+    assert str(refused(tumbling)) == (
+        "[EMPTY_WITHOUT_BOUND] windows.tumbling: without a bound, a key would have empty windows "
+        "for ever after its last row\n"
+        "  got:       empty='publish' without empty_for\n"
+        "  expected:  empty_for beside it\n"
+        '  fix:       empty_for="1 day", say: how long after a window with rows it has empty ones'
+    )
+
+
+def test_a_bound_without_empty_windows_is_refused() -> None:
+    assert str(refused(tumbling, empty="skip", empty_for="1 day")) == (
+        "[EMPTY_FOR_WITHOUT_EMPTY] windows.tumbling: `empty_for` says how long empty windows are "
+        "published, and none are\n"
+        "  got:       empty_for='1 day' with empty='skip'\n"
+        "  expected:  empty='publish' beside it\n"
+        "  fix:       write empty='publish', or leave empty_for out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "least"),
+    [
+        (refused(tumbling, empty_for="59 minutes"), "hop='1 hour'", "1 hour"),
+        (refused(calendar, empty_for="20 hours"), "unit='day'", "22 hours"),
+        (refused(calendar, "month", empty_for="20 days"), "unit='month'", "27 days 22 hours"),
+        (refused(cumulative, empty_for="1 second"), "every='1 hour'", "1 hour"),
+    ],
+)
+def test_a_bound_in_which_no_window_ends_is_refused(error: Any, said: str, least: str) -> None:
+    shown = error.got.partition(", ")[0]
+    assert str(error) == (
+        f"[EMPTY_FOR_TOO_SHORT] {error.where}: no empty window ends so soon after a window with "
+        "rows\n"
+        f"  got:       {shown}, {said}\n"
+        f"  expected:  at least {least}\n"
+        "  fix:       lengthen empty_for, or leave it and empty='publish' out"
+    )
+
+
+def test_ten_thousand_empty_windows_are_the_most() -> None:
+    assert bound(tumbling("1 second", empty_for="10000 seconds")).empty_for == 10_000_000_000
+    assert str(refused(tumbling, "1 second", empty_for="10001 seconds")) == (
+        "[TOO_MANY_WINDOWS] windows.tumbling: each key would have too many empty windows after its "
+        "last row, each of them a result\n"
+        "  got:       empty_for='2 hours 46 minutes 41 seconds', hop='1 second': 10,001 windows\n"
+        "  expected:  at most 10,000 empty windows after one with rows\n"
+        "  fix:       shorten empty_for, or take longer windows"
+    )
+    assert refused(cumulative, every="1 minute", empty_for="7 days").code == "TOO_MANY_WINDOWS"
+    assert refused(calendar, empty_for="10000 days").code == "TOO_MANY_WINDOWS"
+
+
+@dataclass(frozen=True)
+class OfRows:
+    """An aggregate of a user's own that is not written for groups without rows."""
+
+    mistake: str
+    native: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ("v",)
+    inputs: ClassVar[tuple[str, ...]] = ("v",)
+    fields: ClassVar[Any] = (("units", pa.int64()),)
+    result: ClassVar[pa.DataType] = pa.int64()
+
+    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+        return self
+
+    def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+        if self.mistake == "fails":
+            message = f"{len(rows)} rows"
+            raise ValueError(message)
+        return [pa.array(groups.sizes()[:0])]
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        raise NotImplementedError
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        return states[0]
+
+    def to_spark(self, *, time: str | None = None) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("mistake", "got"),
+    [("fails", "ValueError: 0 rows"), ("leaves it out", "0 values")],
+)
+def test_an_aggregate_without_a_value_of_nothing_is_refused(mistake: str, got: str) -> None:
+    said = {"agg": {"own": OfRows(mistake)}}
+    transform = tumbling(empty_for="1 day", **said)
+    with pytest.raises(SpecError) as caught:
+        bound(transform)
+    assert str(caught.value) == (
+        "[NO_VALUE_OF_NOTHING] windows.tumbling: 'own' has no value for a window without rows\n"
+        f"  got:       OfRows(mistake={mistake!r}) over no rows: {got}\n"
+        "  expected:  a state for a group without rows, and its estimate, such as null\n"
+        "  fix:       return one entry per group, rows or not (docs/aggregates.md), or empty='skip'"
+    )
+    assert bound(tumbling(empty="skip", **said)).empty_for is None
