@@ -86,12 +86,15 @@ def by_the_hour(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFr
 
 def by_the_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per airport and day, from midnight to midnight on New York's clocks."""
-    midnight = _accepted(rows, late)["scheduled"].dt.tz_convert(_CLOCKS).dt.normalize()
-    # A day on the calendar, however many hours it has.
-    after = midnight + pd.DateOffset(days=1)
-    placed = _accepted(rows, late).assign(
-        window_start=midnight.dt.tz_convert("UTC"), window_end=after.dt.tz_convert("UTC")
+    accepted = _accepted(rows, late)
+    # Days as a calendar on the wall has them; how long one is shows when its midnights are placed.
+    day = accepted["scheduled"].dt.tz_convert(_CLOCKS).dt.tz_localize(None).dt.normalize()
+    days = pd.DatetimeIndex(day.unique())
+    start, end = (
+        pd.Series(each.tz_localize(_CLOCKS).tz_convert("UTC"), index=days)
+        for each in (days, days + pd.Timedelta(days=1))
     )
+    placed = accepted.assign(window_start=day.map(start), window_end=day.map(end))
     return _averaged(placed, ["origin", "window_start", "window_end"])
 
 

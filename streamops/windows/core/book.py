@@ -59,6 +59,7 @@ class Book:
 
     Parameters
     ----------
+    spec : CompareSpec
     table : Table
         What was kept, and below it what came.
     codes, start, end : arrays of int64
