@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _verify(options)
             return 0
         if options.record is None:
-            record = _measure(options)
+            records = [_measure(options)]
         else:
-            record = json.loads(options.record.read_text())
+            records = [json.loads(path.read_text()) for path in options.record]
     except RunFailed as failure:
         print(failure, file=sys.stderr)
         return 1
-    text = _page(record)
+    text = "\n".join(map(_page, records))
     print(text)
     if options.write:
         report.write(text)
@@ -85,7 +85,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--verify", action="store_true", help="compare results with the answer, measure nothing")
     add("--write", action="store_true", help="put the tables into benchmarks/README.md")
-    add("--record", type=Path, help="print the tables of a recorded file, measure nothing")
+    add(
+        "--record",
+        type=Path,
+        nargs="+",
+        help="print the tables of recorded files, measure nothing",
+    )
     add(
         "--cache",
         type=Path,
