@@ -1,0 +1,1 @@
+"""Cores about event times."""
