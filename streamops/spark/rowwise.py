@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from streamops.spark.columns import column, refuse_duplicates, require_name
 from streamops.spark.preflight import METRICS, metric_name
 from streamops.spark.transform import shown
 
-__all__ = ["RowTransform", "Rowwise", "instant_field", "require_names"]
+__all__ = ["RowTransform", "Rowwise", "instant_field", "noted", "refuse_taken", "require_names"]
 
 
 class Rowwise(Protocol):
@@ -70,14 +70,15 @@ class RowTransform:
         """The result frame, its plan checked."""
         refuse_duplicates(frame, where=self.operator)
         self.settings.check(frame)
-        self._refuse_taken(frame)
+        refuse_taken(frame, self.settings.adds, where=self.operator)
         result = self.settings.apply(frame)
         if not frame.isStreaming:
             # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
             asked = self.name != self.operator.rpartition(".")[2]
             return result.observe(self.name, *self._counted()) if asked else result
         name, names = metric_name(frame, self.name)
-        return _marked(result.observe(name, *self._counted()), self.settings.marked, names)
+        counted = result.observe(name, *self._counted())
+        return noted(counted, self.settings.marked, {METRICS: ",".join(names)})
 
     def __repr__(self) -> str:
         said = [*shown(self.settings), f"name={self.name!r}"]
@@ -86,20 +87,27 @@ class RowTransform:
     def _counted(self) -> list[Column]:
         return [count.alias(name) for name, count in self.settings.counts().items()]
 
-    def _refuse_taken(self, frame: DataFrame) -> None:
-        """Refuse a frame that has a column of ours: to Spark, upper and lower case are one."""
-        there = {name.lower(): name for name in frame.schema.names}
-        for name in self.settings.adds:
-            if name.lower() in there:
-                was = there[name.lower()]
-                raise SchemaError(
-                    "NAME_TAKEN",
-                    f"the frame has a column {was!r} already",
-                    where=self.operator,
-                    got=f"columns {', '.join(frame.schema.names)}",
-                    expected=f"a frame without {', '.join(self.settings.adds)}",
-                    fix=f"df.withColumnRenamed({was!r}, ...) before this operator",
-                )
+
+def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
+    """Refuse a frame that has a column of ours: to Spark, upper and lower case are one.
+
+    Raises
+    ------
+    SchemaError
+        ``NAME_TAKEN``.
+    """
+    there = {name.lower(): name for name in frame.schema.names}
+    for name in adds:
+        if name.lower() in there:
+            was = there[name.lower()]
+            raise SchemaError(
+                "NAME_TAKEN",
+                f"the frame has a column {was!r} already",
+                where=where,
+                got=f"columns {', '.join(frame.schema.names)}",
+                expected=f"a frame without {', '.join(adds)}",
+                fix=f"df.withColumnRenamed({was!r}, ...) before this operator",
+            )
 
 
 def instant_field(
@@ -169,11 +177,11 @@ def require_names(where: str, **named: Any) -> None:
         roles[name] = role
 
 
-def _marked(frame: DataFrame, name: str, names: list[str]) -> DataFrame:
-    """The frame with the names of counts that are taken in the metadata of one column."""
+def noted(frame: DataFrame, name: str, told: Mapping[str, Any]) -> DataFrame:
+    """The frame with something for the next operator in the metadata of one column."""
     columns = []
     for field in frame.schema.fields:
-        told = {**(field.metadata or {}), METRICS: ",".join(names)}
         each = column(field.name)
-        columns.append(each.alias(field.name, metadata=told) if field.name == name else each)
+        both = {**(field.metadata or {}), **told}
+        columns.append(each.alias(field.name, metadata=both) if field.name == name else each)
     return frame.select(*columns)

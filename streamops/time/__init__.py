@@ -3,6 +3,7 @@
 =====================  ==========================================================
 ``guard``              no event time from the future, from before a bound, or unusable
 ``correct_clock``      event times of devices, by the clock of the server
+``track_clock``        the same, by the least delay that each device had of late
 ``producers``          a watermark that waits for the slowest producer, unless it is silent
 ``split_quarantined``  good and quarantined rows of a micro-batch, apart
 ``processing_time``    when a row was processed, for windows by processing time
@@ -14,5 +15,13 @@ from streamops.time.guard import guard
 from streamops.time.processing_time import processing_time
 from streamops.time.producers import producers
 from streamops.time.quarantine import split_quarantined
+from streamops.time.track_clock import track_clock
 
-__all__ = ["correct_clock", "guard", "processing_time", "producers", "split_quarantined"]
+__all__ = [
+    "correct_clock",
+    "guard",
+    "processing_time",
+    "producers",
+    "split_quarantined",
+    "track_clock",
+]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,9 +21,10 @@ Otherwise = Literal["received", "device", "null"]
 
 CORRECTED, OFFSET, QUALITY = "corrected_time", "clock_offset", "clock_quality"
 _PLAUSIBLE = "plausible"
-_GOOD = ("corrected", _PLAUSIBLE)
+_CORRECTED = "corrected"
 QUALITIES = (
-    *_GOOD,
+    _CORRECTED,
+    _PLAUSIBLE,
     "no_event_time",
     "no_sent_time",
     "no_received_time",
@@ -68,6 +69,32 @@ class ClockSettings:
         otherwise: Otherwise,
     ) -> ClockSettings:
         """Settings as the user wrote them, normalised, or an error."""
+        return ClockSettings(
+            **ClockSettings.said(
+                where,
+                time=time,
+                sent=sent,
+                received=received,
+                tolerance=tolerance,
+                longest_wait=longest_wait,
+                largest_offset=largest_offset,
+                otherwise=otherwise,
+            )
+        )
+
+    @staticmethod
+    def said(
+        where: str,
+        *,
+        time: str,
+        sent: str,
+        received: str,
+        tolerance: Duration,
+        longest_wait: Duration | None,
+        largest_offset: Duration | None,
+        otherwise: Otherwise,
+    ) -> dict[str, Any]:
+        """The fields, as the user wrote them, normalised; or an error."""
         require_names(where, time=time, sent=sent, received=received)
         choice(otherwise, Otherwise, parameter="otherwise", where=where)
         limits = {
@@ -80,9 +107,15 @@ class ClockSettings:
             )
         }
         forgiven = parse_duration(tolerance, parameter="tolerance", where=where, minimum=0)
-        return ClockSettings(
-            where, time, sent, received, tolerance=forgiven, **limits, otherwise=otherwise
-        )
+        return {
+            "where": where,
+            "time": time,
+            "sent": sent,
+            "received": received,
+            "tolerance": forgiven,
+            **limits,
+            "otherwise": otherwise,
+        }
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -99,22 +132,43 @@ class ClockSettings:
         for role in ("time", "sent", "received"):
             instant_field(frame, getattr(self, role), role=role, where=self.where)
 
+    @property
+    def qualities(self) -> tuple[str, ...]:
+        """What may be thought of a corrected time."""
+        return QUALITIES
+
     def apply(self, frame: DataFrame) -> DataFrame:
         """The frame with its corrected time."""
-        event, sent, received = map(F.col, (_EVENT, _SENT, _RECEIVED))
+        own = F.col(_RECEIVED) - F.col(_SENT)
+        return self.corrected(frame, frame.schema.names, own, F.lit(_CORRECTED))
+
+    def corrected(
+        self, frame: DataFrame, names: Sequence[str], offset: Column, good: Column
+    ) -> DataFrame:
+        """These columns of the frame, and those of the result.
+
+        Parameters
+        ----------
+        offset : Column
+            Of the device's clock, in microseconds.
+        good : Column
+            The quality of what it corrects.
+        """
+        event = F.col(_EVENT)
         three = {_EVENT: self.time, _SENT: self.sent, _RECEIVED: self.received}
         judged = frame.select(
             "*", *(micros(column(name)).alias(alias) for alias, name in three.items())
-        ).select("*", self._quality().alias(_QUALITY))
+        )
+        judged = judged.select("*", self._quality(offset, good).alias(_QUALITY))
         corrected = (
             F.when(F.col(_QUALITY) == _PLAUSIBLE, event)
-            .when(F.col(_QUALITY).isin(*_GOOD), event + (received - sent))
+            .when(F.col(_QUALITY) == good, event + offset)
             .otherwise(self._otherwise())
         )
         return judged.select(
-            *(column(name) for name in frame.schema.names),
+            *(column(name) for name in names),
             F.timestamp_micros(corrected).alias(CORRECTED),
-            interval(received - sent).alias(OFFSET),
+            interval(offset).alias(OFFSET),
             F.col(_QUALITY).alias(QUALITY),
         )
 
@@ -122,14 +176,14 @@ class ClockSettings:
         """Rows, and how many are of each quality."""
         return {
             "rows": F.count(F.lit(1)),
-            **{word: F.count_if(column(QUALITY) == word) for word in QUALITIES},
+            **{word: F.count_if(column(QUALITY) == word) for word in self.qualities},
         }
 
-    def _quality(self) -> Column:
+    def _quality(self, offset: Column, good: Column) -> Column:
         event, sent, received = map(F.col, (_EVENT, _SENT, _RECEIVED))
-        offset, wait = received - sent, sent - event
+        wait = sent - event
         # Longer than that, and the event would have happened before the year 1.
-        too_long = received - wait < F.lit(MIN_INSTANT)
+        too_long = event + offset < F.lit(MIN_INSTANT)
         if self.longest_wait is not None:
             too_long |= wait > F.lit(self.longest_wait)
         quality = (
@@ -140,10 +194,10 @@ class ClockSettings:
             .when(too_long, "waited_too_long")
         )
         if self.largest_offset is not None:
-            too_large = F.abs(offset) > F.lit(self.largest_offset)
+            too_large = F.abs(received - sent) > F.lit(self.largest_offset)
             quality = quality.when(too_large, "offset_too_large")
         near = offset.between(F.lit(0), F.lit(self.tolerance))
-        return quality.when(near, _PLAUSIBLE).otherwise("corrected")
+        return quality.when(near, _PLAUSIBLE).otherwise(good)
 
     def _otherwise(self) -> Column:
         """What stands for an event time that the three timestamps do not tell."""

@@ -28,7 +28,7 @@ from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
-from streamops.time.core import producers
+from streamops.time.core import producers, tracking
 from streamops.windows.core import compare, fixed, sliding
 from streamops.windows.core.comparison import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
@@ -238,12 +238,13 @@ def test_every_word_about_event_times_is_in_the_glossary_and_every_operator_in_t
     guarding, clocks = times.guard_settings, times.clock_settings
     choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
     clock = times.correct_clock("a", sent="b", received="c")
-    of_time = (times.guard("a"), clock, times.processing_time())
+    tracked = times.track_clock("a", by="d", sent="b", received="c")
+    of_time = (times.guard("a"), clock, tracked, times.processing_time())
     used = {
         *(field.name for field in fields(Told)),
         *public(times),
         *guarding.REASONS,
-        *clocks.QUALITIES,
+        *tracked.settings.qualities,
         *(word for choice in choices for word in get_args(choice)),
         *(name for transform in of_time for name in transform.settings.adds),
     }
@@ -316,6 +317,20 @@ def test_the_words_and_the_state_of_a_comparison_are_documented() -> None:
     for column in ("**Table `windows`**", "`start`, `end`", "`revision`", "`source`", "`is_there`"):
         assert column in own
     assert all(f"`{word}`" in own for word in get_args(Revised))
+
+
+def test_the_state_of_clocks_that_are_followed_is_documented() -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {tracking.STATE.kind}, version {tracking.STATE.version}\n"
+    own = text.partition(heading)[2].partition("## What may change")[0]
+    kinds = {"by": pa.string(), "sent": pa.timestamp("us"), "received": pa.timestamp("us")}
+    spec = tracking.TrackSpec(("by",), "sent", "received", 1, 1, None, pa.schema(kinds))
+    for name, schema in tracking.layout(spec).items():
+        assert f"**Table `{name}`**" in own
+        assert {column for column in schema.names if column != "key.0"} <= set(
+            re.findall(r"`(\w+)`", own)
+        )
+    assert set(spec.identity) <= set(re.findall(r"`(\w+)`", own))
 
 
 def test_every_refusal_of_state_is_documented() -> None:

@@ -1,0 +1,75 @@
+"""A history of clocks that are followed, whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.track_states`` writes the bytes if there are none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.time.core import tracking
+from streamops.time.core.tracking import TrackSpec
+from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [("device", pa.string()), ("line", pa.float64()), ("sent", INSTANT), ("received", INSTANT)]
+)
+FILE = FOLDER / "time.track_clock-v1.bin"
+SPEC = TrackSpec(
+    by=("device", "line"),
+    sent="sent",
+    received="received",
+    horizon=3_600 * SECOND,
+    step=60 * SECOND,
+    largest_offset=86_400 * SECOND,
+    input=SCHEMA,
+)
+
+Rows = list[tuple[Any, ...]]
+"""(second of receipt, offset in seconds, device, line)."""
+
+NAN = float("nan")
+BATCHES: list[Rows] = [
+    [(0, 3, "a", 0.5), (1, 2, "a", 0.5), (7, -40, None, NAN), (9, 1, "b", None)],
+    [(300, 4, "a", -0.0), (310, 7, "a", 0.5), (310, 9, "a", 0.5), (900, -39, None, NAN)],
+    [(1000, 200, "b", None), (1001, 201, "b", None), (1400, 5, "a", 0.5), (1500, 1, "ä", 1.5)],
+]
+MORE: list[Rows] = [
+    [(1500, 4, "a", 0.5), (1600, 6, "a", 0.5), (1600, 205, "b", None), (1700, -38, None, NAN)],
+    [(5600, 9, "a", 0.5), (5601, 8, "ä", 1.5), (9999, 7, "a", 0.5)],
+]
+
+
+def table(rows: Rows) -> pa.Table:
+    """The rows, as they come."""
+    received = [NOW + second * SECOND for second, *_ in rows]
+    sent = [r - row[1] * SECOND for r, row in zip(received, rows, strict=True)]
+    columns = [pa.array([row[at] for row in rows], SCHEMA[at - 2].type) for at in (2, 3)]
+    columns += [pa.array(each, pa.int64()).cast(INSTANT) for each in (sent, received)]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def state() -> State:
+    """The core's state after the history."""
+    after = tracking.empty(SPEC)
+    for rows in BATCHES:
+        after, _ = tracking.step(SPEC, after, tracking.pack(SPEC, table(rows)))
+    return after
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    if not FILE.exists():
+        frame = encode(tracking.STATE, SPEC.identity, SHARDS, state().tables)
+        FILE.write_bytes(frame)
+        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

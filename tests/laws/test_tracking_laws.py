@@ -1,0 +1,223 @@
+"""Clocks that are followed keep the laws of a step without a watermark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.contract import State
+from streamops.testing.laws import rows_of
+from streamops.testing.values import comparable
+from streamops.time.core import tracking
+from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
+from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
+from tests.oracles.tracking import CELLS, TrackOracle
+from tests.oracles.windows import Row
+
+pytestmark = pytest.mark.laws
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("word", pa.string()),
+        ("sent", INSTANT),
+        ("id", pa.int64()),
+        ("received", INSTANT),
+        ("number", pa.float64()),
+    ]
+)
+ODD = [None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A history of micro-batches, in the order in which rows were received."""
+
+    spec: TrackSpec
+    batches: tuple[pa.Table, ...]
+    oracle: Callable[[], TrackOracle]
+    seed: int
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Case:
+    """Few devices, whose clocks drift, are set, and whose messages are slow now and then."""
+    horizon = draw(st.sampled_from([160, 100, 17, 1]))
+    step = draw(st.sampled_from([50, 5, 0]))
+    largest = draw(st.sampled_from([None, None, 400]))
+    by = draw(st.sampled_from([("word",), ("number", "word"), ()]))
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    odd = draw(st.sampled_from([0, 0, 1]))
+    now, number, batches = draw(st.sampled_from([10**15, 0, -(10**9)])), 0, []
+    true = dict.fromkeys(WORDS, 0)
+    for _ in range(draw(st.sampled_from([8, 4, 1]))):
+        rows = []
+        for _ in range(dice.choice([0, 3, 8, 12])):
+            now += dice.choice([0, 0, 0, 1, 1, 3, 3, 10, 10, 40, 200])
+            word = dice.choice(WORDS)
+            true[word] += dice.choice([0] * 20 + [1, -1, 100, -300])
+            delay = dice.choice([0, 1, 2, 4, 5, 6, 3, 2, 49, 51, 120])
+            received: int | None = now
+            sent: int | None = now - delay - true[word]
+            if dice.randrange(15) < odd:
+                received, sent = dice.choice([(None, sent), (now, dice.choice(ODD)), (None, None)])
+            rows.append(
+                {"word": word, "sent": sent, "id": number, "received": received}
+                | {"number": dice.choice(NUMBERS)}
+            )
+            number += 1
+        batches.append(table_of(rows))
+    spec = TrackSpec(by, "sent", "received", horizon, step, largest, SCHEMA)
+    oracle = TrackOracle(by, horizon, step, largest)
+    return Case(spec, tuple(batches), oracle.fresh, draw(st.integers(0, 2**16)))
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Rows with their instants as microseconds."""
+    columns = [
+        pa.array([row[f.name] for row in rows], pa.int64() if f.type == INSTANT else f.type)
+        for f in SCHEMA
+    ]
+    return pa.table([c.cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def play(
+    spec: TrackSpec,
+    batches: Sequence[pa.Table],
+    between: Callable[[State], State] = lambda state: state,
+) -> tuple[list[pa.Table], list[State]]:
+    """The rows that come out of each micro-batch, and the states."""
+    state, said, states = tracking.empty(spec), [], []
+    for batch in batches:
+        state, rows = tracking.step(spec, between(state), tracking.pack(spec, batch))
+        tracking.check(spec, state)
+        assert rows.schema == spec.output
+        assert {n: t.schema for n, t in state.tables.items()} == dict(tracking.layout(spec))
+        said.append(rows)
+        states.append(state)
+    return said, states
+
+
+def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
+    """What was said of each row; each came out once."""
+    rows = [row for table in tables for row in rows_of(table)]
+    found = {row["id"]: comparable(row) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
+    """The rows in the same order in other pieces."""
+    borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(6)))
+    pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
+    return [rows.slice(begin, end - begin) for begin, end in pairs]
+
+
+@given(case=histories())
+def test_every_row_is_said_what_the_oracle_says(case: Case) -> None:
+    oracle = case.oracle()
+    for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
+        rows, got = rows_of(batch), rows_of(out)
+        said = [(row.pop(OFFSET), row.pop(HOW)) for row in got]
+        assert comparable(got) == comparable(rows)  # the same rows, in the same order
+        assert said == oracle.judge(rows)
+
+
+@given(case=histories())
+def test_rows_that_come_behind_are_said_what_the_oracle_says(case: Case) -> None:
+    dice, oracle = random.Random(case.seed), case.oracle()
+    order = sorted(range(len(whole := whole_of(case))), key=lambda i: i + dice.choice([0, 0, 5]))
+    # No more than a horizon behind: what is further back may have been forgotten.
+    received = [row["received"] or 0 for row in rows_of(whole)]
+    newest, kept = None, []
+    for i in order:
+        if newest is None or received[i] >= newest - case.spec.horizon:
+            kept.append(i)
+            newest = max(received[i], newest if newest is not None else received[i])
+    batches = cut(whole.take(pa.array(kept, pa.int64())), dice)
+    for batch, out in zip(batches, play(case.spec, batches)[0], strict=True):
+        said = [(row[OFFSET], row[HOW]) for row in rows_of(out)]
+        assert said == oracle.judge(rows_of(batch))
+
+
+def whole_of(case: Case) -> pa.Table:
+    return pa.concat_tables([SCHEMA.empty_table(), *case.batches]).combine_chunks()
+
+
+@given(case=histories())
+def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
+    dice, whole = random.Random(case.seed), whole_of(case)
+    batch = by_id([tracking.run(case.spec, tracking.pack(case.spec, whole))])
+    for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
+        assert by_id(play(case.spec, batches)[0]) == batch
+
+
+@given(case=histories())
+def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
+    rng = np.random.default_rng(case.seed)
+    shuffled = [batch.take(pa.array(rng.permutation(len(batch)))) for batch in case.batches]
+    one, other = play(case.spec, case.batches), play(case.spec, shuffled)
+    assert by_id(one[0]) == by_id(other[0])
+    for left, right in zip(one[1], other[1], strict=True):
+        assert left.watermark == right.watermark
+        for name in left.tables:
+            pair = (sorted(map(comparable, rows_of(s.tables[name]))) for s in (left, right))
+            assert next(pair) == next(pair)
+
+
+@given(case=histories())
+def test_a_restart_changes_nothing(case: Case) -> None:
+    known = tracking.STATE, case.spec.identity, 3
+
+    def restarted(state: State) -> State:
+        tables = decode(encode(*known, state.tables), *known, where="laws")
+        return State(state.watermark, tables)
+
+    assert by_id(play(case.spec, case.batches)[0]) == by_id(
+        play(case.spec, case.batches, restarted)[0]
+    )
+
+
+@given(case=histories())
+def test_devices_may_be_spread_over_any_number_of_shards(case: Case) -> None:
+    if case.spec.by != ("word",):
+        return
+    together: dict[int, Any] = {}
+    for word in dict.fromkeys(WORDS):
+        mine = [
+            batch.filter(pa.array([row["word"] == word for row in rows_of(batch)], pa.bool_()))
+            for batch in case.batches
+        ]
+        together |= by_id(play(case.spec, mine)[0])
+    assert together == by_id(play(case.spec, case.batches)[0])
+
+
+@given(case=histories())
+def test_state_has_the_devices_of_two_horizons_and_few_cells_for_each(case: Case) -> None:
+    oracle, seen = case.oracle(), []
+    for batch, state in zip(case.batches, play(case.spec, case.batches)[1], strict=True):
+        oracle.judge(rows_of(batch))
+        seen += [at for samples in oracle.samples.values() for at, _ in samples]
+        cell = -(-case.spec.horizon // CELLS)
+        young = [
+            key
+            for key, samples in oracle.samples.items()
+            if max(seen) // cell - max(at for at, _ in samples) // cell <= 2 * CELLS
+        ]
+        assert len(state.tables["devices"]) == len(young)
+
+
+@given(case=histories())
+def test_a_corrected_event_is_never_later_than_by_its_own_message(case: Case) -> None:
+    for out in play(case.spec, case.batches)[0]:
+        for row in rows_of(out):
+            assert row[OFFSET] is None or row[OFFSET] <= row["received"] - row["sent"]

@@ -1,0 +1,254 @@
+"""Clocks that are followed, one sentence each. Times are microseconds; a cell has 10 of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.contract import State
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.testing.laws import rows_of
+from streamops.time.core import tracking
+from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("k", pa.string()), ("received", INSTANT), ("sent", INSTANT)])
+CORRECTED, ESTIMATED, STEPPED = "corrected", "estimated", "stepped"
+
+Row = tuple[Any, ...]
+"""When it was received, its offset, and its device: "a", if it is left out."""
+
+
+class Stream:
+    """Devices whose offsets are looked for 160 µs back. ``step`` returns what is said of each row."""
+
+    def __init__(self, *, step: int = 50, largest: int | None = None, by: Any = ("k",)) -> None:
+        self.spec = TrackSpec(by, "sent", "received", 160, step, largest, SCHEMA)
+        self.state: State = tracking.empty(self.spec)
+
+    def table(self, rows: Sequence[Row]) -> pa.Table:
+        full = [(*row, "a") if len(row) == 2 else row for row in rows]
+        sent = [None if r is None or o is None else r - o for r, o, _ in full]
+        columns = [pa.array([k for *_, k in full], pa.string())]
+        columns += [
+            pa.array(each, pa.int64()).cast(INSTANT) for each in ([r for r, *_ in full], sent)
+        ]
+        return pa.table(columns, schema=SCHEMA)
+
+    def step(self, *rows: Row) -> list[tuple[int | None, str | None]]:
+        """One micro-batch."""
+        packed = tracking.pack(self.spec, self.table(rows))
+        self.state, out = tracking.step(self.spec, self.state, packed)
+        tracking.check(self.spec, self.state)
+        assert out.schema == self.spec.output
+        return said(out)
+
+    def run(self, *rows: Row) -> list[tuple[int | None, str | None]]:
+        """All rows as a batch."""
+        return said(tracking.run(self.spec, tracking.pack(self.spec, self.table(rows))))
+
+    @property
+    def kept(self) -> list[int]:
+        """Devices and cells in state."""
+        return [table.num_rows for table in self.state.tables.values()]
+
+
+def said(table: pa.Table) -> list[tuple[int | None, str | None]]:
+    return [(row[OFFSET], row[HOW]) for row in rows_of(table)]
+
+
+def test_nothing_comes_of_nothing() -> None:
+    stream = Stream()
+    assert stream.step() == []
+    assert (stream.kept, stream.state.watermark) == ([0, 0], None)
+    assert stream.run() == []
+
+
+def test_the_first_message_of_a_device_is_corrected_by_itself() -> None:
+    assert Stream().run((1000, 7), (1001, -3, "b"), (1002, 9, None)) == [
+        (7, CORRECTED),
+        (-3, CORRECTED),
+        (9, CORRECTED),
+    ]
+
+
+def test_the_least_offset_of_the_horizon_holds() -> None:
+    rows = [(1000, 7), (1001, 3), (1002, 40), (1003, 2), (1004, 30)]
+    wanted = [
+        (7, CORRECTED),
+        (3, ESTIMATED),
+        (3, ESTIMATED),  # was long under way
+        (2, ESTIMATED),
+        (2, ESTIMATED),
+    ]
+    assert Stream().run(*rows) == wanted
+    assert Stream().run(*rows[::-1]) == wanted[::-1]
+    stream = Stream()
+    assert [stream.step(row)[0] for row in rows] == wanted
+
+
+def test_what_is_older_than_the_horizon_is_forgotten() -> None:
+    # Sixteen cells back from that of the row, and what lies in the first of them.
+    assert Stream().run((1000, 1), (1080, 9), (1169, 8))[-1] == (1, ESTIMATED)
+    assert Stream().run((1000, 1), (1080, 9), (1170, 8))[-1] == (8, ESTIMATED)
+    assert Stream().run((1000, 1), (1080, 9), (1170, 12))[-1] == (9, ESTIMATED)
+
+
+def test_a_device_that_was_silent_for_longer_begins_anew() -> None:
+    assert Stream().run((1000, 1), (1169, 8))[-1] == (1, ESTIMATED)
+    assert Stream().run((1000, 1), (1170, 8))[-1] == (8, CORRECTED)
+    # Nor is it said to be set.
+    assert Stream().run((1000, 1), (1170, 900))[-1] == (900, CORRECTED)
+
+
+@pytest.mark.parametrize("jump", [100, -100])
+def test_a_clock_that_is_set_is_followed_at_once(jump: int) -> None:
+    rows = [(1000, 3), (1001, 5), (1002, 4 + jump), (1003, 9 + jump), (1004, 6 + jump)]
+    assert Stream().run(*rows)[2:] == [
+        (4 + jump, STEPPED),
+        (4 + jump, ESTIMATED),
+        (4 + jump, ESTIMATED),
+    ]
+
+
+def test_a_change_of_exactly_the_step_is_none() -> None:
+    assert Stream(step=50).run((1000, 0), (1001, 50))[-1] == (0, ESTIMATED)
+    assert Stream(step=50).run((1000, 0), (1001, 51))[-1] == (51, STEPPED)
+    assert Stream(step=0).run((1000, 0), (1001, 0), (1002, 1))[1:] == [(0, ESTIMATED), (1, STEPPED)]
+
+
+def test_messages_of_one_instant_are_judged_by_those_before_it() -> None:
+    rows = [(1000, 9), (1001, 4), (1001, 2), (1001, 70), (1002, 8)]
+    wanted = [(9, CORRECTED), (4, ESTIMATED), (2, ESTIMATED), (70, STEPPED), (2, ESTIMATED)]
+    assert Stream().run(*rows) == wanted
+    stream = Stream()  # also where they are cut
+    got = stream.step(*rows[:2]) + stream.step(rows[2]) + stream.step(*rows[3:])
+    assert got == wanted
+
+
+def test_a_restart_of_the_estimate_is_decided_by_the_whole_instant() -> None:
+    # 60 alone would be a step from 1; with 5 of the same instant there is none after it.
+    rows = [(1000, 1), (1001, 60), (1001, 5), (1002, 3)]
+    wanted = [(1, CORRECTED), (60, STEPPED), (5 - 4, ESTIMATED), (1, ESTIMATED)]
+    assert Stream().run(*rows) == wanted
+    stream = Stream()
+    assert [stream.step(row)[0] for row in rows] == wanted
+
+
+def test_a_message_from_behind_is_taken_for_received_with_the_last() -> None:
+    stream = Stream()
+    stream.step((1000, 5), (1010, 9))
+    assert stream.step((1005, 4)) == [(4, ESTIMATED)]
+    assert stream.step((1010, 8)) == [(5, ESTIMATED)]  # 4 is of its own instant
+    assert stream.step((1011, 8)) == [(4, ESTIMATED)]
+
+
+def test_what_cannot_be_used_is_passed_on_without_a_word() -> None:
+    stream = Stream(largest=100)
+    rows: list[Row] = [
+        (None, None),
+        (1000, None),
+        (MAX_INSTANT + 1, 0),
+        (MIN_INSTANT, 1),
+        (1000, 101),
+        (1000, -101),
+        (1000, 100),
+    ]
+    assert stream.step(*rows) == [(None, None)] * 6 + [(100, CORRECTED)]
+    assert stream.kept == [1, 0]
+    assert Stream().step(*rows[:4]) == [(None, None)] * 4
+
+
+def test_times_before_1970_are_times_like_any_other() -> None:
+    assert Stream().run((-1000, 1), (-831, 8), (-830, 8)) == [
+        (1, CORRECTED),
+        (1, ESTIMATED),
+        (8, ESTIMATED),
+    ]
+
+
+def test_without_keys_there_is_one_device() -> None:
+    assert Stream(by=()).run((1000, 7, "a"), (1001, 9, "b"))[-1] == (7, ESTIMATED)
+
+
+def test_a_device_has_seventeen_cells_at_most_and_is_forgotten_after_two_horizons() -> None:
+    stream = Stream()
+    for received in range(1000, 2000, 5):
+        stream.step((received, received % 7))
+    assert stream.kept == [1, 17]
+    stream.step((2310, 1, "b"))
+    assert stream.kept == [2, 17]
+    assert stream.state.watermark == 2310
+    stream.step((2320, 1, "b"))
+    assert stream.kept == [1, 1]
+    (left,) = rows_of(stream.state.tables["devices"])
+    assert left["key.0"] == "b"
+
+
+def truth(offset: Any, count: int = 400) -> tuple[list[int], list[int], list[int]]:
+    """Errors of estimates, those of messages by themselves, and delays: of a known clock."""
+    dice = random.Random(7)
+    rows, true, delays, now = [], [], [], 10**15
+    for number in range(count):
+        now += dice.randrange(1, 9)
+        delay = 3 + int(dice.expovariate(0.2)) + (400 if dice.random() < 0.02 else 0)
+        true.append(int(offset(number, now)))
+        delays.append(delay)
+        rows.append((now, true[-1] + delay))
+    said = Stream(step=500).run(*rows)
+    errors = [told - real for (told, _), real in zip(said, true, strict=True) if told is not None]
+    return errors, delays, [told for told, _ in said if told is not None]
+
+
+def test_a_clock_that_is_off_is_put_right_but_for_the_least_delay() -> None:
+    errors, delays, _ = truth(lambda number, now: -12_345)
+    assert max(delays) > 300  # some were long under way
+    assert all(3 <= error <= 5 for error in errors[20:])
+    assert all(error <= delay for error, delay in zip(errors, delays, strict=True))
+
+
+def test_a_clock_that_drifts_adds_no_more_than_its_drift_over_the_horizon() -> None:
+    slow, _, _ = truth(lambda number, now: (now - 10**15) // 100)
+    assert all(3 - 2 <= error <= 5 for error in slow[20:])
+    fast, _, _ = truth(lambda number, now: -(now - 10**15) // 100)
+    assert all(3 <= error <= 5 + 2 for error in fast[20:])
+
+
+def test_a_clock_that_jumps_is_right_again_after_a_few_messages() -> None:
+    errors, delays, _ = truth(lambda number, now: 0 if number < 200 else 10_000)
+    assert all(3 <= error <= 5 for error in (*errors[20:200], *errors[220:]))
+    assert all(0 <= e <= delay for e, delay in zip(errors, delays, strict=True))
+
+
+def test_a_clock_that_lies_moves_no_event_beyond_its_receipt() -> None:
+    dice = random.Random(7)
+    errors, _, told = truth(lambda number, now: dice.randrange(-(10**9), 10**9))
+    rows = zip(errors, told, strict=True)
+    assert all(error <= 3 + 1_000 for error, _ in rows)
+
+
+def test_a_clock_that_was_set_leaves_no_cells_behind() -> None:
+    stream = Stream()
+    stream.step(*((received, 1) for received in range(1000, 1100, 5)))
+    assert stream.kept == [1, 10]
+    stream.step((1100, 500))
+    assert stream.kept == [1, 10]  # whether it was set is decided when its instant is over
+    stream.step((1105, 501))
+    assert stream.kept == [1, 1]
+
+
+def test_a_restart_reads_what_was_written() -> None:
+    stream = Stream()
+    stream.step((1000, 7), (1001, 3), (1002, 4, "b"))
+    known = tracking.STATE, stream.spec.identity, 3
+    tables = decode(encode(*known, stream.state.tables), *known, where="test")
+    assert {name: table.schema for name, table in tables.items()} == dict(
+        tracking.layout(stream.spec)
+    )
+    stream.state = State(stream.state.watermark, tables)
+    assert stream.step((1003, 9), (1003, 2, "b")) == [(3, ESTIMATED), (2, ESTIMATED)]
