@@ -18,6 +18,7 @@ from streamops.testing import fold
 __all__ = [
     "QUERIES",
     "WINDOWS",
+    "OtherVersionError",
     "Query",
     "Run",
     "Windows",
@@ -107,6 +108,14 @@ def query_of(windows: str) -> str:
     return query
 
 
+class OtherVersionError(Exception):
+    """The folder holds a run that another version of this made."""
+
+
+_FORMAT = 2
+"""Of a run's folder: goes up with every change in what a check reads there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a run was asked to do, and what the operators counted.
@@ -137,12 +146,23 @@ class Run:
 
     def write(self, out: Path) -> None:
         """Keep it beside the tables."""
-        (out / "run.json").write_text(json.dumps(asdict(self), indent=1))
+        told = {"format": _FORMAT, **asdict(self)}
+        (out / "run.json").write_text(json.dumps(told, indent=1))
 
     @staticmethod
     def read(out: Path) -> Run:
-        """The last run into this folder."""
-        return Run(**json.loads((out / "run.json").read_text()))
+        """The last run into this folder.
+
+        Raises
+        ------
+        OtherVersionError
+            Another version of this made it.
+        """
+        told = json.loads((out / "run.json").read_text())
+        if told.pop("format", None) != _FORMAT:
+            message = f"The run in {out} was made by another version: run it again without --check."
+            raise OtherVersionError(message)
+        return Run(**told)
 
 
 def changes(out: Path, windows: str) -> pa.Table:

@@ -235,3 +235,24 @@ def test_there_is_nothing_to_check_before_a_run(tmp_path: Path, out: Path) -> No
     assert main(["--check", "--out", str(tmp_path / "nowhere")]) == 2
     (out / "run.json").unlink()  # a run was interrupted
     assert main(["--check", "--out", str(out)]) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told.pop("format"),
+        lambda told: told.update(format=told["format"] - 1),
+        lambda told: told.update(batches=told.pop("files"), format=None),
+    ],
+    ids=["no format", "another format", "as it was with one query"],
+)
+def test_a_run_of_another_version_is_refused_with_the_remedy(
+    change: Callable[[dict[str, object]], object], out: Path, capsys: pytest.CaptureFixture
+) -> None:
+    told = json.loads((out / "run.json").read_text())
+    change(told)
+    (out / "run.json").write_text(json.dumps(told))
+    assert main(["--check", "--out", str(out)]) == 2
+    said = capsys.readouterr().out
+    assert str(out) in said
+    assert "another version: run it again" in said
