@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamops.demo.flights import NEW_YORK
 from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, query_of, read_table
-from streamops.demo.verify import RECOMPUTED, TOLERANCE, Comparison, compare
+from streamops.demo.verify import LATENESS, RECOMPUTED, TOLERANCE, Comparison, by_right, compare
 
 __all__ = ["Facts", "Sum", "gather", "report"]
 
@@ -85,6 +85,12 @@ def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
             {"delivered as late rows": len(missed)},
             "too late",
             counted["too_late"],
+        ),
+        Sum(
+            f"late rows, by the schedule and the {LATENESS // pd.Timedelta(hours=1)} hours allowed",
+            {"too late by right": by_right(rows, missed, windows)},
+            "delivered as late rows",
+            len(missed),
         ),
     ]
     return Facts(sums, comparison)

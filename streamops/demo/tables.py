@@ -85,6 +85,7 @@ _LATE = pa.schema(
     [
         ("window_start", pa.timestamp("us", tz="UTC")),
         ("reason", pa.string()),
+        ("watermark", pa.timestamp("us", tz="UTC")),
         ("flight_id", pa.int64()),
         ("origin", pa.string()),
         ("delay", pa.int64()),
@@ -180,8 +181,8 @@ def late(out: Path, windows: str) -> pd.DataFrame:
     told = _LATE.empty_table()
     if table is not None:
         row = table.column("row").combine_chunks()
-        of_row = [pc.struct_field(row, name) for name in _LATE.names[2:]]
-        told = pa.table([table.column("window_start"), table.column("reason"), *of_row], _LATE)
+        of_row = [pc.struct_field(row, name) for name in _LATE.names[3:]]
+        told = pa.table([*(table.column(name) for name in _LATE.names[:3]), *of_row], _LATE)
     frame: pd.DataFrame = told.to_pandas()
     return frame
 
