@@ -44,19 +44,22 @@ class Windows:
         The column with the instant at which a result is on time.
     of_a_row : int
         How many of them a row belongs to.
+    lasting : bool
+        Whether a result keeps its key when it is corrected. A session that grows does not.
     """
 
     title: str
     key: tuple[str, ...]
     due: str = "window_end"
     of_a_row: int = 1
+    lasting: bool = True
 
 
 WINDOWS = {
     "hourly": Windows("hourly", ("origin", "window_start")),
     "three_hours": Windows("3 hours", ("origin", "window_start"), of_a_row=3),
     "days": Windows("days", ("origin", "window_start", "window_end")),
-    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end")),
+    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end"), lasting=False),
     "last_hour": Windows("sliding", ("origin", "scheduled"), due="scheduled"),
 }
 """The windows by their name in the tables."""

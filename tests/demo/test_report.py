@@ -55,7 +55,7 @@ def test_a_good_run_adds_up_and_is_verified(out: Path, days: pd.DataFrame) -> No
     facts = facts_of(out, days)
     text = report(facts, Run.read(out))
     assert all(each.hold for each in facts.values())
-    assert text.count("adds up") == 6 + 5
+    assert text.count("adds up") == 6 + 7
     assert "VERIFIED" in text
     assert "NOT" not in text
 
@@ -160,6 +160,33 @@ def test_rows_too_late_are_left_out_of_every_window(tmp_path: Path, days: pd.Dat
         end = run.end(query_of(windows))
         table = read_table(tmp_path, windows)
         assert not compare(table, kept, end, key=about.key, due=about.due).equal
+
+
+@pytest.mark.parametrize("windows", [name for name, about in WINDOWS.items() if about.lasting])
+def test_results_and_corrections_do_not_make_up_for_each_other(
+    windows: str, out: Path, days: pd.DataFrame
+) -> None:
+    told = json.loads((out / "run.json").read_text())
+    told["counts"][windows]["results"] += 1
+    told["counts"][windows]["corrections"] -= 1
+    (out / "run.json").write_text(json.dumps(told))
+    assert not gather(out, days, Run.read(out), windows).hold
+
+
+def test_results_that_a_straggler_first_published_are_not_called_corrected(
+    out: Path, days: pd.DataFrame
+) -> None:
+    facts = facts_of(out, days)
+    results = next(each for each in facts["last_hour"].sums if each and each.title == "results")
+    said = changes(out, "last_hour").to_pandas()
+    corrected = said[said["_change_type"] == "update_preimage"][["origin", "scheduled"]]
+    born = said[(said["_change_type"] == "insert") & (said["revision"] > 0)]
+    assert results.parts["first published by a straggler"] == len(born) > 0
+    fell = corrected.drop_duplicates().merge(born, how="left", on=["origin", "scheduled"])
+    assert results.parts["corrected later"] == fell["revision"].isna().sum() > 0
+    text = report(facts, Run.read(out))
+    assert "final, with a straggler in them" in text
+    assert "after corrections" not in text
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
