@@ -16,7 +16,7 @@ import pandas as pd
 from streamops.demo.findings import findings
 from streamops.demo.flights import STORM, borders, departures, flights, of_days, write_log
 from streamops.demo.report import gather, report
-from streamops.demo.tables import QUERIES, WINDOWS, Run, write_tables
+from streamops.demo.tables import QUERIES, WINDOWS, OtherVersionError, Run, write_tables
 
 __all__ = ["main"]
 
@@ -39,10 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _is_ours(chosen.out, new=not chosen.check):
         print(f"{chosen.out} holds no run of this: name another folder with --out")
         return 2
+    try:
+        run = Run.read(chosen.out) if chosen.check else None
+    except OtherVersionError as refusal:
+        print(refusal)
+        return 2
     begun = time.monotonic()
     left = departures(flights())
-    if chosen.check:
-        run = Run.read(chosen.out)
+    if run is not None:
         rows = of_days(left, run.days)
     else:
         rows = of_days(left, chosen.days)

@@ -17,8 +17,8 @@ _HOUR = pd.Timedelta(hours=1)
 
 
 def findings(out: Path) -> str:
-    """The days of 23 and 25 hours, the longest working day, the busiest hour."""
-    return "\n".join([*_changed_clocks(out), *_longest_day(out), *_busiest_hour(out)])
+    """The days of 23 and 25 hours, the working day of most departures, the busiest hour."""
+    return "\n".join([*_changed_clocks(out), *_fullest_day(out), *_busiest_hour(out)])
 
 
 def _changed_clocks(out: Path) -> Iterator[str]:
@@ -33,7 +33,7 @@ def _changed_clocks(out: Path) -> Iterator[str]:
         )
 
 
-def _longest_day(out: Path) -> Iterator[str]:
+def _fullest_day(out: Path) -> Iterator[str]:
     for row in _most(out, "working_days"):
         first = row["window_start"].tz_convert(NEW_YORK)
         last = (row["window_end"] - 8 * _HOUR).tz_convert(NEW_YORK)

@@ -15,27 +15,33 @@ from streamops import windows
 from streamops.demo.flights import SCHEMA
 from streamops.demo.tables import QUERIES
 
-__all__ = ["OPERATORS", "run", "sink", "windowed"]
+__all__ = ["OPERATORS", "operators", "run", "sink", "windowed"]
 
-_SETTINGS: dict[str, Any] = {
-    "time": "scheduled",
-    "agg": {"departures": agg.count(), "mean_delay": agg.mean("delay")},
-    "delay": "30 minutes",
-    "allowed_lateness": "6 hours",
-    "stragglers": "retract",
-    "too_late": "route",
-    "shards": 2,  # three airports are three keys, and four thousand aircraft are not many more
-}
-_OF_AIRPORTS = {"by": "origin", **_SETTINGS}
-OPERATORS = {
-    "hourly": windows.tumbling("1 hour", name="hourly", **_OF_AIRPORTS),
-    "three_hours": windows.hopping("3 hours", "1 hour", name="three_hours", **_OF_AIRPORTS),
-    "days": windows.calendar("day", "America/New_York", name="days", **_OF_AIRPORTS),
-    # An aircraft that did not leave New York for eight hours has ended its working day there.
-    "working_days": windows.session("8 hours", by="tailnum", name="working_days", **_SETTINGS),
-    "last_hour": windows.sliding("1 hour", name="last_hour", **_OF_AIRPORTS),
-}
-"""The windows by their name in the tables."""
+
+def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFrame]]:
+    """The windows by their name in the tables."""
+    settings: dict[str, Any] = {
+        "time": "scheduled",
+        "agg": {"departures": agg.count(), "mean_delay": agg.mean("delay")},
+        "delay": "30 minutes",
+        "allowed_lateness": allowed_lateness,
+        "stragglers": "retract",
+        "too_late": "route",
+        "shards": 2,  # three airports are three keys, and four thousand aircraft are not many more
+    }
+    of_airports = {"by": "origin", **settings}
+    return {
+        "hourly": windows.tumbling("1 hour", name="hourly", **of_airports),
+        "three_hours": windows.hopping("3 hours", "1 hour", name="three_hours", **of_airports),
+        "days": windows.calendar("day", "America/New_York", name="days", **of_airports),
+        # An aircraft that did not leave New York for eight hours has ended its working day there.
+        "working_days": windows.session("8 hours", by="tailnum", name="working_days", **settings),
+        "last_hour": windows.sliding("1 hour", name="last_hour", **of_airports),
+    }
+
+
+OPERATORS = operators("6 hours")
+"""Those of the job."""
 
 
 def windowed(departures: DataFrame, names: Iterable[str]) -> DataFrame:

@@ -18,6 +18,7 @@ from streamops.testing import fold
 __all__ = [
     "QUERIES",
     "WINDOWS",
+    "OtherVersionError",
     "Query",
     "Run",
     "Windows",
@@ -43,19 +44,22 @@ class Windows:
         The column with the instant at which a result is on time.
     of_a_row : int
         How many of them a row belongs to.
+    lasting : bool
+        Whether a result keeps its key when it is corrected. A session that grows does not.
     """
 
     title: str
     key: tuple[str, ...]
     due: str = "window_end"
     of_a_row: int = 1
+    lasting: bool = True
 
 
 WINDOWS = {
     "hourly": Windows("hourly", ("origin", "window_start")),
     "three_hours": Windows("3 hours", ("origin", "window_start"), of_a_row=3),
     "days": Windows("days", ("origin", "window_start", "window_end")),
-    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end")),
+    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end"), lasting=False),
     "last_hour": Windows("sliding", ("origin", "scheduled"), due="scheduled"),
 }
 """The windows by their name in the tables."""
@@ -84,6 +88,7 @@ _LATE = pa.schema(
     [
         ("window_start", pa.timestamp("us", tz="UTC")),
         ("reason", pa.string()),
+        ("watermark", pa.timestamp("us", tz="UTC")),
         ("flight_id", pa.int64()),
         ("origin", pa.string()),
         ("delay", pa.int64()),
@@ -105,6 +110,14 @@ def query_of(windows: str) -> str:
     """The query that computes these windows."""
     (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
     return query
+
+
+class OtherVersionError(Exception):
+    """The folder holds a run that another version of this made."""
+
+
+_FORMAT = 2
+"""Of a run's folder: goes up with every change in what a check reads there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +150,23 @@ class Run:
 
     def write(self, out: Path) -> None:
         """Keep it beside the tables."""
-        (out / "run.json").write_text(json.dumps(asdict(self), indent=1))
+        told = {"format": _FORMAT, **asdict(self)}
+        (out / "run.json").write_text(json.dumps(told, indent=1))
 
     @staticmethod
     def read(out: Path) -> Run:
-        """The last run into this folder."""
-        return Run(**json.loads((out / "run.json").read_text()))
+        """The last run into this folder.
+
+        Raises
+        ------
+        OtherVersionError
+            Another version of this made it.
+        """
+        told = json.loads((out / "run.json").read_text())
+        if told.pop("format", None) != _FORMAT:
+            message = f"The run in {out} was made by another version: run it again without --check."
+            raise OtherVersionError(message)
+        return Run(**told)
 
 
 def changes(out: Path, windows: str) -> pa.Table:
@@ -160,8 +184,8 @@ def late(out: Path, windows: str) -> pd.DataFrame:
     told = _LATE.empty_table()
     if table is not None:
         row = table.column("row").combine_chunks()
-        of_row = [pc.struct_field(row, name) for name in _LATE.names[2:]]
-        told = pa.table([table.column("window_start"), table.column("reason"), *of_row], _LATE)
+        of_row = [pc.struct_field(row, name) for name in _LATE.names[3:]]
+        told = pa.table([*(table.column(name) for name in _LATE.names[:3]), *of_row], _LATE)
     frame: pd.DataFrame = told.to_pandas()
     return frame
 

@@ -1,7 +1,8 @@
 """The stream's answer against a batch recomputation that shares no code with it.
 
 Nothing here knows how streamops works: the flights of the package, less the rows that the job
-delivered as too late, are put into their windows and averaged by pandas and NumPy.
+delivered as too late, are put into their windows and averaged by pandas and NumPy. That those
+were too late is not believed either: each is held against the terms of the job.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
-__all__ = ["RECOMPUTED", "TOLERANCE", "Comparison", "compare"]
+__all__ = ["LATENESS", "RECOMPUTED", "TOLERANCE", "Comparison", "by_right", "compare"]
 
 TOLERANCE = 1e-9
 _HOUR = pd.Timedelta(hours=1)
 _SILENCE = pd.Timedelta(hours=8)
+_DELAY = pd.Timedelta(minutes=30)
+LATENESS = pd.Timedelta(hours=6)
+"""How far past the end of its window a departure may still come."""
 _CLOCKS = ZoneInfo("America/New_York")
 
 
@@ -87,15 +91,21 @@ def by_the_hour(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFr
 def by_the_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per airport and day, from midnight to midnight on New York's clocks."""
     accepted = _accepted(rows, late)
+    start, end = _days(accepted["scheduled"])
+    placed = accepted.assign(window_start=start, window_end=end)
+    return _averaged(placed, ["origin", "window_start", "window_end"])
+
+
+def _days(times: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """When the day of each instant begins in New York, and when it ends."""
     # Days as a calendar on the wall has them; how long one is shows when its midnights are placed.
-    day = accepted["scheduled"].dt.tz_convert(_CLOCKS).dt.tz_localize(None).dt.normalize()
+    day = times.dt.tz_convert(_CLOCKS).dt.tz_localize(None).dt.normalize()
     days = pd.DatetimeIndex(day.unique())
     start, end = (
         pd.Series(each.tz_localize(_CLOCKS).tz_convert("UTC"), index=days)
         for each in (days, days + pd.Timedelta(days=1))
     )
-    placed = accepted.assign(window_start=day.map(start), window_end=day.map(end))
-    return _averaged(placed, ["origin", "window_start", "window_end"])
+    return day.map(start), day.map(end)
 
 
 def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
@@ -138,6 +148,40 @@ RECOMPUTED: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
     "last_hour": up_to_each,
 }
 """The windows by name: their results, from all departures and those that were too late."""
+
+
+_ENDS: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    # That it missed these windows is for the comparison to tell: it leaves out no others.
+    "hourly": lambda late: late["window_start"] + _HOUR,
+    "three_hours": lambda late: late["window_start"] + 3 * _HOUR,
+    "days": lambda late: _days(late["scheduled"])[1],
+    # On its own: where there is a session for it, that ends later.
+    "working_days": lambda late: late["scheduled"] + _SILENCE,
+    "last_hour": lambda late: late["scheduled"],
+}
+
+
+def by_right(rows: pd.DataFrame, late: pd.DataFrame, windows: str) -> int:
+    """How many of the late rows came too late by the terms of the job.
+
+    The watermark that they were judged by had passed the end of their window by six hours. And it
+    could be there: it keeps half an hour behind the latest schedule of those that left before.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        All departures.
+    late : DataFrame
+        `flight_id`, `window_start` and `watermark` of what was delivered as too late.
+    windows : str
+        Which of the windows they missed.
+    """
+    left = rows.sort_values("departed")
+    left = left.assign(furthest=left["scheduled"].cummax() - _DELAY)
+    told = late[["flight_id", "window_start", "watermark"]]
+    told = told.merge(left[["flight_id", "scheduled", "furthest"]], on="flight_id")
+    passed = told["watermark"] - _ENDS[windows](told) >= LATENESS
+    return int((passed & (told["watermark"] <= told["furthest"])).sum())
 
 
 def _accepted(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -38,14 +39,20 @@ def days(left: pd.DataFrame) -> pd.DataFrame:
     return of_days(left, 2)
 
 
-def make_run(out: Path, rows: pd.DataFrame, every: int, days: int | None) -> Run:
+def make_run(
+    out: Path,
+    rows: pd.DataFrame,
+    every: int,
+    days: int | None,
+    operators: Mapping[str, Any] = OPERATORS,
+) -> Run:
     """What the job would leave in the folder."""
     files = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
     log = [pq.read_table(path) for path in sorted((out / "log").glob("*.parquet"))]
     watermarks, counts = {}, {}
     for query, about in QUERIES.items():
         batches = [pa.concat_tables(log[n : n + about.files]) for n in range(0, files, about.files)]
-        results = {windows: replay(OPERATORS[windows], batches) for windows in about.windows}
+        results = {windows: replay(operators[windows], batches) for windows in about.windows}
         for together in zip(*results.values(), strict=True):
             put(out, query, dict(zip(results, together, strict=True)))
         watermarks[query] = results[about.windows[0]][-1].watermark.isoformat()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamops.demo.__main__ import main
+from streamops.demo.job import operators
 from streamops.demo.report import Facts, gather, report
 from streamops.demo.tables import (
     QUERIES,
@@ -22,7 +23,9 @@ from streamops.demo.tables import (
     read_table,
     write_tables,
 )
+from streamops.demo.verify import RECOMPUTED, compare
 from streamops.testing import fold
+from tests.demo.conftest import EVERY, make_run
 
 
 def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
@@ -52,7 +55,7 @@ def test_a_good_run_adds_up_and_is_verified(out: Path, days: pd.DataFrame) -> No
     facts = facts_of(out, days)
     text = report(facts, Run.read(out))
     assert all(each.hold for each in facts.values())
-    assert text.count("adds up") == 5 + 4
+    assert text.count("adds up") == 6 + 7
     assert "VERIFIED" in text
     assert "NOT" not in text
 
@@ -108,7 +111,7 @@ def test_a_late_row_that_was_not_delivered_is_found(out: Path, days: pd.DataFram
     change_late(out, lambda table: table.slice(1))
     facts = facts_of(out, days)["hourly"]
     assert not facts.comparison.equal
-    assert not facts.sums[-1].holds
+    assert not facts.sums[-2].holds
 
 
 def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.DataFrame) -> None:
@@ -123,6 +126,67 @@ def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.D
 
     change_late(out, change)
     assert not facts_of(out, days)["hourly"].comparison.equal
+
+
+def test_rows_left_out_too_soon_are_found(tmp_path: Path, days: pd.DataFrame) -> None:
+    """The batch leaves the same rows out, and every count agrees."""
+    make_run(tmp_path, days, EVERY, 2, operators("10 minutes"))
+    facts = facts_of(tmp_path, days)
+    for windows in ("hourly", "three_hours", "last_hour"):
+        *sums, lateness = facts[windows].sums
+        assert facts[windows].comparison.equal
+        assert all(each is None or each.holds for each in sums)
+        assert lateness is not None
+        assert lateness.parts["too late by right"] < lateness.expected
+        assert not facts[windows].hold
+
+
+def test_rows_too_late_are_left_out_of_every_window(tmp_path: Path, days: pd.DataFrame) -> None:
+    """Some flights of the day of the storm that left months later than they did."""
+    storm = days[days["scheduled"] < pd.Timestamp("2013-03-08 22:00", tz="UTC")]
+    stranded = storm.iloc[::40].copy()
+    months = pd.date_range("2013-04-02", "2013-12-20", periods=len(stranded), tz="UTC")
+    stranded["departed"] = months.as_unit("us")
+    rows = pd.concat([days.drop(index=stranded.index), stranded], ignore_index=True)
+    run = make_run(tmp_path, rows, EVERY, 2)
+    facts = facts_of(tmp_path, rows)
+    for windows in WINDOWS:
+        assert run.counts[windows]["too_late"] > 1, windows
+        assert facts[windows].hold, windows
+        # Nothing hides it if they are not left out.
+        told = late(tmp_path, windows)
+        kept = RECOMPUTED[windows](rows, told.iloc[1:])
+        about = WINDOWS[windows]
+        end = run.end(query_of(windows))
+        table = read_table(tmp_path, windows)
+        assert not compare(table, kept, end, key=about.key, due=about.due).equal
+
+
+@pytest.mark.parametrize("windows", [name for name, about in WINDOWS.items() if about.lasting])
+def test_results_and_corrections_do_not_make_up_for_each_other(
+    windows: str, out: Path, days: pd.DataFrame
+) -> None:
+    told = json.loads((out / "run.json").read_text())
+    told["counts"][windows]["results"] += 1
+    told["counts"][windows]["corrections"] -= 1
+    (out / "run.json").write_text(json.dumps(told))
+    assert not gather(out, days, Run.read(out), windows).hold
+
+
+def test_results_that_a_straggler_first_published_are_not_called_corrected(
+    out: Path, days: pd.DataFrame
+) -> None:
+    facts = facts_of(out, days)
+    results = next(each for each in facts["last_hour"].sums if each and each.title == "results")
+    said = changes(out, "last_hour").to_pandas()
+    corrected = said[said["_change_type"] == "update_preimage"][["origin", "scheduled"]]
+    born = said[(said["_change_type"] == "insert") & (said["revision"] > 0)]
+    assert results.parts["first published by a straggler"] == len(born) > 0
+    fell = corrected.drop_duplicates().merge(born, how="left", on=["origin", "scheduled"])
+    assert results.parts["corrected later"] == fell["revision"].isna().sum() > 0
+    text = report(facts, Run.read(out))
+    assert "final, with a straggler in them" in text
+    assert "after corrections" not in text
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
@@ -235,3 +299,24 @@ def test_there_is_nothing_to_check_before_a_run(tmp_path: Path, out: Path) -> No
     assert main(["--check", "--out", str(tmp_path / "nowhere")]) == 2
     (out / "run.json").unlink()  # a run was interrupted
     assert main(["--check", "--out", str(out)]) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told.pop("format"),
+        lambda told: told.update(format=told["format"] - 1),
+        lambda told: told.update(batches=told.pop("files"), format=None),
+    ],
+    ids=["no format", "another format", "as it was with one query"],
+)
+def test_a_run_of_another_version_is_refused_with_the_remedy(
+    change: Callable[[dict[str, object]], object], out: Path, capsys: pytest.CaptureFixture
+) -> None:
+    told = json.loads((out / "run.json").read_text())
+    change(told)
+    (out / "run.json").write_text(json.dumps(told))
+    assert main(["--check", "--out", str(out)]) == 2
+    said = capsys.readouterr().out
+    assert str(out) in said
+    assert "another version: run it again" in said
