@@ -43,6 +43,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import local_session, windows
 from streamops.testing import fold, replay, stream
+from streamops.time import processing_time
 
 spark = local_session(
     shuffle_partitions=1,
@@ -111,24 +112,22 @@ place = Path(tempfile.mkdtemp(prefix="streamops-"))
 log, counted = place / "log", place / "counted"
 log.mkdir()
 
-requests = (
-    spark.readStream.schema("ts timestamp")
-    .json(str(log))
-    .withColumn("processed", F.current_timestamp())
-)
+requests = spark.readStream.schema("ts timestamp").json(str(log))
 settings = {"agg": {"n": agg.count()}, "stragglers": "drop", "shards": 1}
 by_processing = windows.tumbling(
-    "1 second", time="processed", delay="0 seconds", name="by_processing", **settings
+    "1 second", time="processed_at", delay="0 seconds", name="by_processing", **settings
 )
 by_event = windows.tumbling("1 second", time="ts", delay="1 second", name="by_event", **settings)
 
 
 def consumer():
     """Start the query, or continue where it was stopped."""
-    both = requests.transform(by_processing).select(F.lit("processing").alias("clock"), "*")
-    both = both.union(requests.transform(by_event).select(F.lit("event").alias("clock"), "*"))
+    processing = requests.transform(processing_time()).transform(by_processing)
+    event = requests.transform(by_event)
     return (
-        both.writeStream.format("parquet")
+        processing.select(F.lit("processing").alias("clock"), "*")
+        .union(event.select(F.lit("event").alias("clock"), "*"))
+        .writeStream.format("parquet")
         .option("path", str(counted))
         .option("checkpointLocation", str(place / "checkpoint"))
         .trigger(processingTime="1 second")
@@ -361,8 +360,9 @@ show(pictures.days_of_new_york(days, fixed, weekends))
 # %% [markdown]
 # ## 5. Early results
 #
-# A session is published when it is over, and that can take long. With `early="every batch"` an open session is published
-# whenever a micro-batch changed it, as a change stream, and once more when it is on time. The last straggler here fills the
+# A window is published when it is over, and that can take long. With `early="every batch"` windows of every shape are
+# published whenever a micro-batch changed them, and once more when they are on time. Sessions are the hardest case, for
+# they grow: what was said of them is taken back. The last straggler here fills the
 # silence between two sessions that were published: both are taken back, each by its own start and end, and the one
 # that they were is published in their place.
 
@@ -391,7 +391,8 @@ for result in results:
 # ## 6. What they do not do
 #
 # - **They do not guess that a stream has ended.** Only the watermark closes windows, and only events move it. A stream
-#   that falls silent leaves its newest windows open.
+#   that falls silent leaves its newest windows open. (A producer among others that falls silent need not hold them back:
+#   `time.producers`.)
 # - **They do not know a lying clock.** One event of the year 2999 moves the watermark there for good, and makes all others
 #   late. Put a `time.guard` before the operator.
 # - **They do not drop duplicates.** A row that a producer sends twice counts twice. Spark's `dropDuplicatesWithinWatermark`
