@@ -67,7 +67,8 @@ def compare(
     delay : duration, optional
         How long a comparison waits for rows. Left out behind a window, which brings a watermark.
     allowed_lateness : duration
-        How much longer stragglers are accepted, >= 0: behind a window, what it has.
+        How much longer stragglers are accepted, >= 0: behind a window, what it has; behind one of
+        Spark's own, 0.
     stragglers : "drop", "route", "update" or "retract"
         What happens to a window that comes when the watermark has passed its end. "drop": it is
         neither compared nor compared with, and counted. "route": likewise, and delivered as a row
@@ -100,7 +101,8 @@ def compare(
         A column does not exist or has the wrong type; the frame is not one of windows, or is
         revised in a way that `stragglers` cannot follow.
     WatermarkError
-        A streaming frame without a watermark on ``window_end`` and no `delay`, or both.
+        A streaming frame without a watermark on ``window_end`` and no `delay`, or both; or more
+        lateness than the windows before have.
     EnvironmentError
         The state API needs something that is not there.
     ChangeStreamError, CapacityError
