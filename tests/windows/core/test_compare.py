@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -404,6 +405,34 @@ def test_the_same_hour_of_the_day_before_may_be_23_hours_ago() -> None:
     assert day.state.rows == 2
     assert [row[2] for row in day.step(watermark=NOON + HOUR)] == [23]
     assert day.state.rows == 1
+
+
+@dataclass(frozen=True)
+class Asked(CalendarPeriod):
+    """A unit of the calendar that notes of how many windows it is asked when they are over."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def over(self, start: Any, end: Any) -> Any:
+        self.asked.append(len(start))
+        return CalendarPeriod.over(self, start, end)
+
+
+def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
+    month = Asked("month", "Europe/Berlin")
+    stream = Stream(month, stragglers="retract", lateness=HOUR)
+    begin, now = NOON + 24 * HOUR, NOON + 624 * HOUR
+    hours = [(at, 1, 0, "a", INSERT, at + HOUR) for at in range(begin, now, HOUR)]
+    packed = compare.pack(stream.spec, stream.table(hours))
+    state = compare.step(stream.spec, compare.empty(stream.spec), packed, now).state
+    first = compare.next_deadline(stream.spec, state)
+    # The same hour on 1 May, and the one that is allowed.
+    assert first == begin + (30 * 24 + 1 + 1) * HOUR
+    assert sum(month.asked) < 150, "of 600 windows, only those of some days were to be asked"
+    state = compare.step(stream.spec, state, packed.slice(0, 0), first - 1).state
+    assert (state.rows, compare.next_deadline(stream.spec, state)) == (600, first)
+    state = compare.step(stream.spec, state, packed.slice(0, 0), first).state
+    assert (state.rows, compare.next_deadline(stream.spec, state)) == (599, first + HOUR)
 
 
 def test_a_restart_reads_what_was_written() -> None:
