@@ -187,8 +187,9 @@ def _said(
     """Rows of the output for these windows, by what they were or what they are."""
     values = book.values(rows, chosen, previous)
     count = len(book.spec.values)
-    columns = [*book.about(chosen), *compared(book.spec, values[:count], values[count:])]
-    return stated(book.spec, columns, revision[chosen], change)
+    about = book.about(chosen)
+    said = compared(book.spec, about, values[:count], values[count:])
+    return stated(book.spec, [*about, *said], revision[chosen], change)
 
 
 def _judged(

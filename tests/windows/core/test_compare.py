@@ -373,21 +373,24 @@ def test_the_change_is_the_difference_and_the_rate_its_share_of_the_previous_val
 @pytest.mark.parametrize(
     ("kind", "now", "before", "words"),
     [
-        (pa.int64(), 2**62, -(2**62) - 1, "int64"),
-        (pa.decimal128(38, 0), Decimal(10**38 - 1), Decimal(-1), "decimal128(38, 0)"),
+        (pa.int64(), 2**62, -(2**62) - 1, "bigint"),
+        (pa.decimal128(38, 0), Decimal(10**38 - 1), Decimal(-1), "decimal(38,0)"),
     ],
 )
 def test_a_change_that_does_not_fit_is_an_error(
     kind: pa.DataType, now: Any, before: Any, words: str
 ) -> None:
     with pytest.raises(CapacityError) as caught:
-        Stream(kind=kind).run((0, before), (10, now))
+        Stream(kind=kind).run((0, 1), (10, 2), (20, before), (30, now), (40, before), (10**6, 5))
     assert str(caught.value) == (
         "[CHANGE_OVERFLOW] windows.compare: a change does not fit into its type\n"
-        "  got:       two values of 'v' that lie further apart\n"
+        f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
+        "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {words}\n"
         "  fix:       cast 'v' to double before"
     )
+    with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
+        Stream(kind=kind, by=()).run((0, before), (10, now))
 
 
 HOUR = 3_600_000_000
