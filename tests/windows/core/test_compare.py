@@ -341,6 +341,30 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
 
 
 @pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 4, 0), (0, 5, 0), (0, 6, 1)],
+        [(0, 6, 1), (0, 4, 0), (0, 5, 0)],
+        [(0, 4, 0), (0, 5, 0), (0, 5, 0, "a", DELETE)],
+    ],
+)
+def test_that_both_are_superseded_in_the_same_step_does_not_hide_it(
+    rows: list[tuple[Any, ...]],
+) -> None:
+    said: dict[str, Any] = {"stragglers": "retract", "revised": "changes", "lateness": 100}
+    with pytest.raises(ChangeStreamError, match=r"values \[4\] and \[5\] of {'k': 'a'}"):
+        Stream(**said).step(*rows)
+    stream = Stream(**said)
+    stream.step(rows[0])
+    if rows[0][1] == 4:  # nor does it where one of them was kept
+        with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
+            stream.step(*rows[1:])
+    else:  # while what is older than the newest one kept is forgotten
+        stream.step(rows[1])
+        assert stream.step(rows[2]) == []
+
+
+@pytest.mark.parametrize(
     ("kind", "now", "before", "change", "rate"),
     [
         (pa.int64(), 6, 4, 2, 0.5),
