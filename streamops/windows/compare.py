@@ -122,7 +122,12 @@ def compare(
     Notes
     -----
     A key without events has no window, and so no comparison: a page that nobody saw any more
-    does not come out as a change to 0.
+    does not come out as a change to 0. Behind windows with ``empty="publish"`` it does, for as long
+    as their `empty_for` says.
+
+    Windows with ``early`` are revised: behind them stragglers is "update", or "retract". Early
+    results that are read from a table would move the watermark to the end of their windows, which
+    lies in the future: leave them out.
 
     Rows that are no windows are counted as ``rejected``, and delivered with a reason where late
     rows are: "null_time" and "time_out_of_range" (of the end), "bad_window" (a start that is null
