@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.kernel.columns import changed, concat, instants, key_codes, one, take
 from streamops.kernel.errors import ChangeStreamError
@@ -41,7 +42,7 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
     count = len(rows)
     window = [pa.array(instants(rows.column(name))[0]) for name in spec.place]
     columns = [*(rows.column(name) for name in spec.by), *window]
-    columns += [rows.column(name) for name in spec.values]
+    columns += [_unsigned(rows.column(name)) for name in spec.values]
     if spec.corrects:
         source = pa.array(np.zeros(count, np.int64))
         if spec.revised != "never":
@@ -51,6 +52,13 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
             is_there = np.asarray(one(rows.column("_change_type"))) != DELETE
         columns += [pa.array(np.full(count, -1, np.int32)), source, pa.array(is_there)]
     return pa.table(columns, schema=window_schema(spec))
+
+
+def _unsigned(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same with 0.0 for -0.0: they are equal, so a preimage could not tell which was said."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.add(values, pa.scalar(0.0, values.type))
 
 
 @dataclass(frozen=True, slots=True)

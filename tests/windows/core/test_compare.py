@@ -269,6 +269,20 @@ def test_revisions_of_a_window_correct_two_comparisons() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_a_zero_has_no_sign_so_that_what_is_taken_back_is_what_was_said(kind: pa.DataType) -> None:
+    stream = Stream(kind=kind, stragglers="retract", revised="upserts", lateness=100)
+    said = stream.step((0, -0.0), (10, 2.0), watermark=20)
+    said += stream.step((0, 0.0, 1))  # equal, and so no news
+    said += stream.step((0, -0.0, 2), (10, 1.0, 1))
+    assert [repr(row[1:5]) for row in said] == [
+        "(0.0, None, None, None)",
+        "(2.0, 0.0, 2.0, None)",
+        "(2.0, 0.0, 2.0, None)",
+        "(1.0, 0.0, 1.0, None)",
+    ]
+
+
 def test_a_change_stream_in_is_a_change_stream_out() -> None:
     stream = Stream(stragglers="retract", revised="changes", lateness=100)
     stream.step((0, 4), (10, 6), watermark=20)
@@ -374,7 +388,7 @@ def test_that_both_are_superseded_in_the_same_step_does_not_hide_it(
         (pa.int64(), 4, None, None, None),
         (pa.float32(), 1.5, 0.5, 1.0, 2.0),
         (pa.float64(), -5.0, -10.0, 5.0, -0.5),
-        (pa.float64(), 1.0, -0.0, 1.0, None),
+        (pa.float64(), 1.0, 0.0, 1.0, None),
         (pa.float64(), NAN, 1.0, NAN, NAN),
         (pa.float64(), 1.0, NAN, NAN, NAN),
         (pa.float64(), INFINITY, 1.0, INFINITY, INFINITY),
