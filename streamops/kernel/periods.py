@@ -25,6 +25,7 @@ Place = tuple[Instants, Instants]
 
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 89, "year": 365}  # days, from any one on
 
 
 class Period(Protocol):
@@ -33,6 +34,10 @@ class Period(Protocol):
     @property
     def identity(self) -> Mapping[str, Any]:
         """What state must know of the period."""
+
+    @property
+    def at_least(self) -> int:
+        """No window is ``over`` sooner than this after its end, in microseconds."""
 
     def before(self, start: Instants, end: Instants) -> Sequence[Place]:
         """Where the previous one of each window may be: the first of these at which one is."""
@@ -57,6 +62,11 @@ class FixedPeriod(Period):
     def identity(self) -> dict[str, int]:
         """What state must know of the period."""
         return {"period": self.length}
+
+    @property
+    def at_least(self) -> int:
+        """The length."""
+        return self.length
 
     def before(self, start: Instants, end: Instants) -> list[Place]:
         """A period earlier."""
@@ -94,6 +104,11 @@ class CalendarPeriod(Period):
     def identity(self) -> dict[str, str]:
         """What state must know of the period."""
         return {"period": self.unit, "zone": self.zone}
+
+    @property
+    def at_least(self) -> int:
+        """The shortest unit, less what clocks may be put forward in it: less than two days."""
+        return (_SHORTEST[self.unit] - 2) * DAY
 
     def before(self, start: Instants, end: Instants) -> list[Place]:
         """From one reading to the other, and of the present length; after a gap, from its begin."""

@@ -55,7 +55,12 @@ def drive(transform: Transform, frame: DataFrame) -> DataFrame:
     carried = None
     if frame.isStreaming:
         carried = carried_watermark(
-            frame, settings.delay, settings.lag, time=settings.time, where=where
+            frame,
+            settings.delay,
+            settings.lag,
+            time=settings.time,
+            where=where,
+            of_results=settings.of_results,
         )
     spec = settings.bind(schema, carried=carried)
     name, names = metric_name(frame, transform.options.name)

@@ -47,13 +47,25 @@ says nothing about any other column."""
 
 
 def carried_watermark(
-    frame: DataFrame, delay: int | None, lag: int, *, time: str, where: str
+    frame: DataFrame,
+    delay: int | None,
+    lag: int,
+    *,
+    time: str,
+    where: str,
+    of_results: bool = False,
 ) -> int | None:
     """Delay, in microseconds, of the watermark that a streaming frame brings.
 
     None if it brings none and the operator defines its own. A watermark counts where it says
     something about the column ``time``: it is on that column, or on a window that the column
     was taken from.
+
+    Parameters
+    ----------
+    of_results : bool
+        Whether the rows are results of windows. Then a window with a watermark is that of an
+        aggregation of Spark's, which has published what it allows to be late.
 
     Raises
     ------
@@ -103,8 +115,9 @@ def carried_watermark(
     mark = about[0].metadata
     carried = int(mark[WATERMARK]) * 1_000
     # An operator before this one publishes as its own watermark passes: with more lateness than
-    # it has, ours would be ahead of it, and find its results late.
-    room = int(mark.get(LATENESS, carried))
+    # it has, ours would be ahead of it, and find its results late. Spark's own has none.
+    spent = of_results and isinstance(about[0].dataType, StructType)
+    room = int(mark.get(LATENESS, 0 if spent else carried))
     if lag > room:
         raise WatermarkError(
             "WATERMARK_TOO_TIGHT",
@@ -113,8 +126,11 @@ def carried_watermark(
             got=f"allowed_lateness={format_duration(lag)!r}, watermark on {name!r} "
             f"with a delay of {format_duration(carried)!r}",
             expected=f"allowed_lateness up to {format_duration(room)!r}: the delay of the frame's "
-            "watermark, or the allowed_lateness of the operator before",
-            fix="call withWatermark with delay + allowed_lateness, or leave it to the operator: "
+            "watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",
+            fix="leave allowed_lateness out: Spark's windows are not corrected. For stragglers, take "
+            "windows of streamops before, with the same allowed_lateness"
+            if spent
+            else "call withWatermark with delay + allowed_lateness, or leave it to the operator: "
             "delay=...; in a chain, give the first operator the lateness",
         )
     return carried

@@ -77,6 +77,10 @@ class Settings(Protocol):
         """How far Spark's watermark must lie behind the operator's own, in microseconds."""
 
     @property
+    def of_results(self) -> bool:
+        """Whether it reads results of windows, instead of events."""
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Columns whose values are compared or computed with."""
 

@@ -16,7 +16,7 @@ from streamops.spark.transform import choice
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.grid_settings import GridWindows
 
-__all__ = ["CalendarWindows", "calendar_grid"]
+__all__ = ["CalendarWindows", "calendar_grid", "shortest"]
 
 _FIRST = {"first": True}
 
@@ -40,7 +40,7 @@ class CalendarWindows(GridWindows):
         common = GridWindows.said(where, **said)
         calendar_grid(unit, zone, week_start, parameter="unit", where=where)
         settings = CalendarWindows(**common, unit=unit, zone=zone, week_start=week_start)
-        settings.refuse_silence(_SHORTEST[unit] * DAY - _CHANGED, f"unit={unit!r}")
+        settings.refuse_silence(shortest(unit), f"unit={unit!r}")
         settings.refuse_contradictions()
         return settings
 
@@ -48,6 +48,11 @@ class CalendarWindows(GridWindows):
         """The spec over these columns."""
         grid = CalendarGrid(self.unit, self.zone, self.week_start)
         return FixedSpec(**self.bound(schema, carried), grid=grid)
+
+
+def shortest(unit: Unit) -> int:
+    """No such unit is shorter, in microseconds."""
+    return _SHORTEST[unit] * DAY - _CHANGED
 
 
 def calendar_grid(

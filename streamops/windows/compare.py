@@ -67,7 +67,8 @@ def compare(
     delay : duration, optional
         How long a comparison waits for rows. Left out behind a window, which brings a watermark.
     allowed_lateness : duration
-        How much longer stragglers are accepted, >= 0: behind a window, what it has.
+        How much longer stragglers are accepted, >= 0: behind a window, what it has; behind one of
+        Spark's own, 0.
     stragglers : "drop", "route", "update" or "retract"
         What happens to a window that comes when the watermark has passed its end. "drop": it is
         neither compared nor compared with, and counted. "route": likewise, and delivered as a row
@@ -100,7 +101,8 @@ def compare(
         A column does not exist or has the wrong type; the frame is not one of windows, or is
         revised in a way that `stragglers` cannot follow.
     WatermarkError
-        A streaming frame without a watermark on ``window_end`` and no `delay`, or both.
+        A streaming frame without a watermark on ``window_end`` and no `delay`, or both; or more
+        lateness than the windows before have.
     EnvironmentError
         The state API needs something that is not there.
     ChangeStreamError, CapacityError
@@ -120,7 +122,12 @@ def compare(
     Notes
     -----
     A key without events has no window, and so no comparison: a page that nobody saw any more
-    does not come out as a change to 0.
+    does not come out as a change to 0. Behind windows with ``empty="publish"`` it does, for as long
+    as their `empty_for` says.
+
+    Windows with ``early`` are revised: behind them stragglers is "update", or "retract". Early
+    results that are read from a table would move the watermark to the end of their windows, which
+    lies in the future: leave them out.
 
     Rows that are no windows are counted as ``rejected``, and delivered with a reason where late
     rows are: "null_time" and "time_out_of_range" (of the end), "bad_window" (a start that is null

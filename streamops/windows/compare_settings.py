@@ -72,6 +72,11 @@ class Comparison(WindowSettings):
         return settings
 
     @property
+    def of_results(self) -> bool:
+        """Those of windows."""
+        return True
+
+    @property
     def others(self) -> Mapping[str, str | None]:
         """The start of the window is read, too."""
         return {"window_start": "window_start"}

@@ -14,7 +14,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration
 from streamops.kernel.zones import DAY
-from streamops.windows.calendar_settings import calendar_grid
+from streamops.windows.calendar_settings import calendar_grid, shortest
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import phase_of
 from streamops.windows.grid_settings import GridWindows, refuse_many
@@ -72,6 +72,17 @@ class CumulativeWindows(GridWindows):
         """The spec over these columns."""
         grid = CumulativeGrid(self._periods, self.every)
         return FixedSpec(**self.bound(schema, carried), grid=grid)
+
+    def most_empty(self, empty_for: int, pace: int) -> int:
+        """How many windows can end within this time after one with rows has.
+
+        A row lies in windows up to the end of its period. After it, the last window of each period
+        ends with that, however soon after the one before it.
+        """
+        if isinstance(self.size, str):
+            return empty_for // pace + empty_for // shortest(self.size)
+        whole, rest = divmod(empty_for, self.size)
+        return whole * -(-self.size // pace) + rest // pace
 
     @property
     def _periods(self) -> FixedGrid | CalendarGrid:

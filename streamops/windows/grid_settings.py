@@ -80,7 +80,7 @@ class GridWindows(WindowSettings):
                 expected=f"at least {format_duration(pace)}",
                 fix="lengthen empty_for, or leave it and empty='publish' out",
             )
-        windows = -(-self.empty_for // pace)
+        windows = self.most_empty(self.empty_for, pace)
         if windows > MOST_WINDOWS:
             raise SpecError(
                 "TOO_MANY_WINDOWS",
@@ -90,6 +90,10 @@ class GridWindows(WindowSettings):
                 expected=f"at most {MOST_WINDOWS:,} empty windows after one with rows",
                 fix="shorten empty_for, or take longer windows",
             )
+
+    def most_empty(self, empty_for: int, pace: int) -> int:
+        """How many windows can end within this time after one with rows has."""
+        return empty_for // pace
 
     def _refuse_unless_of_nothing(
         self, name: str, said: str, summary: Summary, columns: pa.Schema

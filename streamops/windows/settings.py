@@ -115,6 +115,11 @@ class WindowSettings:
         return self.allowed_lateness
 
     @property
+    def of_results(self) -> bool:
+        """Whether it reads results of windows, instead of events."""
+        return False
+
+    @property
     def others(self) -> Mapping[str, str | None]:
         """Further columns that are read, by the parameter that names them."""
         return {}

@@ -41,6 +41,7 @@ def test_a_fixed_period_is_a_length_of_time() -> None:
     assert begin.tolist() == [-8 * DAY, -7 * DAY]
     assert (over - begin).tolist() == [5, 5]
     assert period.over(start, start + 5).tolist() == [6 * DAY + 5, 7 * DAY + 5]
+    assert period.at_least == 7 * DAY
     assert period.identity == {"period": 7 * DAY}
 
 
@@ -166,6 +167,26 @@ def test_years_at_both_ends_of_the_calendar_have_their_days() -> None:
             begin, _ = period.before(ends, ends + HOUR)[0]
             shift = ends - begin
             assert (abs(shift - (DAY if period.unit == "day" else 7 * DAY)) <= HOUR).all()
+
+
+@pytest.mark.parametrize("unit", ["day", "week", "month", "quarter", "year"])
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        (BERLIN, "2011-01-01T00:00+00:00"),
+        ("Pacific/Apia", "2011-01-01T00:00+00:00"),  # 30 December was skipped
+        ("Pacific/Kiritimati", "1994-01-01T00:00+00:00"),
+        ("Asia/Manila", "1844-01-01T00:00+00:00"),
+        ("America/Juneau", "1867-01-01T00:00+00:00"),
+    ],
+)
+def test_no_window_is_over_sooner_than_a_period_says(unit: str, zone: str, begin: str) -> None:
+    period = CalendarPeriod(unit, zone)  # type: ignore[arg-type]
+    start = at(begin) + np.arange(0, 800 * DAY, 5 * HOUR)
+    for length in (1, HOUR, DAY):
+        lasts = period.over(start, start + length) - (start + length)
+        assert (lasts >= period.at_least).all()
+        assert lasts.min() < period.at_least + 3 * DAY  # and it says enough
 
 
 def test_a_clock_shows_what_it_is_read_at() -> None:

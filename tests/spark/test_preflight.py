@@ -122,6 +122,28 @@ def test_the_room_for_lateness_is_that_of_the_operator_before() -> None:
     assert error.expected.startswith("allowed_lateness up to '1 second'")
 
 
+def test_results_of_sparks_own_windows_leave_no_room_for_lateness() -> None:
+    window, end = ("window", WINDOW, MINUTE), ("window_end", INSTANT, {})
+    results: dict[str, Any] = {"time": "window_end", "of_results": True}
+    assert carried(window, end, **results) == 60_000_000
+    error = refused(window, end, lag=1_000, **results)
+    assert str(error) == (
+        "[WATERMARK_TOO_TIGHT] windows.tumbling: "
+        "the frame's watermark leaves no room for the allowed lateness\n"
+        "  got:       allowed_lateness='1 millisecond', watermark on 'window' with a delay of "
+        "'1 minute'\n"
+        "  expected:  allowed_lateness up to '0 seconds': the delay of the frame's watermark, or "
+        "the allowed_lateness of the operator before; behind Spark's own windows: 0\n"
+        "  fix:       leave allowed_lateness out: Spark's windows are not corrected. For "
+        "stragglers, take windows of streamops before, with the same allowed_lateness"
+    )
+    # Events that were only put into windows, results of ours, and a table of them, have room.
+    assert carried(window, end, lag=60_000_000, time="window_end") == 60_000_000
+    ours = ("window_end", INSTANT, OURS | {LATENESS: 1_000_000})
+    assert carried(ours, lag=1_000_000, **results) == 60_000_000
+    assert carried(("window_end", INSTANT, MINUTE), lag=60_000_000, **results) == 60_000_000
+
+
 # What may follow what.
 
 

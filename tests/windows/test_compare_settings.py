@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops import windows
+from streamops import aggregates, windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.periods import CalendarPeriod, FixedPeriod
 from streamops.windows.compare_settings import Comparison
@@ -50,6 +50,12 @@ def refused(kind: type[StreamopsError], schema: pa.Schema = SCHEMA, **said: Any)
 
 
 # What is said right.
+
+
+def test_it_reads_results_and_other_windows_read_events() -> None:
+    assert settings().of_results
+    agg = {"n": aggregates.count()}
+    assert not windows.tumbling("1 hour", time="ts", agg=agg).settings.of_results
 
 
 def test_a_period_is_a_duration_or_a_unit_of_the_calendar_in_a_zone() -> None:

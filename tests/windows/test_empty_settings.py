@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,9 +13,12 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.contract import Summary
+from streamops.kernel.cumulative_grid import CumulativeGrid
 from streamops.kernel.errors import SpecError
+from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.groups import Groups
 from streamops.spark.transform import Transform
+from tests.windows.core.play import Stream
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
 SAID: dict[str, Any] = {"time": "ts", "by": "k", "agg": {"n": agg.count()}, "delay": "1 second"}
@@ -100,8 +104,41 @@ def test_ten_thousand_empty_windows_are_the_most() -> None:
         "  expected:  at most 10,000 empty windows after one with rows\n"
         "  fix:       shorten empty_for, or take longer windows"
     )
+    # What is left over is too short for one more.
+    assert (
+        bound(tumbling("1 second", empty_for="10000 seconds 500 milliseconds")).empty_for
+        == 10_000_500_000
+    )
     assert refused(cumulative, every="1 minute", empty_for="7 days").code == "TOO_MANY_WINDOWS"
     assert refused(calendar, empty_for="10000 days").code == "TOO_MANY_WINDOWS"
+
+
+def test_of_cumulative_windows_those_count_that_end_with_their_period() -> None:
+    said: dict[str, Any] = {"size": "10 seconds", "every": "9 seconds"}
+    assert refused(cumulative, **said, empty_for="90000 seconds").got == (
+        "empty_for='1 day 1 hour', every='9 seconds': 18,000 windows"
+    )
+    assert bound(cumulative(**said, empty_for="50000 seconds")).empty_for == 50_000_000_000
+    assert refused(cumulative, **said, empty_for="50009 seconds").code == "TOO_MANY_WINDOWS"
+    assert bound(cumulative(every="1 minute", empty_for="10000 minutes"))
+    error = refused(cumulative, every="1 minute", empty_for="10001 minutes")
+    assert error.got.endswith("every='1 minute': 10,001 windows")
+    days: dict[str, Any] = {"size": "day", "zone": "Europe/Berlin", "every": "1 minute"}
+    assert bound(cumulative(**days, empty_for="9993 minutes"))
+    assert refused(cumulative, **days, empty_for="9994 minutes").code == "TOO_MANY_WINDOWS"
+
+
+@pytest.mark.parametrize("every", range(1, 11))
+def test_as_many_empty_windows_are_counted_as_there_can_be(every: int) -> None:
+    grid = CumulativeGrid(FixedGrid(10, 10), every)
+    for empty_for in range(every, 50):
+        settings: Any = cumulative(
+            dt.timedelta(microseconds=10),
+            dt.timedelta(microseconds=every),
+            empty_for=dt.timedelta(microseconds=empty_for),
+        ).settings
+        results = Stream(grid, empty_for=empty_for).run(9)
+        assert settings.most_empty(empty_for, every) == sum(count == 0 for *_, count in results)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.kernel.columns import changed, concat, instants, key_codes, one, take
 from streamops.kernel.errors import ChangeStreamError
@@ -41,7 +42,7 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
     count = len(rows)
     window = [pa.array(instants(rows.column(name))[0]) for name in spec.place]
     columns = [*(rows.column(name) for name in spec.by), *window]
-    columns += [rows.column(name) for name in spec.values]
+    columns += [_unsigned(rows.column(name)) for name in spec.values]
     if spec.corrects:
         source = pa.array(np.zeros(count, np.int64))
         if spec.revised != "never":
@@ -51,6 +52,13 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
             is_there = np.asarray(one(rows.column("_change_type"))) != DELETE
         columns += [pa.array(np.full(count, -1, np.int32)), source, pa.array(is_there)]
     return pa.table(columns, schema=window_schema(spec))
+
+
+def _unsigned(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same with 0.0 for -0.0: they are equal, so a preimage could not tell which was said."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.add(values, pa.scalar(0.0, values.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,8 @@ class Book:
         latest = first_of(groups.ids, groups.count)
         if groups.count < len(table):
             latest = groups.first_by(~source, is_there.astype(np.int64))
-            _refuse_conflicts(spec, table, groups.ids, latest, source, is_there)
+            several = np.flatnonzero(is_there & (groups.sizes() > 1)[groups.ids])
+            _refuse_conflicts(spec, table, several, groups.ids[several], source[several])
         old = np.full(groups.count, -1)
         old[: len(kept)] = np.where(is_there[: len(kept)], np.arange(len(kept)), -1)
         new = np.where(is_there[latest], latest, -1)
@@ -173,22 +182,26 @@ class Book:
         return table
 
 
-def _refuse_conflicts(
-    spec: CompareSpec, table: pa.Table, ids: Ids, latest: Ids, source: Ids, is_there: Mask
-) -> None:
-    """Refuse two different rows of one window where neither is newer than the other."""
-    winner = latest[ids]
-    rivals = np.flatnonzero(
-        (winner != np.arange(len(ids))) & (source == source[winner]) & is_there & is_there[winner]
-    )
+def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, source: Ids) -> None:
+    """Refuse two different rows of one window where neither is newer than the other.
+
+    Parameters
+    ----------
+    rows : array of int64
+        Rows of the table.
+    ids, source : arrays of int64
+        The window of each, and the revision it came with.
+    """
+    groups, firsts = Groups.of(pair(ids, source))
+    first = rows[firsts][groups.ids]
     columns = [one(table.column(f"value.{i}")) for i in range(len(spec.values))]
-    said, stands = pa.array(rivals), pa.array(winner[rivals])
+    said, stands = pa.array(rows), pa.array(first)
     differs = changed([c.take(stands) for c in columns], [c.take(said) for c in columns])
     if not differs.any():
         return
-    row = int(rivals[differs][0])
+    row = int(rows[differs][0])
     keys = {name: key[row].as_py() for name, key in zip(spec.by, keys_of(table, spec), strict=True)}
-    pairs = [[column[at].as_py() for column in columns] for at in (int(winner[row]), row)]
+    pairs = [[column[at].as_py() for column in columns] for at in (int(first[differs][0]), row)]
     begin = int(micros(table, "start")[row])
     raise ChangeStreamError(
         "WINDOW_TWICE",

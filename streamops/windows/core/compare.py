@@ -23,7 +23,7 @@ import pyarrow as pa
 from streamops.kernel.columns import changed, concat, conform, instants, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
-from streamops.kernel.time import MIN_INSTANT
+from streamops.kernel.time import MIN_INSTANT, Instants
 from streamops.windows.core.book import DELETE, Book, arrived, window_schema
 from streamops.windows.core.comparison import CompareSpec, compared
 from streamops.windows.core.entries import keys_of, micros, placed
@@ -82,7 +82,7 @@ def step(spec: CompareSpec, state: State, packed: pa.Table, watermark: int | Non
     emitted.append(_said(book, prompt, book.new, book.previous(prompt), revision, "insert"))
     counts += corrected + Counts(results=len(prompt))
 
-    alive = spec.period.over(book.start, book.end) + spec.retention > now_by
+    alive = _alive(spec, book.start, book.end, now_by)
     tables = {"windows": book.kept_on(alive, revision)}
     return Step(State(watermark, tables), concat(emitted), late, counts)
 
@@ -105,8 +105,17 @@ def next_deadline(spec: CompareSpec, state: State) -> int | None:
     is_open = end > (_BEGINNING if state.watermark is None else state.watermark)
     if spec.corrects:
         is_open &= np.asarray(one(table.column("is_there")))
-    due = np.where(is_open, end, spec.period.over(start, end) + spec.retention)
-    return int(due.min()) if len(due) else None
+    if not len(table):
+        return None
+    lasts = spec.period.at_least + spec.retention  # and maybe some days more
+    due = np.where(is_open, end, end + lasts)
+    first = int(np.argmin(due))
+    if is_open[first]:
+        return int(due[first])
+    until = int(spec.period.over(start[[first]], end[[first]])[0]) + spec.retention
+    near = np.flatnonzero(~is_open & (due < until))
+    due[near] = spec.period.over(start[near], end[near]) + spec.retention
+    return min(until, int(due.min()))
 
 
 def check(spec: CompareSpec, state: State) -> None:
@@ -124,6 +133,17 @@ def check(spec: CompareSpec, state: State) -> None:
         is_there = np.asarray(one(table.column("is_there")))
         assert (is_told >= (is_there & (end <= watermark))).all(), f"not published: {shown}"
         assert (end[is_told] <= watermark).all(), f"published too early: {shown}"
+
+
+def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
+    """The windows whose time is not over.
+
+    When it is, is asked only of those that may be near it: by the calendar, it takes a while.
+    """
+    alive = end + (spec.period.at_least + spec.retention) > by
+    old = np.flatnonzero(~alive)
+    alive[old] = spec.period.over(start[old], end[old]) + spec.retention > by
+    return alive
 
 
 def _corrected(
@@ -167,8 +187,9 @@ def _said(
     """Rows of the output for these windows, by what they were or what they are."""
     values = book.values(rows, chosen, previous)
     count = len(book.spec.values)
-    columns = [*book.about(chosen), *compared(book.spec, values[:count], values[count:])]
-    return stated(book.spec, columns, revision[chosen], change)
+    about = book.about(chosen)
+    said = compared(book.spec, about, values[:count], values[count:])
+    return stated(book.spec, [*about, *said], revision[chosen], change)
 
 
 def _judged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import floats
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.periods import Period
+from streamops.kernel.time import format_instant
 from streamops.windows.core.spec import INSTANT, WindowSpec
 
 __all__ = ["CompareSpec", "Revised", "change_type", "compared"]
@@ -88,12 +90,18 @@ def change_type(kind: pa.DataType) -> pa.DataType:
 
 
 def compared(
-    spec: CompareSpec, values: Sequence[pa.Array], previous: Sequence[pa.Array]
+    spec: CompareSpec,
+    about: Sequence[pa.Array],
+    values: Sequence[pa.Array],
+    previous: Sequence[pa.Array],
 ) -> list[pa.Array]:
-    """What is said of the values, in the order of the output."""
+    """What is said of the values, in the order of the output; ``about`` says of which windows."""
     said = []
     for name, value, before in zip(spec.values, values, previous, strict=True):
-        change = _change(name, value, before)
+        try:
+            change = _change(value, before)
+        except pa.ArrowInvalid:
+            raise _overflow(spec, about, name, value, before) from None
         base = floats(before)
         known = np.asarray(change.is_valid()) & (base != 0)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities, as IEEE 754 has them
@@ -102,17 +110,35 @@ def compared(
     return said
 
 
-def _change(name: str, value: pa.Array, before: pa.Array) -> pa.Array:
+def _change(value: pa.Array, before: pa.Array) -> pa.Array:
     kind = change_type(value.type)
     wide = pa.decimal256(_WIDEST + 1, kind.scale) if pa.types.is_decimal(kind) else kind
-    try:
-        return pc.subtract_checked(value.cast(wide), before.cast(wide)).cast(kind)
-    except pa.ArrowInvalid:
-        raise CapacityError(
-            "CHANGE_OVERFLOW",
-            "a change does not fit into its type",
-            where="windows.compare",
-            got=f"two values of {name!r} that lie further apart",
-            expected=f"changes that fit into {kind}",
-            fix=f"cast {name!r} to double before",
-        ) from None
+    return pc.subtract_checked(value.cast(wide), before.cast(wide)).cast(kind)
+
+
+def _overflow(
+    spec: CompareSpec, about: Sequence[pa.Array], name: str, value: pa.Array, before: pa.Array
+) -> CapacityError:
+    """The error of the first change that does not fit."""
+
+    def fails(row: int) -> bool:
+        try:
+            _change(value[: row + 1], before[: row + 1])
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    row = bisect.bisect_left(range(len(value)), True, key=fails)
+    keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
+    begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
+    kind = change_type(value.type)
+    words = f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else "bigint"
+    return CapacityError(
+        "CHANGE_OVERFLOW",
+        "a change does not fit into its type",
+        where="windows.compare",
+        got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
+        f"window of {format_instant(begin)}",
+        expected=f"changes that fit into {words}",
+        fix=f"cast {name!r} to double before",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -268,6 +269,20 @@ def test_revisions_of_a_window_correct_two_comparisons() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_a_zero_has_no_sign_so_that_what_is_taken_back_is_what_was_said(kind: pa.DataType) -> None:
+    stream = Stream(kind=kind, stragglers="retract", revised="upserts", lateness=100)
+    said = stream.step((0, -0.0), (10, 2.0), watermark=20)
+    said += stream.step((0, 0.0, 1))  # equal, and so no news
+    said += stream.step((0, -0.0, 2), (10, 1.0, 1))
+    assert [repr(row[1:5]) for row in said] == [
+        "(0.0, None, None, None)",
+        "(2.0, 0.0, 2.0, None)",
+        "(2.0, 0.0, 2.0, None)",
+        "(1.0, 0.0, 1.0, None)",
+    ]
+
+
 def test_a_change_stream_in_is_a_change_stream_out() -> None:
     stream = Stream(stragglers="retract", revised="changes", lateness=100)
     stream.step((0, 4), (10, 6), watermark=20)
@@ -340,6 +355,30 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
 
 
 @pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 4, 0), (0, 5, 0), (0, 6, 1)],
+        [(0, 6, 1), (0, 4, 0), (0, 5, 0)],
+        [(0, 4, 0), (0, 5, 0), (0, 5, 0, "a", DELETE)],
+    ],
+)
+def test_that_both_are_superseded_in_the_same_step_does_not_hide_it(
+    rows: list[tuple[Any, ...]],
+) -> None:
+    said: dict[str, Any] = {"stragglers": "retract", "revised": "changes", "lateness": 100}
+    with pytest.raises(ChangeStreamError, match=r"values \[4\] and \[5\] of {'k': 'a'}"):
+        Stream(**said).step(*rows)
+    stream = Stream(**said)
+    stream.step(rows[0])
+    if rows[0][1] == 4:  # nor does it where one of them was kept
+        with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
+            stream.step(*rows[1:])
+    else:  # while what is older than the newest one kept is forgotten
+        stream.step(rows[1])
+        assert stream.step(rows[2]) == []
+
+
+@pytest.mark.parametrize(
     ("kind", "now", "before", "change", "rate"),
     [
         (pa.int64(), 6, 4, 2, 0.5),
@@ -349,7 +388,7 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
         (pa.int64(), 4, None, None, None),
         (pa.float32(), 1.5, 0.5, 1.0, 2.0),
         (pa.float64(), -5.0, -10.0, 5.0, -0.5),
-        (pa.float64(), 1.0, -0.0, 1.0, None),
+        (pa.float64(), 1.0, 0.0, 1.0, None),
         (pa.float64(), NAN, 1.0, NAN, NAN),
         (pa.float64(), 1.0, NAN, NAN, NAN),
         (pa.float64(), INFINITY, 1.0, INFINITY, INFINITY),
@@ -372,21 +411,24 @@ def test_the_change_is_the_difference_and_the_rate_its_share_of_the_previous_val
 @pytest.mark.parametrize(
     ("kind", "now", "before", "words"),
     [
-        (pa.int64(), 2**62, -(2**62) - 1, "int64"),
-        (pa.decimal128(38, 0), Decimal(10**38 - 1), Decimal(-1), "decimal128(38, 0)"),
+        (pa.int64(), 2**62, -(2**62) - 1, "bigint"),
+        (pa.decimal128(38, 0), Decimal(10**38 - 1), Decimal(-1), "decimal(38,0)"),
     ],
 )
 def test_a_change_that_does_not_fit_is_an_error(
     kind: pa.DataType, now: Any, before: Any, words: str
 ) -> None:
     with pytest.raises(CapacityError) as caught:
-        Stream(kind=kind).run((0, before), (10, now))
+        Stream(kind=kind).run((0, 1), (10, 2), (20, before), (30, now), (40, before), (10**6, 5))
     assert str(caught.value) == (
         "[CHANGE_OVERFLOW] windows.compare: a change does not fit into its type\n"
-        "  got:       two values of 'v' that lie further apart\n"
+        f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
+        "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {words}\n"
         "  fix:       cast 'v' to double before"
     )
+    with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
+        Stream(kind=kind, by=()).run((0, before), (10, now))
 
 
 HOUR = 3_600_000_000
@@ -404,6 +446,34 @@ def test_the_same_hour_of_the_day_before_may_be_23_hours_ago() -> None:
     assert day.state.rows == 2
     assert [row[2] for row in day.step(watermark=NOON + HOUR)] == [23]
     assert day.state.rows == 1
+
+
+@dataclass(frozen=True)
+class Asked(CalendarPeriod):
+    """A unit of the calendar that notes of how many windows it is asked when they are over."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def over(self, start: Any, end: Any) -> Any:
+        self.asked.append(len(start))
+        return CalendarPeriod.over(self, start, end)
+
+
+def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
+    month = Asked("month", "Europe/Berlin")
+    stream = Stream(month, stragglers="retract", lateness=HOUR)
+    begin, now = NOON + 24 * HOUR, NOON + 624 * HOUR
+    hours = [(at, 1, 0, "a", INSERT, at + HOUR) for at in range(begin, now, HOUR)]
+    packed = compare.pack(stream.spec, stream.table(hours))
+    state = compare.step(stream.spec, compare.empty(stream.spec), packed, now).state
+    first = compare.next_deadline(stream.spec, state)
+    # The same hour on 1 May, and the one that is allowed.
+    assert first == begin + (30 * 24 + 1 + 1) * HOUR
+    assert sum(month.asked) < 150, "of 600 windows, only those of some days were to be asked"
+    state = compare.step(stream.spec, state, packed.slice(0, 0), first - 1).state
+    assert (state.rows, compare.next_deadline(stream.spec, state)) == (600, first)
+    state = compare.step(stream.spec, state, packed.slice(0, 0), first).state
+    assert (state.rows, compare.next_deadline(stream.spec, state)) == (599, first + HOUR)
 
 
 def test_a_restart_reads_what_was_written() -> None:

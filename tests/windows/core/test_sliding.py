@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.moments import Variance
 from streamops.aggregates.core.picks import ByTime, Extreme
-from streamops.aggregates.core.sums import Count, FloatSum
+from streamops.aggregates.core.sums import Count
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import Counts, State, Summary
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.testing import fold
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import sliding
@@ -356,26 +352,6 @@ def test_many_events_of_one_window_are_united_in_blocks() -> None:
     rows = [(MORNING + number, "ab"[number % 2], 1) for number in range(count)]
     found = Stream(800).run(*rows)
     assert found == sorted(("ab"[n % 2], MORNING + n, min(n // 2 + 1, 400)) for n in range(count))
-
-
-def test_a_preimage_has_the_bits_that_were_published() -> None:
-    """Whatever was forgotten, came in between, or stands beside it meanwhile."""
-    rng = np.random.default_rng(5)
-    spec = replace(
-        Stream(60_000, stragglers="retract", lateness=40_000).spec,
-        aggregates=(("total", "", FloatSum("x")), ("spread", "", Variance("x", root=False))),
-        input=SCHEMA.append(pa.field("x", pa.float64())),
-    )
-    state, said, corrections = sliding.empty(spec), [], 0
-    for number in range(1, 25):
-        times = MORNING + 5_000 * number + rng.integers(-35_000, 5_000, 40)
-        rows = table([(int(time), "ab"[time % 2]) for time in times])
-        rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
-        step = sliding.step(spec, state, sliding.pack(spec, rows), MORNING + 5_000 * number)
-        state, said = step.state, [*said, *rows_of(step.emitted)]
-        corrections += step.counts.corrections
-    assert corrections > 500
-    assert len(fold(said, key=("k", "t"))) > 500
 
 
 @pytest.mark.laws

@@ -1,0 +1,83 @@
+"""What is taken back has the bits that were published: sums that round tell how they were made.
+
+Values are spread over many magnitudes, so that another order of addition gives other last bits;
+rows are compared by the hexadecimal words of their numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops.aggregates.core.moments import Variance
+from streamops.aggregates.core.sums import FloatSum, Mean
+from streamops.kernel.cumulative_grid import CumulativeGrid
+from streamops.kernel.fixed_grid import FixedGrid
+from streamops.testing import fold
+from streamops.testing.laws import rows_of
+from streamops.windows.core import fixed, sliding
+from tests.windows.core import test_sliding
+from tests.windows.core.play import SCHEMA, Stream, table
+
+MORNING = 1_700_000_000_000_000
+STEP, LATENESS = 5_000, 40_000
+PUBLISHED = ("never", "every batch")
+AGGREGATES = (
+    ("total", "", FloatSum("x")),
+    ("middle", "", Mean("x")),
+    ("spread", "", Variance("x", root=False)),
+)
+INPUT = SCHEMA.append(pa.field("x", pa.float64()))
+GRIDS: dict[str, Any] = {
+    "cumulative": CumulativeGrid(FixedGrid(60_000, 60_000), 6_000),
+    "hopping": FixedGrid(30_000, 6_000),
+    "tumbling": FixedGrid(10_000, 10_000),
+}
+
+
+def of_floats(spec: Any) -> Any:
+    return replace(spec, aggregates=AGGREGATES, input=INPUT)
+
+
+def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str, Any]], int]:
+    """What comes out where half of the rows are stragglers, numbers in hexadecimal; corrections."""
+    rng = np.random.default_rng(5)
+    state, said, corrections = core.empty(spec), [], 0
+    for number in range(1, 25):
+        times = MORNING + STEP * number + rng.integers(-35_000, STEP, 40)
+        # Of the last key there are rows now and then, so that it has empty windows.
+        names = [keys[-1] if number % 16 == 1 and t % 5 == 0 else keys[t % 2] for t in times]
+        rows = table([(int(t), name) for t, name in zip(times, names, strict=True)])
+        rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
+        step = core.step(spec, state, core.pack(spec, rows), MORNING + STEP * number)
+        state, corrections = step.state, corrections + step.counts.corrections
+        said += [
+            {n: v.hex() if isinstance(v, float) else v for n, v in row.items()}
+            for row in rows_of(step.emitted)
+        ]
+    return said, corrections
+
+
+@pytest.mark.parametrize("empty_for", [None, 60_000], ids=["skip", "empty"])
+@pytest.mark.parametrize("early", PUBLISHED)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_on_a_grid(grid: str, early: str, empty_for: int | None) -> None:
+    said: dict[str, Any] = {"early": early, "empty_for": empty_for, "lateness": LATENESS}
+    spec = of_floats(Stream(GRIDS[grid], stragglers="retract", **said).spec)
+    rows, corrections = corrected(fixed, spec, keys="abc")
+    assert corrections > 100
+    folded = fold(rows, key=("k", "window_start", "window_end"))
+    assert any(row["total"] is None for row in folded) == (empty_for is not None)
+
+
+@pytest.mark.parametrize("early", PUBLISHED)
+def test_in_sliding_windows(early: str) -> None:
+    """Whatever was forgotten, came in between, or stands beside it meanwhile."""
+    stream = test_sliding.Stream(60_000, stragglers="retract", lateness=LATENESS, early=early)
+    rows, corrections = corrected(sliding, of_floats(stream.spec))
+    assert corrections > 500
+    assert len(fold(rows, key=("k", "t"))) > 500
