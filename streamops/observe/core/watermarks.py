@@ -26,7 +26,8 @@ _HELD = (
 )
 _UNKNOWN = (
     "no source is silent, so one of the inputs with a watermark of its own gets no rows, or rows "
-    "whose event times stand still: compare the newest event times of each"
+    "whose event times stand still: compare the newest event times of each. After a restart, older "
+    "rows or a larger delay look the same until event times are beyond those of the run before"
 )
 
 
@@ -255,6 +256,7 @@ def _instant(micros: int | None) -> str:
 
 
 def _coarse(micros: int) -> str:
-    """A duration in its greatest units, for people."""
+    """A duration in its greatest units, for people; below a second, all of it."""
     day, second = 86_400_000_000, 1_000_000
-    return format_duration(micros // day * day if micros >= 2 * day else micros // second * second)
+    unit = day if micros >= 2 * day else second if micros >= second else 1
+    return format_duration(micros // unit * unit)

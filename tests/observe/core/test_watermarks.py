@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamops.observe import PoisonedWatermark, StuckWatermark
@@ -112,6 +113,10 @@ def test_where_no_source_is_silent_the_remedy_says_what_else_it_may_be() -> None
         *_, (alarm,) = raised(THREE, *told)
         assert alarm.culprits == ()
         assert alarm.remedy.startswith("no source is silent, so one of the inputs")
+        assert alarm.remedy.endswith(
+            "After a restart, older rows or a larger delay look the same until event times are "
+            "beyond those of the run before"
+        )
 
 
 def producers(
@@ -233,6 +238,12 @@ def test_a_query_that_starts_with_a_poisoned_watermark_says_so() -> None:
         "watermark 2023-11-14 22:14:50Z, newest event time 2023-11-14 22:13:50Z: "
         "1 minute 30 seconds after the micro-batch, which started at 2023-11-14 22:13:20Z"
     )
+
+
+def test_less_than_a_second_ahead_is_said_exactly() -> None:
+    half = replace(moving(None, None), newest=START * SECOND + 500_000)
+    ((alarm,),) = raised(PoisonedWatermark("0 seconds"), half)
+    assert ": 500 milliseconds after the micro-batch" in alarm.numbers
 
 
 def test_the_producer_furthest_ahead_is_the_culprit() -> None:
