@@ -187,5 +187,7 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
 def _told() -> list[Column]:
     """What the one row of a micro-batch tells, as aggregates: Spark observes nothing else."""
     told = {name: F.max(name) for name in TICKED_NAMES}
-    told |= {name: F.timestamp_micros(told[name]) for name in _INSTANTS}
+    # A progress shows an instant without its time zone. These can be compared.
+    exact = {f"{name}_micros": told[name] for name in _INSTANTS}
+    told |= {name: F.timestamp_micros(told[name]) for name in _INSTANTS} | exact
     return [each.alias(name) for name, each in told.items()]

@@ -39,6 +39,14 @@ def facts(draw: st.DrawFn, calm: bool = False) -> list[Facts]:
             counts["window"] = {word: draw(numbers) for word in words}
         if draw(st.booleans()):
             counts["native"] = {"rows": draw(numbers), "dropped": draw(numbers)}
+        if has_rows and draw(st.booleans()):
+            counts["producers"] = {
+                "rows": draw(st.sampled_from([1, 1, 1, None])),
+                "held_by": draw(st.sampled_from(["a", "a", None])),
+                "led_by": "b",
+                "clock_micros": draw(st.sampled_from([NOW, NOW + 1])),
+                "newest_micros": draw(st.one_of(st.none(), near)),
+            }
         made.append(
             Facts(
                 query="q",

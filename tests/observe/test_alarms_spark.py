@@ -94,11 +94,16 @@ def test_the_producers_that_hold_the_clock_and_lead_it_are_named(
     rules = observe.StuckWatermark(batches=4), observe.PoisonedWatermark("1 day")
     with listening(spark, *rules) as alarms:
         run(frame, tmp_path)
-        wait_for(lambda: len(alarms) > 1)
-    assert [(alarm.code, alarm.culprits) for alarm in alarms] == [
-        ("STUCK_WATERMARK", ("producer 'slow': the slowest clock",)),
-        ("POISONED_WATERMARK", ("producer 'fast': the clock furthest ahead",)),
+        wait_for(lambda: len(alarms) > 2)
+    watermark, fast = "the watermark of the query", ("producer 'fast': the clock furthest ahead",)
+    assert [(alarm.code, alarm.operator, alarm.culprits) for alarm in alarms] == [
+        ("STUCK_WATERMARK", watermark, ("producer 'slow': the slowest clock",)),
+        ("POISONED_WATERMARK", "producers", fast),
+        ("POISONED_WATERMARK", watermark, fast),
     ]
+    # Exact, whatever the time zone of the session.
+    assert alarms[0].numbers.endswith("with 4 rows; newest event time 2024-01-01 00:00:50Z")
+    assert alarms[1].numbers.startswith("newest event time 2999-01-01 00:00:00Z: 35")
 
 
 def test_a_stream_that_goes_on_raises_no_alarm(spark: SparkSession, tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ def test_facts_are_read_off_a_progress() -> None:
     assert (bare.query, bare.watermark, bare.newest, bare.counts) == ("views", None, None, {})
 
 
+def test_rows_behind_a_clock_of_producers_are_counted_once() -> None:
+    native = [SimpleNamespace(operatorName="dedupe", numRowsDroppedByWatermark=2)]
+
+    def came(rows: int, *clocks: int | None) -> int:
+        told = {f"p{n}": Row(rows=each, held_by="a") for n, each in enumerate(clocks)}
+        event = progress(numInputRows=rows, stateOperators=native, observedMetrics=told)
+        facts = facts_of(event.progress)
+        assert facts.counts["stateOperators[0] (dedupe)"] == {"rows": facts.rows, "dropped": 2}
+        return facts.rows
+
+    assert (came(200), came(200, 100), came(0, None), came(230, 100)) == (200, 100, 0, 130)
+    assert came(300, 100, 50) == 150
+
+
 def test_alarms_are_handed_to_the_function_once_per_episode_and_run() -> None:
     told: list[observe.Alarm] = []
     listener = observe.AlarmListener(observe.LateRows(5), notify=told.append)

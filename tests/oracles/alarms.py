@@ -10,6 +10,7 @@ from streamops.observe.core.facts import Facts
 from streamops.observe.core.rules import Rule
 
 QUERY = "the watermark of the query"
+CLOCKS = ("producers",)
 
 
 def groups(facts: Sequence[Facts]) -> list[list[Facts]]:
@@ -58,13 +59,26 @@ def holds(rule: Rule, facts: Sequence[Facts]) -> set[str]:
             (mark,) = marks
             assert mark is not None
             went_on = bool(end) and (not start or max(end) > max(start)) and max(end) > mark
+            # Or any time that a clock of producers told: from one micro-batch to the next.
+            clocks = [
+                [g[0].counts[name] for g in made[-rule.batches : -1] if name in g[0].counts]
+                for name in CLOCKS
+            ]
+            for told in clocks:
+                held = [c for c in told if None not in (c["rows"], c["held_by"])]
+                times = [c["newest_micros"] for c in held if c["newest_micros"] is not None]
+                for number, newest in enumerate(times[1:]):
+                    went_on |= newest > times[number] and newest > mark
             return {QUERY} if went_on else set()
         case PoisonedWatermark():
             last = made[-1]
             limit = last[-1].started + 3_600_000_000  # an hour
             newest = [each.newest for each in last if each.newest is not None]
             told = [*newest, *(m for m in [last[-1].watermark] if m is not None)]
-            return {QUERY} if any(each > limit for each in told) else set()
+            if any(each > limit for each in told):
+                return {QUERY}
+            clocks = {name: last[0].counts.get(name, {"rows": None}) for name in CLOCKS}
+            return {n for n, c in clocks.items() if c["rows"] and (c["newest_micros"] or 0) > limit}
     raise AssertionError(rule)
 
 

@@ -191,6 +191,8 @@ def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
     assert told[4]["devices"]["led_by"] == "b"
     assert str(told[4]["devices"]["clock"]) == "2024-01-01 00:00:20"
     assert str(told[4]["devices"]["newest"]) == "2024-01-01 00:01:00"
+    assert told[4]["devices"]["clock_micros"] == int(at(20).timestamp()) * 1_000_000
+    assert told[4]["devices"]["newest_micros"] == int(at(60).timestamp()) * 1_000_000
     assert told[4]["devices"]["state_bytes"] > 0
     assert told[6]["devices"]["rows"] is None  # the micro-batch without data
     # Both branches read one source: the same rows, in the same micro-batch. And Spark leaves

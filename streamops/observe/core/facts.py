@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["Facts", "History", "Source", "remember"]
+__all__ = ["LEVELS", "Facts", "History", "Source", "remember"]
+
+LEVELS = (
+    *("state_rows", "state_bytes", "active", "behind"),
+    *("watermark", "clock", "newest", "clock_micros", "newest_micros"),
+)
+"""What operators tell that is no count: a sum over micro-batches would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +93,13 @@ def _greater(one: int | None, other: int | None) -> int | None:
 def _added(
     one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Numbers added up; of what is no number, the later that is there."""
+    """Counts added up; of levels, and of what is no number, the later that is there."""
     added = {name: dict(told) for name, told in one.items()}
     for name, told in other.items():
         total = added.setdefault(name, {})
         for count, value in told.items():
             was = total.get(count)
-            if isinstance(value, int) and isinstance(was, int):
+            if isinstance(value, int) and isinstance(was, int) and count not in LEVELS:
                 total[count] = was + value
             elif value is not None:
                 total[count] = value

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from streamops.kernel.errors import SpecError
-from streamops.observe.core.facts import Facts, History
+from streamops.observe.core.facts import LEVELS, Facts, History
 
 __all__ = [
     "LATE",
@@ -79,7 +79,7 @@ class LateRows(Rule):
     Raises
     ------
     SpecError
-        A parameter is out of range.
+        A parameter is out of range, or `counts` names a level, such as ``state_rows``.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class LateShare(Rule):
 
     The share is of what the operator judged: ``on_time``, ``stragglers``, ``too_late`` and
     ``rejected`` together; of an operator that does not judge, of its ``rows``; of one of Spark's
-    own, of all rows that came into the query.
+    own, of all rows that came into the query (once, also behind ``time.producers``).
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class LateShare(Rule):
     Raises
     ------
     SpecError
-        A parameter is out of range.
+        A parameter is out of range, or `counts` names a level, such as ``state_rows``.
 
     Examples
     --------
@@ -267,5 +267,15 @@ def _names(rule: Rule, counts: object) -> tuple[str, ...]:
             got=f"counts={counts!r}",
             expected="names of counts, such as 'too_late'",
             fix=f"leave it out for {', '.join(LATE)}",
+        )
+    levels = [name for name in names if name in LEVELS]
+    if levels:
+        raise SpecError(
+            "NOT_A_COUNT",
+            f"a level cannot be summed over micro-batches: {', '.join(levels)}",
+            where=_where(rule),
+            got=f"counts={counts!r}",
+            expected="counts of rows or events, such as 'too_late' or 'forgotten'",
+            fix="watch a level in observedMetrics; a rule sums what it counts",
         )
     return tuple(dict.fromkeys(names))

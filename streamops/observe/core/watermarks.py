@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
 from streamops.observe.core.facts import Facts, History
@@ -14,6 +14,21 @@ from streamops.observe.core.rules import Finding, Rule, require_batches
 __all__ = ["PoisonedWatermark", "StuckWatermark"]
 
 _OPERATOR = "the watermark of the query"
+
+_SILENT = (
+    "see why the culprit is silent or slow; Spark waits for it for ever. time.producers with an "
+    "idle timeout goes on without it"
+)
+_HELD = (
+    "see why the culprit is silent or slow; time.producers forgets it when it has been silent for "
+    "`idle`, by arrival. If that is too long, make `idle` shorter; if this alarm is too early, "
+    "take more `batches` than micro-batches fit into `idle`"
+)
+_UNKNOWN = (
+    "no source is silent, so one of the inputs with a watermark of its own gets no rows, or rows "
+    "whose event times stand still: compare the newest event times of each. After a restart, older "
+    "rows or a larger delay look the same until event times are beyond those of the run before"
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +41,8 @@ class StuckWatermark(Rule):
     still, too, is not stuck: it waits.
 
     The culprits: sources that gave no row in any of these micro-batches, where others did; and the
-    producer that holds the clock of ``time.producers``.
+    producer that holds a clock of ``time.producers`` that stood still, too. ``time.producers``
+    forgets such a one after `idle`: with a shorter alarm, every pause of a producer is told.
 
     Parameters
     ----------
@@ -66,19 +82,16 @@ class StuckWatermark(Rule):
             return
         rows = sum(facts.rows for facts in recent)
         # Behind a clock of producers Spark sees the clock, and only the operator all event times.
-        newest = [*_newest(recent[-1]).values(), _instant(recent[-1].highest)]
+        times = [told[-1]["newest_micros"] for told in _held(recent).values() if told]
+        newest = max([*times, recent[-1].highest or 0])
         silent = [f"{name}: no rows" for name in _silent(recent)]
-        holding = [f"producer {name!r}: the slowest clock" for name in _said(recent, "held_by")]
+        holding = _holding(recent[:-1])
         yield Finding(
             _OPERATOR,
             "the watermark stands still while event times go on",
             f"watermark {_instant(watermark)} through {self.batches} micro-batches with "
-            f"{rows:,} rows; newest event time {newest[0]}",
-            "see why the culprit is silent or slow; Spark waits for it for ever. time.producers "
-            "with an idle timeout goes on without it"
-            if silent or holding
-            else "no source is silent, so one of the inputs with a watermark of its own gets no "
-            "rows, or rows whose event times stand still: compare the newest event times of each",
+            f"{rows:,} rows; newest event time {_instant(newest)}",
+            _SILENT if silent else _HELD if holding else _UNKNOWN,
             (*silent, *holding),
         )
 
@@ -89,10 +102,11 @@ class PoisonedWatermark(Rule):
 
     That is: the greatest event time of the last micro-batch, or the watermark, lies more than
     `ahead` after the start of the micro-batch. A watermark never goes back: all rows up to there
-    are late from then on, also after a restart.
+    are late from then on, also after a restart. Behind ``time.producers`` the watermark follows
+    only when the other producers are silent: before that, the alarm is one of that operator.
 
-    The culprit: the producer furthest ahead, where ``time.producers`` is in the query. Else
-    ``observe.furthest_ahead`` finds it in a batch.
+    The culprit: the producer furthest ahead, where ``time.producers`` is in the query and has not
+    forgotten it. Else ``observe.furthest_ahead`` finds it in a batch.
 
     Parameters
     ----------
@@ -126,22 +140,50 @@ class PoisonedWatermark(Rule):
         limit = parse_duration(self.ahead, parameter="ahead", where="") + last.started
         told = {"watermark": last.watermark, "newest event time": last.newest}
         beyond = {name: at for name, at in told.items() if at is not None and at > limit}
+        # Who leads may be far behind: one that made the clock run ahead is forgotten in the end.
+        leading = {
+            operator: producers[-1]
+            for operator, producers in _told(history[-1:]).items()
+            if (producers[-1].get("newest_micros") or 0) > limit
+        }
         if not beyond:
+            yield from (_ahead(name, producers, last) for name, producers in leading.items())
             return
-        furthest = max(beyond.values()) - last.started
-        numbers = ", ".join(f"{name} {_instant(at)}" for name, at in beyond.items())
-        leading = _said([last], "led_by")
         yield Finding(
             _OPERATOR,
             "the watermark is ahead of the clock, and stays there"
             if "watermark" in beyond
             else "an event time is ahead of the clock, and the watermark follows it",
-            f"{numbers}: {_coarse(furthest)} after the micro-batch, which started at "
-            f"{_instant(last.started)}",
+            _how_far(beyond, last),
             "put time.guard before the watermark; this checkpoint keeps the watermark, so start "
             "from a new one. observe.furthest_ahead finds who sent such rows",
-            tuple(f"producer {name!r}: the clock furthest ahead" for name in leading),
+            tuple(dict.fromkeys(map(_leader, leading.values()))),
         )
+
+
+def _ahead(operator: str, producers: Mapping[str, Any], last: Facts) -> Finding:
+    """A producer ahead of the clock, which those beside it still hold."""
+    return Finding(
+        operator,
+        "an event time is ahead of the clock, and the watermark follows it when all other "
+        "producers are silent",
+        _how_far({"newest event time": producers["newest_micros"]}, last),
+        "put time.guard before time.producers; this checkpoint keeps the event time until its "
+        "producer has been silent for `idle`. If all others are silent before, start from a new one",
+        (_leader(producers),),
+    )
+
+
+def _leader(producers: Mapping[str, Any]) -> str:
+    return f"producer {producers['led_by']!r}: the clock furthest ahead"
+
+
+def _how_far(beyond: Mapping[str, int], last: Facts) -> str:
+    numbers = ", ".join(f"{name} {_instant(at)}" for name, at in beyond.items())
+    return (
+        f"{numbers}: {_coarse(max(beyond.values()) - last.started)} after the micro-batch, which "
+        f"started at {_instant(last.started)}"
+    )
 
 
 def _rose(recent: Sequence[Facts]) -> bool:
@@ -151,22 +193,47 @@ def _rose(recent: Sequence[Facts]) -> bool:
     before, after = first.highest, last.highest
     if after is not None and (before is None or after > before) and after > watermark:
         return True
-    told = map(_newest, recent)
     return any(
-        other[name] > one[name] for one, other in pairwise(told) for name in one.keys() & other
+        max(one["newest_micros"], watermark) < other["newest_micros"]
+        for told in _held(recent).values()
+        for one, other in pairwise(told)
     )
 
 
-def _newest(facts: Facts) -> dict[str, str]:
-    """The greatest event time of any producer, as operators that know who holds the clock tell.
+def _told(recent: Sequence[Facts]) -> dict[str, list[Mapping[str, Any]]]:
+    """What each clock of producers told, micro-batch by micro-batch, where it was asked.
 
-    As text, which grows as the time does.
+    It is not where none of its rows came, and then its clock stands still.
+    """
+    told: dict[str, list[Mapping[str, Any]]] = {}
+    for facts in recent:
+        for name, each in facts.counts.items():
+            if "held_by" in each and each.get("rows") is not None:
+                told.setdefault(name, []).append(each)
+    return told
+
+
+def _held(recent: Sequence[Facts]) -> dict[str, list[Mapping[str, Any]]]:
+    """The same, where somebody holds the clock, and somebody has a time.
+
+    Where nobody does, all producers are behind the clock, and what they send moves nothing.
     """
     return {
-        name: str(told["newest"])
-        for name, told in facts.counts.items()
-        if told.get("held_by") and told.get("newest")
+        name: [each for each in told if each["held_by"] and each.get("newest_micros") is not None]
+        for name, told in _told(recent).items()
     }
+
+
+def _holding(recent: Sequence[Facts]) -> list[str]:
+    """Who holds a clock that stood still all the time."""
+    found = []
+    for told in _told(recent).values():
+        last = told[-1]
+        if last["held_by"] and len({each.get("clock_micros") for each in told}) == 1:
+            waits = last.get("clock_micros") is None
+            said = "is waited for" if waits else "the slowest clock"
+            found.append(f"producer {last['held_by']!r}: {said}")
+    return list(dict.fromkeys(found))
 
 
 def _silent(recent: Sequence[Facts]) -> list[str]:
@@ -184,21 +251,12 @@ def _silent(recent: Sequence[Facts]) -> list[str]:
     ]
 
 
-def _said(recent: Sequence[Facts], word: str) -> list[str]:
-    """What operators said last, under this word."""
-    found: dict[str, str] = {}
-    for facts in recent:
-        for name, told in facts.counts.items():
-            if isinstance(told.get(word), str):
-                found[name] = told[word]
-    return list(dict.fromkeys(found.values()))
-
-
 def _instant(micros: int | None) -> str:
     return "none yet" if not micros else format_instant(micros)
 
 
 def _coarse(micros: int) -> str:
-    """A duration in its greatest units, for people."""
+    """A duration in its greatest units, for people; below a second, all of it."""
     day, second = 86_400_000_000, 1_000_000
-    return format_duration(micros // day * day if micros >= 2 * day else micros // second * second)
+    unit = day if micros >= 2 * day else second if micros >= second else 1
+    return format_duration(micros // unit * unit)

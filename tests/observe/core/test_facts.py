@@ -37,6 +37,13 @@ def test_a_micro_batch_without_rows_is_added_to_the_one_before() -> None:
     assert first.counts["w"]["rows"] == 7
 
 
+def test_levels_are_not_added_up() -> None:
+    told = {"rows": 1, "newest_micros": 7, "clock": 3, "active": 2, "state_rows": 5}
+    history = remember((), micro_batch(1, p=told), 1)
+    (together,) = remember(history, micro_batch(0, p={**told, "active": 1}), 1)
+    assert together.counts["p"] == {**told, "rows": 2, "active": 1}
+
+
 def test_a_run_may_begin_without_rows() -> None:
     history = remember((), micro_batch(0), 3)
     history = remember(remember(history, micro_batch(0, batch=1), 3), micro_batch(1, batch=2), 3)

@@ -117,6 +117,8 @@ def test_an_alarm_says_query_operator_numbers_rule_and_remedy() -> None:
         (LateShare, {"share": 0.1, "batches": 0}, "BATCHES_OUT_OF_RANGE"),
         (LateShare, {"share": 0.1, "at_least": 0}, "ROWS_OUT_OF_RANGE"),
         (LateShare, {"share": 0.1, "counts": 1}, "NOT_A_NAME"),
+        (LateShare, {"share": 0.1, "counts": ["too_late", "active"]}, "NOT_A_COUNT"),
+        (LateRows, {"rows": 1, "counts": "state_bytes"}, "NOT_A_COUNT"),
         (StuckWatermark, {"batches": 2}, "BATCHES_OUT_OF_RANGE"),
         (StuckWatermark, {"batches": "10"}, "BATCHES_OUT_OF_RANGE"),
         (PoisonedWatermark, {"ahead": "-1 second"}, "DURATION_TOO_SMALL"),
@@ -141,6 +143,14 @@ def test_a_share_out_of_range_is_told() -> None:
         "  got:       share=5\n"
         "  expected:  a number above 0, at most 1\n"
         "  fix:       share=0.01 is one row in a hundred"
+    )
+    with pytest.raises(SpecError) as caught:
+        LateRows(1, counts=["forgotten", "behind"])
+    assert str(caught.value) == (
+        "[NOT_A_COUNT] observe.LateRows: a level cannot be summed over micro-batches: behind\n"
+        "  got:       counts=['forgotten', 'behind']\n"
+        "  expected:  counts of rows or events, such as 'too_late' or 'forgotten'\n"
+        "  fix:       watch a level in observedMetrics; a rule sums what it counts"
     )
     with pytest.raises(SpecError) as caught:
         StuckWatermark(batches=2)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamops.observe import PoisonedWatermark, StuckWatermark
 from streamops.observe.core.facts import Facts
-from tests.observe.core.history import START, micro_batch, raised, when
+from tests.observe.core.history import SECOND, START, micro_batch, raised, when
 
 THREE = StuckWatermark(batches=3)
 
@@ -112,30 +113,91 @@ def test_where_no_source_is_silent_the_remedy_says_what_else_it_may_be() -> None
         *_, (alarm,) = raised(THREE, *told)
         assert alarm.culprits == ()
         assert alarm.remedy.startswith("no source is silent, so one of the inputs")
+        assert alarm.remedy.endswith(
+            "After a restart, older rows or a larger delay look the same until event times are "
+            "beyond those of the run before"
+        )
 
 
-def producers(newest: str | None, held_by: str | None = "d7", **more: Any) -> dict[str, Any]:
-    return {"rows": 9, "held_by": held_by, "newest": newest, "led_by": "d1", **more}
+def producers(
+    newest: int | None, held_by: str | None = "d7", clock: int | None = 10, **more: Any
+) -> dict[str, Any]:
+    """What a clock of producers tells, of seconds after START."""
+
+    def micros(seconds: int | None) -> int | None:
+        return None if seconds is None else (START + seconds) * SECOND
+
+    told = {"rows": 9, "held_by": held_by, "led_by": "d1"}
+    return {**told, "clock_micros": micros(clock), "newest_micros": micros(newest), **more}
 
 
 def test_the_producer_that_holds_the_clock_is_the_culprit() -> None:
     # Spark sees the clock of the producers, which stands; only the operator sees that others go on.
-    told = [moving(5, 10, producers=producers(f"2023-11-14 22:13:{n}")) for n in (20, 21, 21, 21)]
+    told = [moving(5, 10, producers=producers(n)) for n in (20, 21, 21, 21)]
     alarms = raised(THREE, *told)
     assert [len(each) for each in alarms] == [0, 0, 1, 0]
     assert alarms[2][0].culprits == ("producer 'd7': the slowest clock",)
-    assert alarms[2][0].numbers.endswith("30 rows; newest event time 2023-11-14 22:13:21")
+    assert alarms[2][0].numbers.endswith("30 rows; newest event time 2023-11-14 22:13:41Z")
+
+
+def test_the_remedy_for_a_slow_producer_is_not_an_operator_that_is_there() -> None:
+    *_, (alarm,) = raised(THREE, *(moving(5, 10, producers=producers(n)) for n in (20, 21, 21)))
+    assert alarm.remedy == (
+        "see why the culprit is silent or slow; time.producers forgets it when it has been silent "
+        "for `idle`, by arrival. If that is too long, make `idle` shorter; if this alarm is too "
+        "early, take more `batches` than micro-batches fit into `idle`"
+    )
+    # Spark waits for a silent source, whatever a producer does.
+    both = [
+        moving(5, 10, producers=producers(n), sources=(("a", 1), ("b", 0))) for n in (20, 21, 22)
+    ]
+    *_, (alarm,) = raised(THREE, *both)
+    assert alarm.culprits == ("source b: no rows", "producer 'd7': the slowest clock")
+    assert alarm.remedy.startswith("see why the culprit is silent or slow; Spark waits for it")
+
+
+def test_a_producer_that_was_expected_and_never_heard_is_waited_for() -> None:
+    told = [moving(None, None, producers=producers(n, clock=None)) for n in (20, 21, 22)]
+    *_, (alarm,) = raised(THREE, *told)
+    assert alarm.culprits == ("producer 'd7': is waited for",)
+
+
+def test_a_producer_whose_clock_goes_on_is_no_culprit() -> None:
+    # Another input holds the watermark. What the last brings moves the watermark of the next.
+    goes = [moving(5, 10, producers=producers(20 + n, clock=10 + n)) for n in range(3)]
+    *_, (alarm,) = raised(THREE, *goes)
+    assert alarm.culprits == ()
+    assert alarm.remedy.startswith("no source is silent")
+    last = [moving(5, 10, producers=producers(20 + n, clock=10 + n // 2)) for n in range(3)]
+    *_, (alarm,) = raised(THREE, *last)
+    assert alarm.culprits == ("producer 'd7': the slowest clock",)
+    # Where none of its rows came, it was not asked, and its clock stood.
+    away = moving(5, 12, producers=producers(None, None, None, rows=None))
+    *_, (alarm,) = raised(THREE, goes[0], away, moving(5, 13))
+    assert alarm.culprits == ("producer 'd7': the slowest clock",)
+
+
+def test_times_of_producers_are_compared_as_numbers() -> None:
+    # Of different length, as in 2001 and around 1970, where text would compare otherwise.
+    years = [999_999_999 - START, 1_000_000_001 - START, 1_000_000_001 - START]
+    slow = [moving(None, None, producers=producers(n, clock=-START)) for n in years]
+    *_, (alarm,) = raised(THREE, *slow)
+    assert alarm.numbers.endswith("newest event time 2001-09-09 01:46:41Z")
+    assert when(THREE, *(moving(None, None, producers=producers(n)) for n in years[::-1])) == []
 
 
 def test_a_clock_that_stands_with_all_its_producers_is_not_stuck() -> None:
-    same = [moving(5, 10, producers=producers("2023-11-14 22:13:20")) for _ in range(5)]
+    same = [moving(5, 10, producers=producers(20)) for _ in range(5)]
     assert when(THREE, *same) == []
     # Nor one that nobody holds, or of which nothing is known yet.
-    free = [moving(5, 10, producers=producers(f"22:13:{n}", None)) for n in range(20, 25)]
+    free = [moving(5, 10, producers=producers(n, None)) for n in range(20, 25)]
     assert when(THREE, *free) == []
     assert when(THREE, *[moving(5, 10, producers=producers(None)) for _ in range(5)]) == []
-    comes = [moving(5, 10), *(moving(5, 10, producers=producers("22:13:20")) for _ in range(4))]
+    comes = [moving(5, 10), *(moving(5, 10, producers=producers(20)) for _ in range(4))]
     assert when(THREE, *comes) == []
+    # Nor one whose producers are all below a watermark that another run brought so far.
+    below = [moving(30, 10, producers=producers(n)) for n in range(20, 25)]
+    assert when(THREE, *below) == []
 
 
 YEAR_2999 = 32_472_144_000 - START
@@ -178,9 +240,53 @@ def test_a_query_that_starts_with_a_poisoned_watermark_says_so() -> None:
     )
 
 
+def test_less_than_a_second_ahead_is_said_exactly() -> None:
+    half = replace(moving(None, None), newest=START * SECOND + 500_000)
+    ((alarm,),) = raised(PoisonedWatermark("0 seconds"), half)
+    assert ": 500 milliseconds after the micro-batch" in alarm.numbers
+
+
 def test_the_producer_furthest_ahead_is_the_culprit() -> None:
-    told = {"led_by": "d7"}
+    told = producers(YEAR_2999, led_by="d7")
     ((alarm,),) = raised(PoisonedWatermark(), moving(0, YEAR_2999, producers=told))
+    assert alarm.operator == "the watermark of the query"
     assert alarm.culprits == ("producer 'd7': the clock furthest ahead",)
-    ((alarm,),) = raised(PoisonedWatermark(), moving(0, YEAR_2999, producers={"led_by": None}))
+
+
+def test_who_leads_but_is_not_ahead_is_not_to_blame() -> None:
+    # The one that made the clock run away is forgotten; the watermark stays.
+    healthy = producers(0, None, YEAR_2999, led_by="d8")
+    ((alarm,),) = raised(PoisonedWatermark(), moving(YEAR_2999, YEAR_2999, producers=healthy))
     assert alarm.culprits == ()
+    assert alarm.remedy.endswith("observe.furthest_ahead finds who sent such rows")
+    unknown = producers(None, None, None, led_by=None)
+    ((alarm,),) = raised(PoisonedWatermark(), moving(0, YEAR_2999, producers=unknown))
+    assert alarm.culprits == ()
+
+
+def test_a_producer_ahead_is_told_before_the_watermark_follows_it() -> None:
+    # Spark sees the clock, which the others hold.
+    there = producers(HOUR, led_by="d8")
+    ahead = producers(YEAR_2999, led_by="d7")
+    alarms = raised(
+        PoisonedWatermark(),
+        moving(0, 10, producers=there),
+        moving(5, 10, producers=ahead),
+        moving(5, 10, producers=ahead),
+        moving(5, YEAR_2999, producers=ahead),
+        moving(YEAR_2999, YEAR_2999, producers=there),
+    )
+    assert [len(each) for each in alarms] == [0, 1, 0, 1, 0]
+    assert str(alarms[1][0]) == (
+        "[POISONED_WATERMARK] query views, micro-batch 0: an event time is ahead of the clock, and "
+        "the watermark follows it when all other producers are silent\n"
+        "  operator: producers\n"
+        "  numbers:  newest event time 2999-01-01 00:00:00Z: 356159 days after the micro-batch, "
+        "which started at 2023-11-14 22:13:20Z\n"
+        "  culprit:  producer 'd7': the clock furthest ahead\n"
+        "  rule:     observe.PoisonedWatermark(ahead='1 hour')\n"
+        "  remedy:   put time.guard before time.producers; this checkpoint keeps the event time "
+        "until its producer has been silent for `idle`. If all others are silent before, start "
+        "from a new one"
+    )
+    assert alarms[3][0].operator == "the watermark of the query"
