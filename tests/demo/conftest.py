@@ -16,7 +16,8 @@ import pytest
 
 from streamops.demo.flights import borders, departures, flights, of_days, write_log
 from streamops.demo.job import OPERATORS
-from streamops.demo.tables import QUERIES, Run, write_tables
+from streamops.demo.report import Facts, gather
+from streamops.demo.tables import QUERIES, WINDOWS, Run, write_tables
 from streamops.kernel.contract import Counts
 from streamops.testing import BatchResult, replay
 
@@ -84,6 +85,10 @@ def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
 
 def total(counts: Iterable[Counts]) -> dict[str, int]:
     return asdict(sum(counts, Counts()))
+
+
+def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
+    return {windows: gather(out, rows, Run.read(out), windows) for windows in WINDOWS}
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamops.demo.__main__ import main
-from streamops.demo.job import operators
-from streamops.demo.report import Facts, gather, report
+from streamops.demo.report import gather, report
 from streamops.demo.tables import (
     QUERIES,
     WINDOWS,
@@ -23,13 +22,8 @@ from streamops.demo.tables import (
     read_table,
     write_tables,
 )
-from streamops.demo.verify import RECOMPUTED, compare
 from streamops.testing import fold
-from tests.demo.conftest import EVERY, make_run
-
-
-def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
-    return {windows: gather(out, rows, Run.read(out), windows) for windows in WINDOWS}
+from tests.demo.conftest import facts_of
 
 
 def change_table(out: Path, windows: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
@@ -126,40 +120,6 @@ def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.D
 
     change_late(out, change)
     assert not facts_of(out, days)["hourly"].comparison.equal
-
-
-def test_rows_left_out_too_soon_are_found(tmp_path: Path, days: pd.DataFrame) -> None:
-    """The batch leaves the same rows out, and every count agrees."""
-    make_run(tmp_path, days, EVERY, 2, operators("10 minutes"))
-    facts = facts_of(tmp_path, days)
-    for windows in ("hourly", "three_hours", "last_hour"):
-        *sums, lateness = facts[windows].sums
-        assert facts[windows].comparison.equal
-        assert all(each is None or each.holds for each in sums)
-        assert lateness is not None
-        assert lateness.parts["too late by right"] < lateness.expected
-        assert not facts[windows].hold
-
-
-def test_rows_too_late_are_left_out_of_every_window(tmp_path: Path, days: pd.DataFrame) -> None:
-    """Some flights of the day of the storm that left months later than they did."""
-    storm = days[days["scheduled"] < pd.Timestamp("2013-03-08 22:00", tz="UTC")]
-    stranded = storm.iloc[::40].copy()
-    months = pd.date_range("2013-04-02", "2013-12-20", periods=len(stranded), tz="UTC")
-    stranded["departed"] = months.as_unit("us")
-    rows = pd.concat([days.drop(index=stranded.index), stranded], ignore_index=True)
-    run = make_run(tmp_path, rows, EVERY, 2)
-    facts = facts_of(tmp_path, rows)
-    for windows in WINDOWS:
-        assert run.counts[windows]["too_late"] > 1, windows
-        assert facts[windows].hold, windows
-        # Nothing hides it if they are not left out.
-        told = late(tmp_path, windows)
-        kept = RECOMPUTED[windows](rows, told.iloc[1:])
-        about = WINDOWS[windows]
-        end = run.end(query_of(windows))
-        table = read_table(tmp_path, windows)
-        assert not compare(table, kept, end, key=about.key, due=about.due).equal
 
 
 @pytest.mark.parametrize("windows", [name for name, about in WINDOWS.items() if about.lasting])
