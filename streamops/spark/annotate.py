@@ -4,7 +4,6 @@ something said of it.
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from streamops.kernel.codec import decode, encode, fingerprint, ipc_read, ipc_write
+from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import State, StateFormat
 from streamops.spark.columns import (
@@ -30,7 +29,7 @@ from streamops.spark.columns import (
 from streamops.spark.packing import NOTHING, PACKED, packer, unpacker
 from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
-from streamops.spark.runners import STORED, Stored
+from streamops.spark.runners import STORED, Stored, cells_of, packs_of
 from streamops.spark.transform import Options, shown
 from streamops.spark.workers import settle
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["AnnotateTransform", "Annotating", "Annotation", "Annotator"]
 
 _EMITTED = "emitted binary"
-_ROWS_PER_CELL = 1 << 18
 
 
 class Annotator(Protocol):
@@ -205,20 +203,13 @@ class Annotating:
         known = self.core.STATE, self.spec.identity, self.shards
         state = self.core.empty(self.spec)
         if stored is not None:
-            before = Stored(*stored)
-            tables = decode(before.frame, *known, where=self.operator)
-            state = State(before.watermark, tables)
+            state = Stored(*stored).state(known, where=self.operator)
         after, rows = self.core.step(self.spec, state, _opened(self.core, self.spec, packs))
-        frame = encode(*known, after.tables)
-        blob = binascii.b2a_base64(frame, newline=False).decode("ascii")
-        kept = Stored(fingerprint(*known), after.watermark, None, after.rows, blob)
-        cells = range(0, len(rows), _ROWS_PER_CELL)
-        return astuple(kept), [ipc_write(rows.slice(at, _ROWS_PER_CELL)) for at in cells]
+        return astuple(Stored.of(after, known)), [*cells_of(rows)]
 
 
 def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
-    packs = [bytes(pack) for frame in frames for pack in frame["packed"]]
-    return [pack for pack in packs if pack != NOTHING]
+    return [pack for pack in packs_of(frames) if pack != NOTHING]
 
 
 def _shown(cells: list[bytes]) -> pd.DataFrame:

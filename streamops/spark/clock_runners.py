@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from streamops.kernel.clocks import ClockCore, ClockSpec, Told
-from streamops.kernel.codec import decode, encode, fingerprint, ipc_read
+from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import State
 from streamops.spark.packing import NOTHING
-from streamops.spark.runners import STORED, Stored, packs_of
+from streamops.spark.runners import STORED, Known, Stored, packs_of
 from streamops.spark.workers import settle
 
 if TYPE_CHECKING:
@@ -66,20 +65,19 @@ class Ticking:
         packed = [ipc_read(pack) for pack in packs if pack != NOTHING]
         rows = concat(packed or [self.core.pack(self.spec, self.spec.input.empty_table())])
         tick = self.core.step(self.spec, self._state(stored), rows)
-        known = self.core.STATE, self.spec.identity, _PLACES
-        frame = encode(*known, tick.state.tables)
-        blob = binascii.b2a_base64(frame, newline=False).decode("ascii")
-        kept = Stored(fingerprint(*known), tick.state.watermark, None, tick.state.rows, blob)
-        told = (*astuple(tick.told), len(blob))
+        kept = Stored.of(tick.state, self._known)
+        told = (*astuple(tick.told), len(kept.blob))
         # As objects: an integer that may be missing would become a float.
         return astuple(kept), pd.DataFrame([told], columns=[*TICKED_NAMES], dtype=object)
 
     def _state(self, stored: Sequence[Any] | None) -> State:
         if stored is None:
             return self.core.empty(self.spec)
-        before = Stored(*stored)
-        known = self.core.STATE, self.spec.identity, _PLACES
-        return State(before.watermark, decode(before.frame, *known, where=self.operator))
+        return Stored(*stored).state(self._known, where=self.operator)
+
+    @property
+    def _known(self) -> Known:
+        return self.core.STATE, self.spec.identity, _PLACES
 
 
 def by_one_group(ticking: Ticking) -> Callable[..., Iterator[pd.DataFrame]]:

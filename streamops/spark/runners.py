@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,28 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from streamops.kernel.codec import decode, encode, fingerprint, ipc_read, ipc_write
 from streamops.kernel.columns import concat
-from streamops.kernel.contract import Core, Counts, Spec, State
+from streamops.kernel.contract import Core, Counts, Spec, State, StateFormat
 from streamops.spark.packing import NOTHING
 from streamops.spark.workers import settle
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COUNTS", "EMITTED", "STORED", "Advance", "ShardProcessor", "by_group_state"]
+__all__ = [
+    "COUNTS",
+    "EMITTED",
+    "STORED",
+    "Advance",
+    "Known",
+    "ShardProcessor",
+    "Stored",
+    "by_group_state",
+    "cells_of",
+    "packs_of",
+]
+
+Known = tuple[StateFormat, Mapping[str, Any], int]
+"""Format, identity and number of shards: what a stored state is checked against."""
 
 # A binary cell is copied several times on its way: keep them moderate.
 _ROWS_PER_CELL = 1 << 18
@@ -51,6 +65,17 @@ class Stored:
     deadline: int | None
     entries: int
     blob: str
+
+    @classmethod
+    def of(cls, state: State, known: Known, *, deadline: int | None = None) -> Stored:
+        """What to keep of a state; ``known`` is what it will be checked against."""
+        frame = encode(*known, state.tables)
+        blob = binascii.b2a_base64(frame, newline=False).decode("ascii")
+        return cls(fingerprint(*known), state.watermark, deadline, state.rows, blob)
+
+    def state(self, known: Known, *, where: str) -> State:
+        """The state again; ``where`` is for the error of a checkpoint of other parameters."""
+        return State(self.watermark, decode(self.frame, *known, where=where))
 
     @property
     def frame(self) -> bytes:
@@ -97,34 +122,29 @@ class Advance:
         if spark_watermark > 0:
             watermark = spark_watermark * 1_000 + self.spec.lag
         packs = [pack for pack in packs if pack != NOTHING]
-        mine = fingerprint(self.core.STATE, self.spec.identity, self.shards)
+        known = self.core.STATE, self.spec.identity, self.shards
         before = None if stored is None else Stored(*stored)
         if (
             before is not None
             and not packs
-            and before.fingerprint == mine
+            and before.fingerprint == fingerprint(*known)
             and self._idle(before, watermark)
         ):
             # Not opened, so what a frame is refused for must be seen from outside.
             after = replace(before, watermark=watermark)
             return astuple(after), _told([], Counts(), before.entries, len(before.blob), watermark)
-        state = self._state(before)
+        state = self.core.empty(self.spec)
+        if before is not None:
+            state = before.state(known, where=self.operator)
         packed = [ipc_read(pack) for pack in packs]
         rows = (
             concat(packed) if packed else self.core.pack(self.spec, self.spec.input.empty_table())
         )
         step = self.core.step(self.spec, state, rows, watermark)
-        frame = encode(self.core.STATE, self.spec.identity, self.shards, step.state.tables)
-        blob = binascii.b2a_base64(frame, newline=False).decode("ascii")
-        kept = Stored(
-            mine,
-            step.state.watermark,
-            self.core.next_deadline(self.spec, step.state),
-            step.state.rows,
-            blob,
-        )
-        cells = [*_cells(step.emitted), *_cells(step.late)]
-        return astuple(kept), _told(cells, step.counts, kept.entries, len(blob), watermark)
+        deadline = self.core.next_deadline(self.spec, step.state)
+        kept = Stored.of(step.state, known, deadline=deadline)
+        cells = [*cells_of(step.emitted), *cells_of(step.late)]
+        return astuple(kept), _told(cells, step.counts, kept.entries, len(kept.blob), watermark)
 
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, when the shard was last visited."""
@@ -133,14 +153,6 @@ class Advance:
 
     def _idle(self, stored: Stored, watermark: int | None) -> bool:
         return watermark is None or stored.deadline is None or watermark < stored.deadline
-
-    def _state(self, stored: Stored | None) -> State:
-        if stored is None:
-            return self.core.empty(self.spec)
-        tables = decode(
-            stored.frame, self.core.STATE, self.spec.identity, self.shards, where=self.operator
-        )
-        return State(stored.watermark, tables)
 
 
 def _told(
@@ -155,12 +167,14 @@ def _told(
     )
 
 
-def _cells(table: pa.Table) -> Iterator[bytes]:
+def cells_of(table: pa.Table) -> Iterator[bytes]:
+    """The table in packed pieces, each for one cell."""
     for start in range(0, len(table), _ROWS_PER_CELL):
         yield ipc_write(table.slice(start, _ROWS_PER_CELL))
 
 
 def packs_of(frames: Iterator[pd.DataFrame]) -> list[bytes]:
+    """The packs of a group, empty ones among them."""
     return [bytes(pack) for frame in frames for pack in frame["packed"]]
 
 
