@@ -15,8 +15,9 @@ __all__ = [
     "CapacityError",
     "ChangeStreamError",
     "ColumnNotFound",
-    "EnvironmentError",
+    "RequirementError",
     "SchemaError",
+    "SketchFormatError",
     "SpecError",
     "StateFormatError",
     "StreamopsError",
@@ -107,6 +108,10 @@ class StateFormatError(StreamopsError):
     """State that this operator, with these parameters, must not read."""
 
 
+class SketchFormatError(StreamopsError, ValueError):
+    """Bytes that are not the sketch they are taken for."""
+
+
 class CapacityError(StreamopsError):
     """A stated limit was reached and its stated consequence is to fail."""
 
@@ -115,5 +120,5 @@ class ChangeStreamError(StreamopsError, ValueError):
     """A change stream that contradicts itself, such as a preimage that was never published."""
 
 
-class EnvironmentError(StreamopsError, RuntimeError):
+class RequirementError(StreamopsError, RuntimeError):
     """Something outside the library is missing: Java, RocksDB, protobuf, a Spark version."""

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from streamops.kernel.errors import EnvironmentError
+from streamops.kernel.errors import RequirementError
 
 __all__ = ["OLDEST_JAVA", "Java", "find_java"]
 
@@ -79,7 +79,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
     Raises
     ------
-    EnvironmentError
+    RequirementError
         ``JAVA_NOT_FOUND``: no Java, or none that is recent and whole enough. The message
         says of each one that was looked at what is wrong with it.
     """
@@ -90,7 +90,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
             return look(environ)
         except _Unfit as why:
             unfit.append(str(why))
-    raise EnvironmentError(
+    raise RequirementError(
         "JAVA_NOT_FOUND",
         "no Java that can start Spark was found",
         where="streamops.spark.java",

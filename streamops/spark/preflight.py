@@ -7,7 +7,7 @@ import importlib.metadata
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.errors import ColumnNotFound, EnvironmentError, SpecError, WatermarkError
+from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
 from streamops.kernel.time import format_duration
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import PROVIDER, ROCKSDB
@@ -223,7 +223,7 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
     ------
     SpecError
         ``STATE_API_NOT_CHAINABLE``: see :func:`refuse_unchainable`.
-    EnvironmentError
+    RequirementError
         ``ROCKSDB_REQUIRED`` or ``PROTOBUF_REQUIRED``.
     """
     refuse_unchainable(frame, wanted, where=where)
@@ -231,7 +231,7 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
         return wanted
     provider = frame.sparkSession.conf.get(PROVIDER, "") or ""
     if "RocksDB" not in provider:
-        raise EnvironmentError(
+        raise RequirementError(
             "ROCKSDB_REQUIRED",
             "transformWithStateInPandas keeps its state in RocksDB, which is not configured",
             where=where,
@@ -242,7 +242,7 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
         )
     found, oldest = _version("protobuf"), REQUIRED["protobuf"][0]
     if numbers(found) < numbers(oldest):
-        raise EnvironmentError(
+        raise RequirementError(
             "PROTOBUF_REQUIRED",
             "transformWithStateInPandas needs protobuf",
             where=where,

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from streamops.kernel.errors import EnvironmentError
+from streamops.kernel.errors import RequirementError
 from streamops.spark.java import find_java
 from streamops.spark.settings import Difference, differences, local_settings
 
@@ -76,7 +76,7 @@ def local_session(
     ------
     SpecError
         ``CORES_NOT_POSITIVE`` or ``PARTITIONS_NOT_POSITIVE``.
-    EnvironmentError
+    RequirementError
         ``JAVA_NOT_FOUND``; ``SPARK_REMOTE_SET`` where the environment asks for a remote
         session instead.
 
@@ -112,7 +112,7 @@ def _running_session() -> SparkSession | None:
 
 def _start(settings: Mapping[str, str]) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
-        raise EnvironmentError(
+        raise RequirementError(
             "SPARK_REMOTE_SET",
             "a local session was asked for, but the environment names a remote one",
             where="streamops.local_session",

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.errors import EnvironmentError, SchemaError
+from streamops.kernel.errors import RequirementError, SchemaError
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
 from streamops.testing.values import comparable
@@ -43,7 +43,7 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     SchemaError
         ``DUPLICATE_COLUMN``: one of the sides has two columns of one name, of which a
         comparison by name would see one.
-    EnvironmentError
+    RequirementError
         ``TESTING_EXTRA_MISSING``: chispa, which prints the table, is not installed.
 
     Examples
@@ -147,9 +147,9 @@ def _refuse_twins(names: list[str], which: str) -> None:
         )
 
 
-def missing_extra(package: str, who: str) -> EnvironmentError:
+def missing_extra(package: str, who: str) -> RequirementError:
     """The error for a package that only the test kit needs."""
-    return EnvironmentError(
+    return RequirementError(
         "TESTING_EXTRA_MISSING",
         f"{package} is not installed",
         where=f"streamops.testing.{who}",

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.contract import Counts, Spec
-from streamops.kernel.errors import EnvironmentError, SpecError
+from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import arrow_schema, spark_schema
 from streamops.spark.progress import metrics_of
@@ -77,7 +77,7 @@ def micro_batches(
 
     Raises
     ------
-    EnvironmentError
+    RequirementError
         ``PYTHON_SOURCE_UNSUPPORTED``: ``source="python"`` before Spark 4.2.
 
     Examples
@@ -251,7 +251,7 @@ def _has_python_source(spark: SparkSession) -> bool:
 
 def _require_python_source(spark: SparkSession) -> None:
     if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
-        raise EnvironmentError(
+        raise RequirementError(
             "PYTHON_SOURCE_UNSUPPORTED",
             "this Spark cannot end a run of a Python data source by itself",
             where="streamops.testing.micro_batches",

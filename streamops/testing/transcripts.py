@@ -99,7 +99,7 @@ def load(path: str | os.PathLike[str]) -> list[Transcript]:
     ------
     SpecError
         ``TRANSCRIPT_MALFORMED``, or what the operator says of its parameters.
-    EnvironmentError
+    RequirementError
         ``TESTING_EXTRA_MISSING``: PyYAML is not installed.
     """
     return parse(Path(path).read_text(encoding="utf-8"), where=Path(path).name)

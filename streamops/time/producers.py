@@ -90,7 +90,7 @@ def producers(
         A column does not exist or has the wrong type.
     WatermarkError
         The frame has a watermark already.
-    EnvironmentError
+    RequirementError
         The state API needs something that is not there.
 
     Examples

@@ -100,7 +100,7 @@ def track_clock(
         A column does not exist or has the wrong type, or the frame has a column of the result.
     WatermarkError
         The frame has a watermark already.
-    EnvironmentError
+    RequirementError
         The state API needs something that is not there.
 
     Examples

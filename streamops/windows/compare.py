@@ -103,7 +103,7 @@ def compare(
     WatermarkError
         A streaming frame without a watermark on ``window_end`` and no `delay`, or both; or more
         lateness than the windows before have.
-    EnvironmentError
+    RequirementError
         The state API needs something that is not there.
     ChangeStreamError, CapacityError
         While the query runs: ``WINDOW_TWICE``, two different rows of one key and window and

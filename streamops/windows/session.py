@@ -126,7 +126,7 @@ def session(
         A column does not exist or has the wrong type.
     WatermarkError
         A streaming frame without a watermark on `time` and no `delay`, or both.
-    EnvironmentError
+    RequirementError
         The state API needs something that is not there.
 
     Examples

@@ -61,7 +61,7 @@ def test_every_error_of_ours_can_be_caught_as_one(kind: type[StreamopsError]) ->
         (errors.SchemaError, ValueError),
         (errors.WatermarkError, ValueError),
         (errors.ChangeStreamError, ValueError),
-        (errors.EnvironmentError, RuntimeError),
+        (errors.RequirementError, RuntimeError),
         (errors.ColumnNotFound, errors.SchemaError),
     ],
 )

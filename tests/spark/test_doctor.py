@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamops import __main__ as command_line
-from streamops.kernel.errors import EnvironmentError
+from streamops.kernel.errors import RequirementError
 from streamops.spark import doctor, proof
 from streamops.spark.doctor import Finding, diagnose, examine, prove
 from streamops.spark.java import Java
@@ -70,7 +70,7 @@ def test_the_bounds_are_those_of_the_package_itself() -> None:
 
 def test_a_missing_java_comes_with_the_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_none(environ: dict[str, str]) -> Java:
-        raise EnvironmentError("X", "no Java", where="", got="Java 8", expected="", fix="get one")
+        raise RequirementError("X", "no Java", where="", got="Java 8", expected="", fix="get one")
 
     monkeypatch.setattr(doctor, "find_java", find_none)
     assert named(examine(HERE), "Java") == Finding("Java", False, "Java 8", "get one")
@@ -330,7 +330,7 @@ def test_a_session_that_does_not_start_is_a_finding(
     from streamops.spark import session
 
     def refuse(**settings: Any) -> SparkSession:
-        raise EnvironmentError("NO", "no Java", where="w", got="g", expected="e", fix="f")
+        raise RequirementError("NO", "no Java", where="w", got="g", expected="e", fix="f")
 
     monkeypatch.setattr(command_line, "examine", list)
     monkeypatch.setattr(session, "local_session", refuse)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamops.kernel.errors import EnvironmentError
+from streamops.kernel.errors import RequirementError
 from streamops.spark import java
 from streamops.spark.java import find_java
 
@@ -58,8 +58,8 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return home
 
 
-def refusal(environ: dict[str, str]) -> EnvironmentError:
-    with pytest.raises(EnvironmentError) as refused:
+def refusal(environ: dict[str, str]) -> RequirementError:
+    with pytest.raises(RequirementError) as refused:
         find_java(environ)
     assert refused.value.code == "JAVA_NOT_FOUND"
     return refused.value

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from streamops.kernel.errors import ColumnNotFound, EnvironmentError, SpecError, WatermarkError
+from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
 from streamops.spark.preflight import INSTANT as INSTANT_MARK
 from streamops.spark.preflight import (
     LATENESS,
@@ -201,7 +201,7 @@ def test_a_missing_or_old_protobuf_is_said_with_the_bound_of_the_package(
         return version
 
     monkeypatch.setattr(importlib.metadata, "version", found)
-    with pytest.raises(EnvironmentError) as caught:
+    with pytest.raises(RequirementError) as caught:
         state_api(behind("native"), "auto", where="windows.tumbling")
     assert caught.value.code == "PROTOBUF_REQUIRED"
     assert caught.value.got == got
@@ -210,7 +210,7 @@ def test_a_missing_or_old_protobuf_is_said_with_the_bound_of_the_package(
 
 
 def test_a_state_store_that_is_not_rocksdb_is_said() -> None:
-    with pytest.raises(EnvironmentError) as caught:
+    with pytest.raises(RequirementError) as caught:
         state_api(FakeFrame(("ts", INSTANT, {})), "auto", where="windows.tumbling")
     assert caught.value.code == "ROCKSDB_REQUIRED"
     assert PROVIDER in caught.value.fix

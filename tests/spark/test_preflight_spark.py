@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.errors import EnvironmentError, SchemaError, SpecError, WatermarkError
+from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
 from streamops.spark import preflight
 
 pytestmark = pytest.mark.spark
@@ -55,7 +55,7 @@ def test_a_missing_rocksdb_is_said_with_both_remedies(spark: SparkSession) -> No
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     )
     try:
-        with pytest.raises(EnvironmentError, match="ROCKSDB_REQUIRED") as caught:
+        with pytest.raises(RequirementError, match="ROCKSDB_REQUIRED") as caught:
             events(spark).transform(tumbling(delay="1 minute"))
         assert preflight.ROCKSDB in caught.value.fix
         assert 'state_api="applyInPandasWithState"' in caught.value.fix
@@ -73,7 +73,7 @@ def test_a_missing_or_old_protobuf_is_said(
 
     for version in (none, lambda _: "5.29.0"):
         monkeypatch.setattr(importlib.metadata, "version", version)
-        with pytest.raises(EnvironmentError, match="PROTOBUF_REQUIRED"):
+        with pytest.raises(RequirementError, match="PROTOBUF_REQUIRED"):
             events(spark).transform(tumbling(delay="1 minute"))
 
 

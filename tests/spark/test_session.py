@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamops
-from streamops.kernel.errors import EnvironmentError, SpecError
+from streamops.kernel.errors import RequirementError, SpecError
 from streamops.spark import session, settings
 from streamops.spark.session import SessionDiffersWarning
 from streamops.spark.settings import (
@@ -108,7 +108,7 @@ def test_where_the_environment_asks_for_a_remote_session_a_local_one_is_refused(
 ) -> None:
     monkeypatch.setattr(session, "_running_session", lambda: None)
     monkeypatch.setenv("SPARK_REMOTE", "sc://example:15002")
-    with pytest.raises(EnvironmentError, match="sc://example:15002") as refused:
+    with pytest.raises(RequirementError, match="sc://example:15002") as refused:
         streamops.local_session()
     assert refused.value.code == "SPARK_REMOTE_SET"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from streamops.kernel.errors import EnvironmentError, SchemaError
+from streamops.kernel.errors import RequirementError, SchemaError
 from streamops.testing import assert_rows, at
 
 NAN = float("nan")
@@ -109,7 +109,7 @@ def test_a_missing_chispa_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(EnvironmentError, match=r"streamops\[testing\]") as caught:
+    with pytest.raises(RequirementError, match=r"streamops\[testing\]") as caught:
         assert_rows([], [])
     assert caught.value.code == "TESTING_EXTRA_MISSING"
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.errors import ColumnNotFound, EnvironmentError, SpecError
+from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError
 from streamops.testing import Replay, assert_rows, at, micro_batches, replay, stream
 from streamops.testing.batches import canonical
 from streamops.testing.streaming import Source
@@ -169,7 +169,7 @@ def test_more_micro_batches_than_spark_reports_are_refused() -> None:
 
 def test_a_source_that_spark_is_too_old_for_is_refused(tmp_path: Path) -> None:
     session: Any = SimpleNamespace(version="4.1.1")
-    with pytest.raises(EnvironmentError) as caught:
+    with pytest.raises(RequirementError) as caught:
         micro_batches(session, [[{"n": 1}]], directory=tmp_path, source="python")
     assert caught.value.code == "PYTHON_SOURCE_UNSUPPORTED"
     assert list(tmp_path.rglob("*.*")) == []

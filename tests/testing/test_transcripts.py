@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamops.kernel.errors import EnvironmentError, SpecError
+from streamops.kernel.errors import RequirementError, SpecError
 from streamops.testing.scenarios import assert_replays
 from streamops.testing.transcripts import load, parse
 
@@ -258,6 +258,6 @@ def test_a_missing_yaml_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(EnvironmentError, match=r"streamops\[testing\]") as caught:
+    with pytest.raises(RequirementError, match=r"streamops\[testing\]") as caught:
         parse(RIGHT)
     assert caught.value.code == "TESTING_EXTRA_MISSING"

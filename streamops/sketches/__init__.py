@@ -1,0 +1,1 @@
+"""Sketches in streaming state: answers within a stated error, from little memory."""
