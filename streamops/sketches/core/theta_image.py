@@ -165,7 +165,8 @@ class _Images:
 
     @property
     def empty(self) -> Mask:
-        return self.flags & _EMPTY != 0
+        found: Mask = self.flags & _EMPTY != 0
+        return found
 
     def refuse(self, bad: Mask, reason: str) -> None:
         refuse(bad, reason, self.where)
