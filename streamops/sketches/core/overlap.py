@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Ids, Ints
-from streamops.sketches.core.samples import WHOLE, Samples, compared, lowest
+from streamops.sketches.core.samples import WHOLE, Samples, beside, compared, lowest
 from streamops.sketches.core.sampling import NUMBER, SHARE, number_of, share_of
 from streamops.sketches.core.theta import hashed, merged
 
@@ -42,12 +42,7 @@ def parts(both: Ints, only_left: Ints, only_right: Ints, theta: Ints) -> list[pa
 
 def measured(left: Samples, right: Samples) -> pa.Array:
     """The two sets of each row, as a struct of ``PARTS``."""
-    turn = np.arange(2 * len(left.sizes)).reshape(2, -1).T.ravel()
-    lists, theta = (
-        pa.concat_arrays(pieces).take(pa.array(turn))
-        for pieces in zip(left.columns(), right.columns(), strict=True)
-    )
-    found = compared(Samples.of(lists, theta), 2).pair(0, 1)
+    found = beside(left, right).pair(0, 1)
     return pa.StructArray.from_arrays(parts(*found), fields=list(pa.struct(PARTS)))
 
 

@@ -16,7 +16,16 @@ import pyarrow as pa
 from streamops.kernel.columns import list_items
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
-__all__ = ["WHOLE", "Compared", "Samples", "compared", "lowest", "rows_in_order", "united"]
+__all__ = [
+    "WHOLE",
+    "Compared",
+    "Samples",
+    "beside",
+    "compared",
+    "lowest",
+    "rows_in_order",
+    "united",
+]
 
 WHOLE = 2**63 - 1
 """Theta of a sample that is the whole set."""
@@ -180,12 +189,23 @@ def compared(samples: Samples, width: int) -> Compared:
 
     At most 62 sets make a row.
     """
-    owners, count = samples.owners, len(samples.sizes) // width
-    ids = owners // width
-    rows = rows_in_order(ids, samples.hashes, count)
-    ids, hashes = ids[rows], samples.hashes[rows]
-    bits = np.int64(1) << (owners % width)[rows]
+    owners = samples.owners
+    theta = samples.theta.reshape(-1, width)
+    return _compared(samples.hashes, owners // width, owners % width, theta)
+
+
+def beside(left: Samples, right: Samples) -> Compared:
+    """The sets of the one, and in the same row those of the other."""
+    hashes = np.concatenate([left.hashes, right.hashes])
+    ids = np.concatenate([left.owners, right.owners])
+    sets = np.repeat([0, 1], [len(left.hashes), len(right.hashes)])
+    return _compared(hashes, ids, sets, np.stack([left.theta, right.theta], axis=1))
+
+
+def _compared(hashes: Ints, ids: Ids, sets: Ids, theta: Ints) -> Compared:
+    rows = rows_in_order(ids, hashes, len(theta))
+    ids, hashes = ids[rows], hashes[rows]
+    bits = np.int64(1) << sets[rows]
     firsts = np.flatnonzero(~_as_before(ids, hashes))
     within = np.bitwise_or.reduceat(bits, firsts) if len(firsts) else bits
-    theta = samples.theta.reshape(count, width)
     return Compared(ids[firsts], hashes[firsts], within, theta)

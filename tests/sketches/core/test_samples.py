@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.samples import WHOLE, Samples, compared, lowest, rows_in_order, united
+from streamops.sketches.core.samples import (
+    WHOLE,
+    Samples,
+    beside,
+    compared,
+    lowest,
+    rows_in_order,
+    united,
+)
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import sample
 
@@ -57,18 +65,20 @@ def test_a_union_knows_no_more_than_the_least_theta() -> None:
 
 
 def test_sets_are_compared_below_the_lesser_theta() -> None:
-    beside = compared(flat(([1, 5, 9], 10), ([2, 5], 6), ([], 4), ([3], WHOLE)), 2)
-    both, only_left, only_right, theta = (found.tolist() for found in beside.pair(0, 1))
-    assert (both, only_left, only_right, theta) == ([1, 0], [1, 0], [1, 1], [6, 4])
-    assert sample(beside.where([0], [1])) == (frozenset([1]), 6)
-    assert sample(beside.where([0])) == (frozenset([1, 5, 9]), 10)
-    assert sample(beside.where([0, 1])) == (frozenset([5]), 6)
+    in_turn = compared(flat(([1, 5, 9], 10), ([2, 5], 6), ([], 4), ([3], WHOLE)), 2)
+    apart = beside(flat(([1, 5, 9], 10), ([], 4)), flat(([2, 5], 6), ([3], WHOLE)))
+    for found in (in_turn, apart):
+        both, only_left, only_right, theta = (each.tolist() for each in found.pair(0, 1))
+        assert (both, only_left, only_right, theta) == ([1, 0], [1, 0], [1, 1], [6, 4])
+        assert sample(found.where([0], [1])) == (frozenset([1]), 6)
+        assert sample(found.where([0])) == (frozenset([1, 5, 9]), 10)
+        assert sample(found.where([0, 1])) == (frozenset([5]), 6)
 
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_nothing_is_compared_with_nothing(width: int) -> None:
-    beside = compared(flat(), width)
-    assert [len(found) for found in beside.pair(0, width - 1)] == [0, 0, 0, 0]
+    nothing = compared(flat(), width)
+    assert [len(found) for found in nothing.pair(0, width - 1)] == [0, 0, 0, 0]
 
 
 def test_samples_come_back_from_their_columns() -> None:
