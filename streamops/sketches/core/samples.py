@@ -183,6 +183,11 @@ class Compared:
         sizes = np.bincount(self.ids[chosen], minlength=len(theta)).astype(np.int64, copy=False)
         return Samples(self.hashes[chosen], sizes, theta)
 
+    def either(self, at_most: int) -> Samples:
+        """Samples of the unions of all sets of a row: no more than so many hashes, the lowest."""
+        theta: Ints = self.theta.min(axis=1)
+        return lowest(Groups(self.ids, len(theta)), self.hashes, theta, at_most)
+
 
 def compared(samples: Samples, width: int) -> Compared:
     """Rows of so many sets, compared within each row; one row below another.

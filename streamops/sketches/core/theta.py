@@ -100,6 +100,22 @@ class Theta:
         refuse(~same, "not in the form that streamops writes", where)
         return samples.columns()
 
+    def to_datasketches(self, states: Sequence[pa.Array]) -> pa.Array:
+        """Each state as a compact theta sketch of Apache DataSketches: its payload."""
+        return self.payload(states)
+
+    def from_datasketches(self, images: pa.Array, *, where: str) -> list[pa.Array]:
+        """The states of compact theta sketches; of longer ones the k lowest hashes.
+
+        Raises
+        ------
+        SketchFormatError
+            ``SKETCH_CORRUPT``.
+        """
+        samples = read(images, where=where)
+        each = Groups(np.arange(len(images)), len(images))
+        return united(each, samples, self.k).columns()
+
 
 def hashed(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
     """The hash of each value from 1 to 2^63 - 2, and where it has one.
