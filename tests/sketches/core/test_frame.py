@@ -63,6 +63,17 @@ def test_the_bytes_are_those_of_the_document() -> None:
     assert BLOBS.to_pylist() == [framed(HEADER, payload) for payload in PAYLOADS]
 
 
+def test_the_bytes_of_version_1_stay_what_they_are() -> None:
+    golden = (
+        b"SOSK\x01\x00\x01\x00\x03\x00\x08\x00"
+        b'hll{"p":12}\x03\x00\x00\x00\x44\xb4\xc0\xa6\x95\xa2\xb5\x16abc'
+    )
+    known = Format("hll", 1), {"p": 12}
+    blobs = sealed(*known, pa.array([b"abc", b"z" * 3000]))
+    assert blobs[0].as_py() == golden
+    assert blobs[1].as_py()[23:35].hex() == "b80b0000e1ed2c0bc43da375"
+
+
 def test_a_null_is_no_sketch() -> None:
     some = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
     assert opened(some, FORMAT, PARAMETERS, where="").to_pylist() == [None, *PAYLOADS, None]
