@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -124,8 +124,9 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
         return answers(sketch, answer, blobs, where=place)
 
     kind = spark_schema(pa.schema([("estimate", answer.result)])).fields[0].dataType
-    udf = arrow_udf(run, kind)  # scalar, by its type hints
-    found: Column = udf(quoted(column))
+    # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
+    make: Any = arrow_udf
+    found: Column = make(run, kind)(quoted(column))
     return found
 
 
