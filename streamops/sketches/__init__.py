@@ -6,7 +6,27 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.overlapping import approx_overlap
 from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.sets import difference, intersection, overlap_of, union
+from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
-__all__ = ["SketchAggregate", "StoredSketch", "estimate", "merged", "read"]
+__all__ = [
+    "SketchAggregate",
+    "StoredSketch",
+    "StoredTheta",
+    "approx_overlap",
+    "difference",
+    "estimate",
+    "from_datasketches",
+    "intersection",
+    "merged",
+    "overlap_of",
+    "read",
+    "theta_distinct",
+    "theta_sketch",
+    "to_datasketches",
+    "union",
+]

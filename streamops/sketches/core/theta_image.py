@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Ids, Ints, Mask
+from streamops.sketches.core.buffers import bytes_of
 from streamops.sketches.core.hashes import SEED, murmur3
 from streamops.sketches.core.samples import WHOLE, Samples, rows_in_order
 
@@ -131,13 +132,8 @@ class _Images:
     @staticmethod
     def of(images: pa.Array, where: str) -> _Images:
         refuse(np.asarray(images.is_null()), "it is null", where)
-        starts, sizes, data = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
-        if len(images):
-            _, offsets, content = images.buffers()
-            borders = np.frombuffer(offsets, "<i4")[images.offset :][: len(images) + 1]
-            starts, sizes = borders[:-1].astype(np.int64), np.diff(borders).astype(np.int64)
-            data = np.frombuffer(content or b"", np.uint8)[borders[0] : borders[-1]]
-            starts -= int(borders[0])
+        ends, data = bytes_of(images)
+        starts, sizes = ends[:-1], np.diff(ends)
         refuse(sizes < 8, "shorter than 8 bytes", where)
         first = data[starts[:, None] + np.arange(8)]
         found = _Images(where, data, starts, sizes, first)
