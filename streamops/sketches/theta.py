@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from streamops.kernel.errors import SpecError
 from streamops.sketches.aggregation import SketchAggregate, require_item
@@ -16,6 +18,7 @@ from streamops.sketches.core.samples import Samples, beside
 from streamops.sketches.core.stored import revived
 from streamops.sketches.core.theta import Theta
 from streamops.sketches.reading import Kind, StoredSketch
+from streamops.spark.columns import column as quoted
 
 __all__ = ["DEFAULT_K", "KIND", "StoredTheta", "ThetaAggregate", "theta_distinct", "theta_sketch"]
 
@@ -51,6 +54,18 @@ class ThetaAggregate(SketchAggregate):
         if kind is not None:
             require_item(kind, column=self.column, where=where)
         return Theta(self.column, self.k)
+
+    def to_spark(self, *, time: str | None = None) -> Column:
+        """Spark's own sketch of the same values, or its estimate: a ``bigint``, without bounds.
+
+        The sketch is the same, but not its bytes: they are packed, and have no frame. See
+        ``from_datasketches``. So an aggregate of this kind does not count as native, and windows
+        never replace it.
+        """
+        # To Spark's hash a null is a number like others.
+        item = F.when(quoted(self.column).isNotNull(), F.xxhash64(quoted(self.column)))
+        found = F.theta_sketch_agg(item, F.lit(self.k.bit_length() - 1))
+        return found if self.is_stored else F.theta_sketch_estimate(found)
 
 
 def theta_distinct(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
@@ -139,15 +154,13 @@ class StoredTheta(StoredSketch):
         SketchFormatError
             ``SKETCH_CORRUPT``.
         """
-        where = "StoredTheta.from_datasketches"
-        refuse_k(k, where)
+        refuse_k(k, "StoredTheta.from_datasketches")
         sketch = Theta("", k)
-        images = pa.array([bytes(image)], pa.binary())
-        return cls.of(sketch, sketch.from_datasketches(images, where=where))
+        return cls.of(sketch, sketch.from_images(pa.array([bytes(image)], pa.binary())))
 
     def to_datasketches(self) -> bytes:
         """A compact theta sketch of Apache DataSketches, which Spark's functions read as well."""
-        (image,) = Theta("", DEFAULT_K).to_datasketches(self.states).to_pylist()
+        (image,) = Theta("", DEFAULT_K).images(self.states).to_pylist()
         return bytes(image)
 
     def intersection(self, *others: StoredSketch) -> Self:
@@ -196,7 +209,7 @@ class StoredTheta(StoredSketch):
 
 def refuse_k(k: object, where: str) -> None:
     """Refuse what is no number of hashes to keep."""
-    if type(k) is not int or not _LEAST <= k <= _MOST or k & (k - 1):
+    if not _is_k(k):
         raise SpecError(
             "K_OUT_OF_RANGE",
             "`k` is no number of hashes that a theta sketch keeps",
@@ -207,9 +220,15 @@ def refuse_k(k: object, where: str) -> None:
         )
 
 
+def _is_k(k: object) -> bool:
+    return type(k) is int and _LEAST <= k <= _MOST and not k & (k - 1)
+
+
 def _of(parameters: Mapping[str, Parameter]) -> Theta:
     k = parameters["k"]
-    refuse_k(k, "sketches.theta")
+    if not _is_k(k) or len(parameters) > 1:
+        message = f"k, a power of two from {_LEAST} to {_MOST:,}"
+        raise ValueError(message)
     assert isinstance(k, int)
     return Theta("", k)
 

@@ -103,7 +103,7 @@ def test_apaches_sketches_are_read_and_cut_to_k() -> None:
         == apache(range(3_000), 10).serialize()
     )
     error = refused(SketchFormatError, StoredTheta.from_datasketches, b"nonsense")
-    assert (error.code, error.where) == ("SKETCH_CORRUPT", "StoredTheta.from_datasketches")
+    assert (error.code, error.where) == ("SKETCH_CORRUPT", "sketches.theta")
 
 
 def test_sketches_of_another_k_or_kind_are_not_set_against_each_other(
@@ -120,7 +120,7 @@ def test_sketches_of_another_k_or_kind_are_not_set_against_each_other(
 def test_parameters_that_a_theta_sketch_cannot_have_are_refused(parameters: Any) -> None:
     (blob,) = sealed(Format("theta", 1), parameters, pa.array([b""], pa.binary())).to_pylist()
     error = refused(SketchFormatError, sketches.read, blob)
-    assert error.code in ("SKETCH_PARAMETERS", "SKETCH_CORRUPT")
+    assert error.code == "SKETCH_PARAMETERS"
 
 
 @pytest.mark.parametrize("k", [0, 8, 17, 2**17, -16, 16.0, True, "16", None])
@@ -139,7 +139,7 @@ def test_aggregates_say_what_they_are() -> None:
     assert repr(theta_distinct("user")) == "theta_distinct('user', k=4096)"
     assert repr(theta_sketch("user", k=16)) == "theta_sketch('user', k=16)"
     assert refused(SpecError, theta_sketch, 1).code == "NOT_A_NAME"
-    assert refused(SpecError, theta_sketch("user").to_spark).code == "NO_SPARK_SKETCH"
+    assert not theta_sketch("user").native
 
 
 def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:

@@ -100,11 +100,11 @@ class Theta:
         refuse(~same, "not in the form that streamops writes", where)
         return samples.columns()
 
-    def to_datasketches(self, states: Sequence[pa.Array]) -> pa.Array:
+    def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as a compact theta sketch of Apache DataSketches: its payload."""
         return self.payload(states)
 
-    def from_datasketches(self, images: pa.Array, *, where: str) -> list[pa.Array]:
+    def from_images(self, images: pa.Array) -> list[pa.Array]:
         """The states of compact theta sketches; of longer ones the k lowest hashes.
 
         Raises
@@ -112,7 +112,7 @@ class Theta:
         SketchFormatError
             ``SKETCH_CORRUPT``.
         """
-        samples = read(images, where=where)
+        samples = read(images, where=f"sketches.{self.format.kind}")
         each = Groups(np.arange(len(images)), len(images))
         return united(each, samples, self.k).columns()
 
