@@ -8,6 +8,7 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.overlap import overlap
 from streamops.sketches.overlapping import approx_overlap
 from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.sets import difference, intersection, overlap_of, union
@@ -23,6 +24,7 @@ __all__ = [
     "from_datasketches",
     "intersection",
     "merged",
+    "overlap",
     "overlap_of",
     "read",
     "theta_distinct",
