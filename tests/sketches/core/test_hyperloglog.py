@@ -248,6 +248,12 @@ def test_payloads_are_as_documented_and_come_back() -> None:
         assert bits(revived) == bits([column.slice(start, len(part)) for column in states])
 
 
+def test_it_says_what_it_reads_and_what_it_is() -> None:
+    sketch = HyperLogLog("v", 12)
+    assert (sketch.inputs, sketch.parameters) == (("v",), {"p": 12})
+    assert (sketch.format.kind, sketch.format.version) == ("hll", 1)
+
+
 ONE = (1 << 26).to_bytes(4, "little")
 TWO = (2 << 26).to_bytes(4, "little")
 CORRUPT = {
