@@ -27,6 +27,7 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items
+from streamops.sketches.core.hll_images import from_images, to_images
 from streamops.sketches.core.hll_registers import (
     ADDRESS_BITS,
     Coupons,
@@ -188,6 +189,14 @@ class HyperLogLog:
             payloads,
         )
         return [lists(found, lengths, sparse), binaries(table, ~sparse)]
+
+    def images(self, states: Sequence[pa.Array]) -> pa.Array:
+        """Each state as an image of Apache DataSketches."""
+        return to_images(states, self.p)
+
+    def from_images(self, images: pa.Array) -> list[pa.Array]:
+        """The states of such images: see :mod:`streamops.sketches.core.hll_images`."""
+        return from_images(images, self.p)
 
     def _made(
         self,
