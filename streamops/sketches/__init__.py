@@ -7,6 +7,13 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.exchange import from_datasketches, to_datasketches
+from streamops.sketches.hll import (
+    Hll,
+    StoredHll,
+    approx_distinct,
+    datasketch_hash,
+    hll_sketch,
+)
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.overlap import overlap
 from streamops.sketches.overlapping import approx_overlap
@@ -15,13 +22,18 @@ from streamops.sketches.sets import difference, intersection, overlap_of, union
 from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
 __all__ = [
+    "Hll",
     "SketchAggregate",
+    "StoredHll",
     "StoredSketch",
     "StoredTheta",
+    "approx_distinct",
     "approx_overlap",
+    "datasketch_hash",
     "difference",
     "estimate",
     "from_datasketches",
+    "hll_sketch",
     "intersection",
     "merged",
     "overlap",
