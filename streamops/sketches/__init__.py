@@ -15,12 +15,20 @@ from streamops.sketches.hll import (
     hll_sketch,
 )
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.minhash import (
+    MinHashSketch,
+    StoredMinHash,
+    minhash_hash,
+    minhash_sketch,
+)
 from streamops.sketches.reading import StoredSketch, read
 
 __all__ = [
     "Hll",
+    "MinHashSketch",
     "SketchAggregate",
     "StoredHll",
+    "StoredMinHash",
     "StoredSketch",
     "approx_distinct",
     "datasketch_hash",
@@ -28,6 +36,8 @@ __all__ = [
     "from_datasketches",
     "hll_sketch",
     "merged",
+    "minhash_hash",
+    "minhash_sketch",
     "read",
     "to_datasketches",
 ]
