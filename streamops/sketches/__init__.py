@@ -6,6 +6,7 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.distinct import distinct
 from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.hll import (
     Hll,
@@ -32,6 +33,7 @@ __all__ = [
     "StoredSketch",
     "approx_distinct",
     "datasketch_hash",
+    "distinct",
     "estimate",
     "from_datasketches",
     "hll_sketch",
