@@ -6,6 +6,7 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.distinct import distinct
 from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.hll import (
     Hll,
@@ -15,6 +16,12 @@ from streamops.sketches.hll import (
     hll_sketch,
 )
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.minhash import (
+    MinHashSketch,
+    StoredMinHash,
+    minhash_hash,
+    minhash_sketch,
+)
 from streamops.sketches.overlap import overlap
 from streamops.sketches.overlapping import approx_overlap
 from streamops.sketches.reading import StoredSketch, read
@@ -23,19 +30,24 @@ from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
 __all__ = [
     "Hll",
+    "MinHashSketch",
     "SketchAggregate",
     "StoredHll",
+    "StoredMinHash",
     "StoredSketch",
     "StoredTheta",
     "approx_distinct",
     "approx_overlap",
     "datasketch_hash",
     "difference",
+    "distinct",
     "estimate",
     "from_datasketches",
     "hll_sketch",
     "intersection",
     "merged",
+    "minhash_hash",
+    "minhash_sketch",
     "overlap",
     "overlap_of",
     "read",

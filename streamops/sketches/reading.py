@@ -20,6 +20,7 @@ __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
 KINDS: Mapping[str, str] = {
     "hll": "streamops.sketches.hll",
+    "minhash": "streamops.sketches.minhash",
     "theta": "streamops.sketches.theta",
 }
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
