@@ -6,7 +6,28 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.exchange import from_datasketches, to_datasketches
+from streamops.sketches.hll import (
+    Hll,
+    StoredHll,
+    approx_distinct,
+    datasketch_hash,
+    hll_sketch,
+)
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.reading import StoredSketch, read
 
-__all__ = ["SketchAggregate", "StoredSketch", "estimate", "merged", "read"]
+__all__ = [
+    "Hll",
+    "SketchAggregate",
+    "StoredHll",
+    "StoredSketch",
+    "approx_distinct",
+    "datasketch_hash",
+    "estimate",
+    "from_datasketches",
+    "hll_sketch",
+    "merged",
+    "read",
+    "to_datasketches",
+]
