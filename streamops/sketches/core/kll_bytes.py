@@ -43,7 +43,8 @@ _PREAMBLE = 5  # words
 
 def plain(values: Floats) -> Floats:
     """The values with one zero and one NaN."""
-    values = values + 0.0
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        values = values + 0.0
     values[np.isnan(values)] = np.nan
     return values
 
