@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
+from streamops.sketches.core.kll_levels import ordered
 
 __all__ = ["View", "lists", "rank_error", "sizes_of", "unpacked", "viewed"]
 
@@ -124,9 +125,7 @@ def viewed(states: Sequence[pa.Array], k: int) -> View:
     """
     values, ids, levels = unpacked(states)
     heights = sizes_of(states[3])
-    order = np.argsort(values)
-    shift = max(len(values), 2).bit_length()
-    keys = np.sort(ids[order] << shift | np.arange(len(values)))
+    order, keys, shift = ordered(ids, values)
     place = order[keys & ((1 << shift) - 1)]
     if (2.0**levels).sum() >= _NO_OVERFLOW:
         raise CapacityError(

@@ -219,3 +219,8 @@ def test_nor_are_so_many_sketches_asked_at_once() -> None:
         MEDIAN.estimate(states)
     assert caught.value.code == "SKETCH_FULL"
     assert caught.value.got == "32,768 sketches of 4.61e+18 values"
+
+
+def test_what_is_asked_of_a_sketch_is_no_parameter_of_it() -> None:
+    assert Kll("ms", 100, (0.9,)).parameters == Kll("s", 100).parameters == {"k": 100}
+    assert MEDIAN.inputs == ("ms",)
