@@ -149,9 +149,20 @@ class Kll:
         SketchFormatError
             ``SKETCH_CORRUPT``: they are not what ``payload`` writes.
         """
-        return _states(*kll_bytes.read(payloads, self.k))
+        return _states(*kll_bytes.read(payloads, self.k, where="sketches.kll"))
 
-    def adopt(self, payloads: pa.Array) -> list[pa.Array]:
+    def to_datasketches(self, states: Sequence[pa.Array]) -> pa.Array:
+        """Each state as Apache's libraries and Spark read it: the payload.
+
+        Raises
+        ------
+        SketchFormatError
+            ``SKETCH_HAS_NAN``: their sketches have none.
+        """
+        kll_bytes.refuse_nan(states)
+        return self.payload(states)
+
+    def from_datasketches(self, images: pa.Array, *, where: str) -> list[pa.Array]:
         """The states of sketches that Apache's libraries or Spark made, with the same ``k``.
 
         Raises
@@ -159,9 +170,9 @@ class Kll:
         SketchFormatError
             ``SKETCH_CORRUPT``: they are no such sketches.
         """
-        states = _states(*kll_bytes.read(payloads, self.k, foreign=True))
+        states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True))
         # The lowest level of theirs need not be sorted.
-        return self._united(np.arange(len(payloads)), states, len(payloads))
+        return self._united(np.arange(len(images)), states, len(images))
 
     def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
         there = sizes_of(states[2]) > 0

@@ -24,13 +24,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.kll_levels import MOST, capacities, extremes, within
 from streamops.sketches.core.kll_view import sizes_of
 
-__all__ = ["plain", "read", "written"]
+__all__ = ["plain", "read", "refuse_nan", "written"]
 
 Words = npt.NDArray[np.uint32]
 
@@ -92,8 +93,23 @@ def _put(out: Words, place: Ints, halves: Words) -> None:
     out[place], out[place + 1] = halves[::2], halves[1::2]
 
 
+def refuse_nan(states: Sequence[pa.Array]) -> None:
+    """Refuse states that Apache's libraries would not read as they are."""
+    # It is the greatest: where there is one, it is the greatest value.
+    wrong = np.flatnonzero(np.asarray(pc.is_nan(states[1]).fill_null(False)))
+    if len(wrong):
+        raise SketchFormatError(
+            "SKETCH_HAS_NAN",
+            "a sketch of Apache DataSketches has no NaN in it",
+            where="sketches.kll",
+            got=f"sketch {wrong[0]}: one whose greatest value is NaN",
+            expected="sketches of numbers",
+            fix="leave NaN out before the sketch is made: where(~isnan(column))",
+        )
+
+
 def read(
-    payloads: pa.Array, k: int, *, foreign: bool = False
+    payloads: pa.Array, k: int, *, where: str, foreign: bool = False
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """Least and greatest value of each sketch, all items, and how many of each level.
 
@@ -102,10 +118,35 @@ def read(
     payloads : Array
         Binary.
     k : int
+    where : str
+        For errors.
     foreign : bool
         Whether Apache's own code wrote them, which sorts the lowest level when it likes, and knows
         two zeros but no NaN.
+
+    Raises
+    ------
+    SketchFormatError
+        ``SKETCH_CORRUPT``: the first of them that is no such sketch, and why.
     """
+    try:
+        return _read(payloads, k, foreign=foreign)
+    except _UnsoundError as error:
+        raise SketchFormatError(
+            "SKETCH_CORRUPT",
+            "these bytes are no such sketch of quantiles",
+            where=where,
+            got=f"sketch {error}",
+            expected=f"a compact kll_doubles sketch of Apache DataSketches, with k={k}",
+            fix="make it again from its rows, or merge the others without it",
+        ) from None
+
+
+class _UnsoundError(Exception):
+    """Which one, and why."""
+
+
+def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats, Floats, Ints]:
     data, begin, words = _flat(payloads)
     kinds = data[begin]
     sort = np.uint32(~_SORTED & 0xFFFFFFFF if foreign else 0xFFFFFFFF)
@@ -224,11 +265,4 @@ def _require(good: Mask, said: str, of: Mask | None = None) -> None:
         return
     wrong = int(np.flatnonzero(~good)[0])
     number = wrong if of is None else int(np.flatnonzero(of)[wrong])
-    raise SketchFormatError(
-        "SKETCH_CORRUPT",
-        "these bytes are no such sketch of quantiles",
-        where="sketches.quantiles",
-        got=f"sketch {number}: {said}",
-        expected="a compact kll_doubles sketch of Apache DataSketches, with the same k",
-        fix="make it again from its rows, or merge the others without it",
-    )
+    raise _UnsoundError(f"{number}: {said}")

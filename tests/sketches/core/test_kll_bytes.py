@@ -36,6 +36,10 @@ def payloads_of(*columns: Any) -> list[bytes]:
     return said
 
 
+def adopted(images: Any) -> list[pa.Array]:
+    return SKETCH.from_datasketches(images, where="doc")
+
+
 def apache(column: Any) -> Any:
     theirs = datasketches.kll_doubles_sketch(20)
     theirs.update(np.asarray(column, np.float64))
@@ -49,7 +53,7 @@ def refused(payload: bytes, *, foreign: bool = False) -> str:
     """What is wrong with it, said of the second of three."""
     array = pa.array([GOOD[1], payload, GOOD[5]], pa.binary())
     with pytest.raises(SketchFormatError) as caught:
-        (SKETCH.adopt if foreign else SKETCH.revive)(array)
+        adopted(array) if foreign else SKETCH.revive(array)
     error = caught.value
     assert error.code == "SKETCH_CORRUPT"
     number, said = str(error.got).split(": ", 1)
@@ -71,27 +75,25 @@ def test_apache_reads_ours_and_writes_the_same_bytes() -> None:
 
 def test_ours_reads_what_apache_writes() -> None:
     columns = [normal(size) for size in SIZES]
-    adopted = SKETCH.adopt(pa.array([apache(each).serialize() for each in columns]))
-    for size, column, ours in zip(
-        SIZES, columns, SKETCH.estimate(adopted).to_pylist(), strict=True
-    ):
+    states = adopted(pa.array([apache(each).serialize() for each in columns]))
+    for size, column, ours in zip(SIZES, columns, SKETCH.estimate(states).to_pylist(), strict=True):
         theirs = apache(column)
         assert ours["count"] == size
         if size:
             # Coins of theirs fall anew each time; while all values are kept, there are none.
             exact = [theirs.get_quantile(share, True) for share in SHARES]
             assert size > 20 or ours["quantiles"] == exact
-    again = SKETCH.payload(adopted)
+    again = SKETCH.payload(states)
     assert SKETCH.payload(SKETCH.revive(again)) == again
 
 
 def test_what_apache_says_of_its_sketch_ours_says_after_reading_it() -> None:
     theirs = apache(normal(5000))
-    adopted = SKETCH.adopt(pa.array([theirs.serialize()]))
-    (ours,) = SKETCH.estimate(adopted).to_pylist()
+    states = adopted(pa.array([theirs.serialize()]))
+    (ours,) = SKETCH.estimate(states).to_pylist()
     assert ours["quantiles"] == [theirs.get_quantile(share, True) for share in SHARES]
     points = [-1.0, 0.0, 0.5]
-    (ranks,) = SKETCH.ranks(adopted, points).to_pylist()
+    (ranks,) = SKETCH.ranks(states, points).to_pylist()
     assert ranks == [theirs.get_rank(point, True) for point in points]
 
 
@@ -101,7 +103,7 @@ def test_sketches_of_both_are_merged_by_either() -> None:
     both = np.sort(np.concatenate([left, right]))
     theirs.merge(datasketches.kll_doubles_sketch.deserialize(ours))
     here = SKETCH.revive(pa.array([ours]))
-    there = SKETCH.adopt(pa.array([apache(right).serialize()]))
+    there = adopted(pa.array([apache(right).serialize()]))
     pairs = [pa.concat_arrays(pair) for pair in zip(here, there, strict=True)]
     found = SKETCH.estimate(SKETCH.merge(Groups(np.zeros(2, np.int64), 1), pairs))[0].as_py()
     assert theirs.n == found["count"] == 7000
@@ -112,8 +114,8 @@ def test_sketches_of_both_are_merged_by_either() -> None:
 
 def test_the_zeros_of_apache_are_one_zero() -> None:
     theirs = apache([-0.0, 0.0])
-    adopted = SKETCH.adopt(pa.array([theirs.serialize()]))
-    assert SKETCH.payload(adopted).to_pylist() == payloads_of([0.0, 0.0])
+    states = adopted(pa.array([theirs.serialize()]))
+    assert SKETCH.payload(states).to_pylist() == payloads_of([0.0, 0.0])
 
 
 def test_bytes_are_read_from_any_binary_array() -> None:
@@ -217,7 +219,7 @@ def test_what_apache_would_not_write_is_not_taken_for_its_sketch() -> None:
     assert refused(payloads_of([1.0, NAN])[0], foreign=True) == "a value that is NaN"
     assert refused(payloads_of([NAN])[0], foreign=True) == "a value that is NaN"
     upside_down = changed(FEW[:40] + FEW[48:] + FEW[40:48], 3, "B", 0)
-    assert SKETCH.adopt(pa.array([upside_down])) == SKETCH.revive(pa.array([FEW]))
+    assert adopted(pa.array([upside_down])) == SKETCH.revive(pa.array([FEW]))
     assert refused(upside_down) == LOWEST
 
 
@@ -230,10 +232,26 @@ def test_the_error_says_what_to_do() -> None:
     with pytest.raises(SketchFormatError) as caught:
         SKETCH.revive(pa.array([b""]))
     assert str(caught.value) == (
-        "[SKETCH_CORRUPT] sketches.quantiles: these bytes are no such sketch of quantiles\n"
+        "[SKETCH_CORRUPT] sketches.kll: these bytes are no such sketch of quantiles\n"
         "  got:       sketch 0: shorter than 8 bytes, or no multiple of 4 bytes\n"
-        "  expected:  a compact kll_doubles sketch of Apache DataSketches, with the same k\n"
+        "  expected:  a compact kll_doubles sketch of Apache DataSketches, with k=20\n"
         "  fix:       make it again from its rows, or merge the others without it"
+    )
+    with pytest.raises(SketchFormatError) as caught:
+        adopted(pa.array([b""]))
+    assert caught.value.where == "doc"
+
+
+def test_a_sketch_with_nan_is_not_handed_to_apache() -> None:
+    sound = states_of([1.0], [], [2.0, float("inf")])
+    assert SKETCH.to_datasketches(sound) == SKETCH.payload(sound)
+    with pytest.raises(SketchFormatError) as caught:
+        SKETCH.to_datasketches(states_of([1.0], [2.0, NAN]))
+    assert str(caught.value) == (
+        "[SKETCH_HAS_NAN] sketches.kll: a sketch of Apache DataSketches has no NaN in it\n"
+        "  got:       sketch 1: one whose greatest value is NaN\n"
+        "  expected:  sketches of numbers\n"
+        "  fix:       leave NaN out before the sketch is made: where(~isnan(column))"
     )
 
 
