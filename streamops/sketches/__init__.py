@@ -6,7 +6,19 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.kll import KllAggregate, approx_quantiles, kll_sketch
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.stored_quantiles import StoredQuantiles
 
-__all__ = ["SketchAggregate", "StoredSketch", "estimate", "merged", "read"]
+__all__ = [
+    "KllAggregate",
+    "SketchAggregate",
+    "StoredQuantiles",
+    "StoredSketch",
+    "approx_quantiles",
+    "estimate",
+    "kll_sketch",
+    "merged",
+    "read",
+]

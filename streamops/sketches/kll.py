@@ -1,28 +1,39 @@
-"""Quantiles in little memory: KLL sketches as aggregates, and as values in plain Python."""
+"""Quantiles in little memory: KLL sketches as aggregates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import SketchAggregate
-from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.kll import Kll
 from streamops.sketches.core.kll_view import rank_error
-from streamops.sketches.reading import Kind, StoredSketch
+from streamops.spark.columns import column as quoted
 from streamops.spark.columns import type_name
 
-__all__ = ["DEFAULT_K", "KIND", "KllAggregate", "StoredQuantiles", "approx_quantiles", "kll_sketch"]
+__all__ = [
+    "DEFAULT_K",
+    "LEAST_K",
+    "QUARTILES",
+    "KllAggregate",
+    "approx_quantiles",
+    "kll_sketch",
+    "refuse_k",
+    "refuse_probabilities",
+    "several",
+]
 
 DEFAULT_K = 200
-_LEAST, _MOST = 8, 65_535
+LEAST_K, _MOST = 8, 65_535
 
-# What a sketch is asked for that was stored, unless more is said.
-_QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""What a sketch is asked for that was stored, unless more is said."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -42,7 +53,7 @@ class KllAggregate(SketchAggregate):
         ``NOT_A_NAME``, ``NO_PROBABILITY``, ``PROBABILITY_OUT_OF_RANGE`` or ``K_OUT_OF_RANGE``.
     """
 
-    probabilities: tuple[float, ...] = _QUARTILES
+    probabilities: tuple[float, ...] = QUARTILES
     k: int = DEFAULT_K
 
     instead: ClassVar[str] = "aggregates.quantiles"
@@ -69,6 +80,17 @@ class KllAggregate(SketchAggregate):
                 fix="cast the column, or pick a field of it",
             )
         return Kll(self.column, self.k, tuple(map(float, self.probabilities)))
+
+    def to_spark(self, *, time: str | None = None) -> Column:
+        """Spark's own sketch of the same values, or its quantiles: ``array<double>``, without bounds.
+
+        Within the same error, but not the same: its coins are drawn, and NaN is left out. The bytes of
+        its sketch have no frame: see ``from_datasketches``. So an aggregate of this kind does not
+        count as native, and windows never replace it.
+        """
+        sketch = F.kll_sketch_agg_double(quoted(self.column).cast("double"), F.lit(self.k))
+        asked = F.array(*(F.lit(float(each)) for each in self.probabilities))
+        return sketch if self.is_stored else F.kll_sketch_get_quantile_double(sketch, asked)
 
 
 def approx_quantiles(
@@ -123,7 +145,7 @@ def approx_quantiles(
     ----------
     Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", 2016.
     """
-    asked = _several(probabilities, column)
+    asked = several(probabilities, column)
     return KllAggregate(
         function="approx_quantiles", column=column, is_stored=False, probabilities=asked, k=k
     )
@@ -155,99 +177,15 @@ def kll_sketch(column: str, *, k: int = DEFAULT_K) -> KllAggregate:
     return KllAggregate(function="kll_sketch", column=column, is_stored=True, k=k)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredQuantiles(StoredSketch):
-    """A sketch of numbers that was stored: asked for quantiles, and for the ranks of values."""
-
-    @classmethod
-    def from_datasketches(cls, image: bytes, *, k: int = DEFAULT_K) -> Self:
-        """The sketch that Apache DataSketches, or Spark's ``kll_sketch_agg_double``, has written.
-
-        Parameters
-        ----------
-        image : bytes
-            A compact ``kll_doubles_sketch``.
-        k : int
-            As it was made with.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_CORRUPT``.
-        """
-        where = "StoredQuantiles.from_datasketches"
-        refuse_k(k, where)
-        sketch = Kll("", k, _QUARTILES)
-        images = pa.array([bytes(image)], pa.binary())
-        return cls.of(sketch, sketch.from_datasketches(images, where=where))
-
-    def to_datasketches(self) -> bytes:
-        """A compact ``kll_doubles_sketch``, which Spark's ``kll_sketch_get_..._double`` read as well.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_HAS_NAN``.
-        """
-        (image,) = self._asked().to_datasketches(self.states).to_pylist()
-        return bytes(image)
-
-    @property
-    def count(self) -> int:
-        """Values that it has seen."""
-        return int(self.estimate()["count"])
-
-    @property
-    def rank_error(self) -> float:
-        """How far a rank may be off, as a share of the values; 0 while it has them all."""
-        return float(self.estimate()["rank_error"])
-
-    def quantiles(self, probabilities: Sequence[float]) -> dict[str, Any]:
-        """Quantiles, as in the result of :func:`approx_quantiles`.
-
-        Raises
-        ------
-        SpecError
-            ``PROBABILITY_OUT_OF_RANGE``.
-        """
-        asked = tuple(probabilities)
-        refuse_probabilities(asked, "StoredQuantiles.quantiles")
-        said: dict[str, Any] = self._asked(asked).estimate(self.states)[0].as_py()
-        return said
-
-    def quantile(self, probability: float) -> float | None:
-        """One of them; None of no value."""
-        found = self.quantiles([probability])["quantiles"]
-        return None if found is None else float(found[0])
-
-    def rank(self, value: float) -> float | None:
-        """What share of the values is not above this one; None of no value."""
-        found = self.ranks([value])
-        return None if found is None else found[0]
-
-    def ranks(self, values: Sequence[float]) -> list[float] | None:
-        """The same of several: the distribution of what the sketch has seen, at these points.
-
-        Each is off by `rank_error` at most, with a confidence of 99 %; the difference of two of
-        them by 2.446 / k^0.9433, which for k = 200 is 1.65 %.
-        """
-        said: list[float] | None = self._asked().ranks(self.states, values)[0].as_py()
-        return said
-
-    def _asked(self, probabilities: tuple[float, ...] = _QUARTILES) -> Kll:
-        assert isinstance(self.sketch, Kll)
-        return replace(self.sketch, probabilities=probabilities)
-
-
 def refuse_k(k: object, where: str) -> None:
     """Refuse what is no size of a KLL sketch."""
-    if type(k) is not int or not _LEAST <= k <= _MOST:
+    if type(k) is not int or not LEAST_K <= k <= _MOST:
         raise SpecError(
             "K_OUT_OF_RANGE",
             "`k` is no size of a sketch of quantiles",
             where=where,
             got=f"k={k!r}",
-            expected=f"an integer from {_LEAST} to {_MOST:,}",
+            expected=f"an integer from {LEAST_K} to {_MOST:,}",
             fix=f"leave it out for {DEFAULT_K}: ranks are then off by {rank_error(DEFAULT_K):.2%}",
         )
 
@@ -267,7 +205,8 @@ def refuse_probabilities(probabilities: Sequence[object], where: str) -> None:
             )
 
 
-def _several(probabilities: object, column: object) -> tuple[float, ...]:
+def several(probabilities: object, column: object) -> tuple[float, ...]:
+    """The probabilities as a tuple, if they are any."""
     asked: tuple[float, ...] = ()
     if isinstance(probabilities, Iterable) and not isinstance(probabilities, str):
         asked = tuple(probabilities)
@@ -287,13 +226,3 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
-
-
-def _of(parameters: Mapping[str, Parameter]) -> Kll:
-    k = parameters["k"]
-    refuse_k(k, "sketches.kll")
-    assert isinstance(k, int)
-    return Kll("", k, _QUARTILES)
-
-
-KIND = Kind(Kll.format, _of, StoredQuantiles)
