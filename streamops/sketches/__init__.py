@@ -8,6 +8,7 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.kll import KllAggregate, approx_quantiles, kll_sketch
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.quantiles import quantiles
 from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.stored_quantiles import StoredQuantiles
 
@@ -20,5 +21,6 @@ __all__ = [
     "estimate",
     "kll_sketch",
     "merged",
+    "quantiles",
     "read",
 ]

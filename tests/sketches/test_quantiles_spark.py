@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import sketches, windows
-from streamops.testing import at, stream
+from streamops.testing import assert_rows, at, replay, stream
 
 pytestmark = pytest.mark.spark
 
@@ -40,12 +40,14 @@ def per_minute(**said: Any) -> Any:
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_windows_on_a_stream_have_quantiles_within_the_stated_error(
+def test_windows_on_a_stream_that_was_restarted_have_quantiles_within_the_stated_error(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    played = stream(
-        spark, per_minute(state_api=api), SCRIPT, schema=SCHEMA, directory=tmp_path, restart=True
-    )
+    given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
+    minutes = per_minute(state_api=api)
+    played = [
+        each for part in (SCRIPT[:1], SCRIPT[1:]) for each in stream(spark, minutes, part, **given)
+    ]
     rows = {row["k"]: row for batch in played for row in batch.rows}
     assert rows.keys() == {"a", "b", "c"}
     assert rows["c"]["ms"]["quantiles"] is None
@@ -97,3 +99,19 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
     found = [*spoken["quantiles"], *taken.quantiles(SHARES)["quantiles"]]
     for share, value in zip([*SHARES, *SHARES], found, strict=True):
         assert abs(np.searchsorted(mine, value, "right") / 2_000 - share) < 0.0133 + 0.001
+
+
+def test_running_quantiles_of_a_stream_are_those_that_are_replayed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    running = sketches.quantiles("ms", SHARES, by="k", changes="retract", shards=3)
+    script = [MANY[:150], [], [*MANY[150:300], {"k": None, "ts": at(0), "ms": None}]]
+    given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
+    got = [
+        each for part in (script[:1], script[1:]) for each in stream(spark, running, part, **given)
+    ]
+    expected = replay(running, script, schema=SCHEMA, restart=True)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert ours.counts == theirs.counts
+    assert {row["revision"] for row in got[-1].rows} == {0, 1}
