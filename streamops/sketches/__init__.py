@@ -6,21 +6,36 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
-from streamops.sketches.kll import KllAggregate, approx_quantiles, kll_sketch
+from streamops.sketches.exchange import from_datasketches, to_datasketches
+from streamops.sketches.hll import (
+    Hll,
+    StoredHll,
+    approx_distinct,
+    datasketch_hash,
+    hll_sketch,
+)
+from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.quantiles import quantiles
 from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.stored_quantiles import StoredQuantiles
 
 __all__ = [
-    "KllAggregate",
+    "Hll",
+    "Kll",
     "SketchAggregate",
+    "StoredHll",
     "StoredQuantiles",
     "StoredSketch",
+    "approx_distinct",
     "approx_quantiles",
+    "datasketch_hash",
     "estimate",
+    "from_datasketches",
+    "hll_sketch",
     "kll_sketch",
     "merged",
     "quantiles",
     "read",
+    "to_datasketches",
 ]

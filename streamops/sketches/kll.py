@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import SketchAggregate
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.kll_view import rank_error
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import type_name
@@ -21,7 +21,7 @@ __all__ = [
     "DEFAULT_K",
     "LEAST_K",
     "QUARTILES",
-    "KllAggregate",
+    "Kll",
     "approx_quantiles",
     "kll_sketch",
     "refuse_k",
@@ -37,7 +37,7 @@ QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class KllAggregate(SketchAggregate):
+class Kll(SketchAggregate):
     """Quantiles of a column, by a KLL sketch. Made by :func:`approx_quantiles`, :func:`kll_sketch`.
 
     Parameters
@@ -68,7 +68,7 @@ class KllAggregate(SketchAggregate):
         asked = "" if self.is_stored else f", {[float(each) for each in self.probabilities]!r}"
         return f"{self.function}({self.column!r}{asked}, k={self.k})"
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> Kll:
+    def sketch(self, kind: pa.DataType | None, where: str) -> QuantileSketch:
         """The sketch over a column of this type."""
         if kind is not None and not _is_number(kind):
             raise SchemaError(
@@ -79,7 +79,7 @@ class KllAggregate(SketchAggregate):
                 expected="numbers",
                 fix="cast the column, or pick a field of it",
             )
-        return Kll(self.column, self.k, tuple(map(float, self.probabilities)))
+        return QuantileSketch(self.column, self.k, tuple(map(float, self.probabilities)))
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """Spark's own sketch of the same values, or its quantiles: ``array<double>``, without bounds.
@@ -93,9 +93,7 @@ class KllAggregate(SketchAggregate):
         return sketch if self.is_stored else F.kll_sketch_get_quantile_double(sketch, asked)
 
 
-def approx_quantiles(
-    column: str, probabilities: Sequence[float], *, k: int = DEFAULT_K
-) -> KllAggregate:
+def approx_quantiles(column: str, probabilities: Sequence[float], *, k: int = DEFAULT_K) -> Kll:
     """Quantiles of the values that are not null, within a stated error, from little memory.
 
     ``struct<quantiles: array<double>, lower: array<double>, upper: array<double>,
@@ -146,12 +144,12 @@ def approx_quantiles(
     Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", 2016.
     """
     asked = several(probabilities, column)
-    return KllAggregate(
+    return Kll(
         function="approx_quantiles", column=column, is_stored=False, probabilities=asked, k=k
     )
 
 
-def kll_sketch(column: str, *, k: int = DEFAULT_K) -> KllAggregate:
+def kll_sketch(column: str, *, k: int = DEFAULT_K) -> Kll:
     """A sketch of numbers that knows their quantiles, to be stored: ``binary``.
 
     It is merged by :func:`merged`, and asked by :func:`estimate`, for the least and the greatest
@@ -174,7 +172,7 @@ def kll_sketch(column: str, *, k: int = DEFAULT_K) -> KllAggregate:
     --------
     >>> per_minute = {"ms": kll_sketch("ms")}
     """
-    return KllAggregate(function="kll_sketch", column=column, is_stored=True, k=k)
+    return Kll(function="kll_sketch", column=column, is_stored=True, k=k)
 
 
 def refuse_k(k: object, where: str) -> None:

@@ -9,8 +9,20 @@ docstring; say::
         \"\"\"How many different values there are, per key, told whenever it changes. ... \"\"\"
         return per_key("sketches.distinct", {into: approx_distinct(column, p=p)}, said)
 
-It has nothing to do with windows, states or Spark. Its name goes into ``sketches.__all__``, the
-README's table and the glossary, with the words that are its own.
+Its docstring has the card; what is the same for all kinds reads::
+
+    Input        `column`: any type but maps · `by`: key columns of any type but maps (null is a key)
+    Output       key columns · `into`: ... · revision: int · with "retract" _change_type: string; with
+                 `size` that of ``windows.tumbling``
+    Output mode  append
+    Watermark    none; with `size` that of ``windows.tumbling``
+    State        per shard: a sketch for each key, ``max_keys`` over all shards; never forgotten;
+                 with `size` one for each key and window that can still change
+    Order        rows may come in any order
+    Batch        same rows out, each key once
+
+Its name goes into ``sketches.__all__``, the README's table and the glossary, with the words that are
+its own. It has nothing to do with windows, states or Spark; ``testing.replay`` runs it.
 """
 
 from __future__ import annotations

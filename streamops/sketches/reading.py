@@ -18,7 +18,10 @@ from streamops.sketches.core.stored import Sealed, revived
 
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
-KINDS: Mapping[str, str] = {"kll": "streamops.sketches.stored_quantiles"}
+KINDS: Mapping[str, str] = {
+    "hll": "streamops.sketches.hll",
+    "kll": "streamops.sketches.stored_quantiles",
+}
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
 
 

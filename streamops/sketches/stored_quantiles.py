@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.kll import LEAST_K, QUARTILES, refuse_k, refuse_probabilities
 from streamops.sketches.reading import Kind, StoredSketch
 
@@ -42,10 +42,10 @@ class StoredQuantiles(StoredSketch):
         >>> StoredQuantiles.from_datasketches(theirs.serialize()).quantile(0.5)
         2.0
         """
-        sketch = Kll("", max(LEAST_K, int.from_bytes(image[4:6], "little")), QUARTILES)
+        sketch = QuantileSketch("", max(LEAST_K, int.from_bytes(image[4:6], "little")), QUARTILES)
         images = pa.array([bytes(image)], pa.binary())
         where = "StoredQuantiles.from_datasketches"
-        return cls.of(sketch, sketch.from_datasketches(images, where=where))
+        return cls.of(sketch, sketch.from_images(images, where=where))
 
     def to_datasketches(self) -> bytes:
         """A compact ``kll_doubles_sketch``, which Spark's ``kll_sketch_get_..._double`` read as well.
@@ -55,7 +55,7 @@ class StoredQuantiles(StoredSketch):
         SketchFormatError
             ``SKETCH_HAS_NAN``.
         """
-        (image,) = self._asked().to_datasketches(self.states).to_pylist()
+        (image,) = self._asked().images(self.states).to_pylist()
         return bytes(image)
 
     @property
@@ -100,16 +100,16 @@ class StoredQuantiles(StoredSketch):
         said: list[float] | None = self._asked().ranks(self.states, values)[0].as_py()
         return said
 
-    def _asked(self, probabilities: tuple[float, ...] = QUARTILES) -> Kll:
-        assert isinstance(self.sketch, Kll)
+    def _asked(self, probabilities: tuple[float, ...] = QUARTILES) -> QuantileSketch:
+        assert isinstance(self.sketch, QuantileSketch)
         return replace(self.sketch, probabilities=probabilities)
 
 
-def _of(parameters: Mapping[str, Parameter]) -> Kll:
+def _of(parameters: Mapping[str, Parameter]) -> QuantileSketch:
     k = parameters["k"]
     refuse_k(k, "sketches.kll")
     assert isinstance(k, int)
-    return Kll("", k, QUARTILES)
+    return QuantileSketch("", k, QUARTILES)
 
 
-KIND = Kind(Kll.format, _of, StoredQuantiles)
+KIND = Kind(QuantileSketch.format, _of, StoredQuantiles)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 
 FILE = Path(__file__).parent / "sketches.kll-v1.bin"
-SKETCH = Kll("ms", 20, (0.0, 0.5, 0.99, 1.0))
+SKETCH = QuantileSketch("ms", 20, (0.0, 0.5, 0.99, 1.0))
 NAN, INFINITY = float("nan"), float("inf")
 
 # Without a generator of random numbers: theirs may change.

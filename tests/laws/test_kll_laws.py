@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.kll_view import rank_error
 from streamops.testing import laws
 from tests.oracles import kll as oracle
@@ -42,7 +42,7 @@ def members(draw: st.DrawFn, most: int) -> laws.Members:
             values = np.array(ODD, np.float64)[rng.integers(1, len(ODD), count)]
     column = pa.array(values, mask=rng.random(count) < 0.1)
     groups = Groups(rng.integers(0, 3, count), 4)
-    sketch = Kll("value", draw(st.sampled_from([8, 11, 20])), SHARES)
+    sketch = QuantileSketch("value", draw(st.sampled_from([8, 11, 20])), SHARES)
     seed = draw(st.integers(0, 2**16))
     return laws.Members(sketch, pa.table({"value": column}), groups, seed=seed)
 
@@ -80,7 +80,7 @@ def merged(case: laws.Members, parts: Sequence[list[pa.Array]]) -> list[pa.Array
 
 @given(case=members(2_000))
 def test_however_values_were_cut_the_ranks_are_within_what_is_promised(case: laws.Members) -> None:
-    assert isinstance(case.summary, Kll)
+    assert isinstance(case.summary, QuantileSketch)
     parts = parts_of(case)
     stepwise = parts[0]
     for part in parts[1:]:
@@ -115,7 +115,7 @@ def within_bounds(k: int, values: list[float], found: dict[str, list[float]]) ->
 @given(case=members(600))
 def test_it_is_the_sketch_of_plain_python(case: laws.Members) -> None:
     sketch = case.summary
-    assert isinstance(sketch, Kll)
+    assert isinstance(sketch, QuantileSketch)
     column = case.rows.column("value").to_pylist()
     dealt = np.random.default_rng(case.seed).integers(0, 5, len(column))
     plain: list[oracle.Sketch] = []
@@ -140,9 +140,9 @@ def test_it_is_the_sketch_of_plain_python(case: laws.Members) -> None:
 @given(case=members(600))
 def test_bytes_are_read_back_as_they_were(case: laws.Members) -> None:
     sketch = case.summary
-    assert isinstance(sketch, Kll)
+    assert isinstance(sketch, QuantileSketch)
     states = merged(case, parts_of(case))
     bytes_ = sketch.payload(states)
     assert sketch.payload(sketch.revive(bytes_)) == bytes_
     if not any(map(math.isnan, case.rows.column("value").drop_null().to_pylist())):
-        assert sketch.payload(sketch.from_datasketches(bytes_, where="doc")) == bytes_
+        assert sketch.payload(sketch.from_images(bytes_)) == bytes_

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.kll_view import rank_error
 
 Values = npt.NDArray[np.float64]
@@ -63,8 +63,8 @@ class Trial:
     def values(self) -> Values:
         return STREAMS[self.stream](self.count, np.random.default_rng(self.seed))
 
-    def sketch(self) -> Kll:
-        return Kll("value", self.k, DECILES)
+    def sketch(self) -> QuantileSketch:
+        return QuantileSketch("value", self.k, DECILES)
 
     def states(self) -> list[pa.Array]:
         """Each micro-batch merged into what was there."""

@@ -15,7 +15,7 @@ from streamops import sketches, windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.frame import sealed, sound
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.stored import Sealed
 from streamops.testing import at, replay
 
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 def stored(values: Any, k: int = 200) -> Any:
     """A stored sketch of these values."""
-    sketch = Sealed(Kll("ms", k))
+    sketch = Sealed(QuantileSketch("ms", k))
     rows = pa.table({"ms": pa.array(values, pa.float64())})
     states = sketch.update(Groups(np.zeros(len(values), np.int64), 1), rows)
     return sketches.read(sketch.estimate(states)[0].as_py())
@@ -238,13 +238,13 @@ def test_a_column_must_be_there_and_must_not_be_taken_back() -> None:
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.float32(), pa.decimal128(38, 9)])
 def test_numbers_of_any_type_will_do(kind: pa.DataType) -> None:
-    assert bound(sketches.kll_sketch("ms"), ("ms", kind)).fields == Kll("ms").fields
+    assert bound(sketches.kll_sketch("ms"), ("ms", kind)).fields == QuantileSketch("ms").fields
 
 
 @pytest.mark.parametrize("parameters", [{"k": 5}, {"k": 200.0}, {"k": "200"}, {}])
 def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
     payload = pa.array([bytes.fromhex("02010f01c8000800")])
-    (blob,) = sealed(Kll.format, parameters, payload).to_pylist()
+    (blob,) = sealed(QuantileSketch.format, parameters, payload).to_pylist()
     with pytest.raises(SketchFormatError) as caught:
         sketches.read(blob)
     assert caught.value.code == "SKETCH_PARAMETERS"
@@ -255,7 +255,7 @@ def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
 )
 def test_no_damaged_bytes_are_accepted(count: int) -> None:
     rng = np.random.default_rng(count)
-    sketch = Kll("ms", 8)
+    sketch = QuantileSketch("ms", 8)
     whole = [stored(rng.normal(size=size), 8).to_bytes() for size in (0, 1, 8, 9, 100)]
     damaged = [hurt(whole[int(rng.integers(len(whole)))], rng) for _ in range(count)]
     blobs = pa.array([each for each in damaged if each not in whole], pa.binary())

@@ -40,6 +40,7 @@ def test_without_a_size_it_is_a_running_value() -> None:
     spec = counted(by="k", changes="retract").settings.bind(SCHEMA, shards=8)
     assert spec.output.names == ["k", "n", "revision", "_change_type"]
     assert spec.limit == 125_000
+    assert (spec.origins, spec.event_time) == ({"k": "k"}, "revision")
     assert spec.identity == {
         "by": [["k", "string"]],
         "agg": [["n", "count_items('k', cells=4)", "counts list<item: int64>"]],

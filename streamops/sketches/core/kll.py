@@ -27,8 +27,9 @@ from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.kll_levels import extremes, settled
 from streamops.sketches.core.kll_view import View, lists, sizes_of, unpacked, viewed
 
-__all__ = ["ANSWER", "STATE", "Kll"]
+__all__ = ["ANSWER", "STATE", "QuantileSketch"]
 
+_WHERE = "sketches.kll"
 _NUMBERS = pa.list_(pa.float64())
 STATE = (
     ("least", pa.float64()),
@@ -48,7 +49,7 @@ ANSWER = pa.struct(
 
 
 @dataclass(frozen=True, slots=True)
-class Kll:
+class QuantileSketch:
     """A sketch of numbers, and which quantiles are asked of it.
 
     Parameters
@@ -149,9 +150,9 @@ class Kll:
         SketchFormatError
             ``SKETCH_CORRUPT``: they are not what ``payload`` writes.
         """
-        return _states(*kll_bytes.read(payloads, self.k, where="sketches.kll"))
+        return _states(*kll_bytes.read(payloads, self.k, where=_WHERE))
 
-    def to_datasketches(self, states: Sequence[pa.Array]) -> pa.Array:
+    def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as Apache's libraries and Spark read it: the payload.
 
         Raises
@@ -162,7 +163,7 @@ class Kll:
         kll_bytes.refuse_nan(states)
         return self.payload(states)
 
-    def from_datasketches(self, images: pa.Array, *, where: str) -> list[pa.Array]:
+    def from_images(self, images: pa.Array, *, where: str = _WHERE) -> list[pa.Array]:
         """The states of sketches that Apache's libraries or Spark made, with the same ``k``.
 
         Raises

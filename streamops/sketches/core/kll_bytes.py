@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
+from streamops.sketches.core.buffers import binary_of, bytes_of
 from streamops.sketches.core.kll_levels import MOST, capacities, extremes, within
 from streamops.sketches.core.kll_view import sizes_of
 
@@ -83,9 +84,7 @@ def written(states: Sequence[pa.Array], k: int) -> pa.Array:
     values = begin + np.where(full, 9 + heights, 2)
     place = np.repeat(values, kept) + 2 * within(kept)
     _put(out, place, np.asarray(items.flatten()).astype("<f8").view("<u4"))
-    offsets = (4 * np.append(0, np.cumsum(words))).astype(np.int64)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out)]
-    return pa.Array.from_buffers(pa.large_binary(), len(kept), buffers).cast(pa.binary())
+    return binary_of(4 * np.append(0, np.cumsum(words)), out.view(np.uint8))
 
 
 def _put(out: Words, place: Ints, halves: Words) -> None:
@@ -235,14 +234,12 @@ def _sound(
 
 def _flat(payloads: pa.Array) -> tuple[Words, Ints, Ints]:
     """All of them as words; where each begins, and how many it has."""
-    payloads = payloads.cast(pa.large_binary())
     _require(np.asarray(payloads.is_valid()), "null")
-    _, offsets, data = payloads.buffers()
-    ends = np.frombuffer(offsets, np.int64, len(payloads) + 1, 8 * payloads.offset)
+    ends, data = bytes_of(payloads.cast(pa.binary()))
     lengths = np.diff(ends)
     _require((lengths >= 8) & (lengths % 4 == 0), "shorter than 8 bytes, or no multiple of 4 bytes")
-    flat = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
-    return flat.copy().view("<u4"), (ends[:-1] - ends[0]) // 4, lengths // 4
+    # Copied, because words begin where a number may.
+    return data.copy().view("<u4"), ends[:-1] // 4, lengths // 4
 
 
 def _take(data: Words, place: Ints, kind: str) -> np.ndarray:

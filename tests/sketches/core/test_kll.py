@@ -15,16 +15,16 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.kll_levels import MOST, capacities
 from streamops.sketches.core.kll_view import rank_error
 
 NAN, INFINITY = float("nan"), float("inf")
-MEDIAN = Kll("ms", 8)
+MEDIAN = QuantileSketch("ms", 8)
 
 
 def of(
-    values: list[Any], *, kind: pa.DataType | None = None, sketch: Kll = MEDIAN
+    values: list[Any], *, kind: pa.DataType | None = None, sketch: QuantileSketch = MEDIAN
 ) -> list[pa.Array]:
     """The state of one group."""
     rows = pa.table({"ms": pa.array(values, kind or pa.float64())})
@@ -33,11 +33,11 @@ def of(
 
 def asked(values: list[Any], *shares: float, kind: pa.DataType | None = None, k: int = 8) -> Any:
     """What a sketch of these values says of them."""
-    sketch = Kll("ms", k, shares)
+    sketch = QuantileSketch("ms", k, shares)
     return sketch.estimate(of(values, kind=kind, sketch=sketch))[0].as_py()
 
 
-def united(*states: list[pa.Array], sketch: Kll = MEDIAN) -> list[pa.Array]:
+def united(*states: list[pa.Array], sketch: QuantileSketch = MEDIAN) -> list[pa.Array]:
     """The state of one group over these of it."""
     groups = Groups(np.zeros(len(states), np.int64), 1)
     return sketch.merge(groups, [pa.concat_arrays(each) for each in zip(*states, strict=True)])
@@ -128,7 +128,7 @@ def test_coins_fall_on_either_side() -> None:
 
 def test_a_sketch_holds_no_more_than_apache_lets_it() -> None:
     for k in (8, 9, 100, 200, 4096, 65535):
-        sketch = Kll("ms", k)
+        sketch = QuantileSketch("ms", k)
         for n in (1, k, k + 1, 3 * k, 50_000):
             values = np.random.default_rng(n).random(n).tolist()
             (items,), (sizes,) = (state.to_pylist() for state in of(values, sketch=sketch)[2:])
@@ -144,7 +144,7 @@ def test_the_rank_error_is_the_one_that_apache_promises() -> None:
 
 
 def test_ranks_are_shares_of_values_that_are_not_above() -> None:
-    sketch = Kll("ms", 8)
+    sketch = QuantileSketch("ms", 8)
     states = of([1.0, 2.0, 2.0, 4.0])
     points = [0.0, 1.0, 2.0, 3.9, 4.0, NAN, INFINITY]
     (found,) = sketch.ranks(states, points).to_pylist()
@@ -165,7 +165,7 @@ def test_ranks_know_the_least_and_the_greatest_value_whatever_was_left_out() -> 
 
 
 def test_bounds_are_those_of_the_estimate() -> None:
-    sketch = Kll("ms", 8, (0.25, 0.5))
+    sketch = QuantileSketch("ms", 8, (0.25, 0.5))
     states = of(list(range(100)), sketch=sketch)
     lower, upper = sketch.bounds(states)
     found = sketch.estimate(states)
@@ -222,5 +222,9 @@ def test_nor_are_so_many_sketches_asked_at_once() -> None:
 
 
 def test_what_is_asked_of_a_sketch_is_no_parameter_of_it() -> None:
-    assert Kll("ms", 100, (0.9,)).parameters == Kll("s", 100).parameters == {"k": 100}
+    assert (
+        QuantileSketch("ms", 100, (0.9,)).parameters
+        == QuantileSketch("s", 100).parameters
+        == {"k": 100}
+    )
     assert MEDIAN.inputs == ("ms",)

@@ -12,10 +12,10 @@ import pytest
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import Kll
+from streamops.sketches.core.kll import QuantileSketch
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # the first and the last value we know better
-SKETCH = Kll("ms", 20, SHARES)
+SKETCH = QuantileSketch("ms", 20, SHARES)
 SIZES = (0, 1, 2, 19, 20, 21, 57, 300, 5000)
 NAN = float("nan")
 
@@ -37,7 +37,7 @@ def payloads_of(*columns: Any) -> list[bytes]:
 
 
 def adopted(images: Any) -> list[pa.Array]:
-    return SKETCH.from_datasketches(images, where="doc")
+    return SKETCH.from_images(images, where="doc")
 
 
 def apache(column: Any) -> Any:
@@ -244,9 +244,9 @@ def test_the_error_says_what_to_do() -> None:
 
 def test_a_sketch_with_nan_is_not_handed_to_apache() -> None:
     sound = states_of([1.0], [], [2.0, float("inf")])
-    assert SKETCH.to_datasketches(sound) == SKETCH.payload(sound)
+    assert SKETCH.images(sound) == SKETCH.payload(sound)
     with pytest.raises(SketchFormatError) as caught:
-        SKETCH.to_datasketches(states_of([1.0], [2.0, NAN]))
+        SKETCH.images(states_of([1.0], [2.0, NAN]))
     assert str(caught.value) == (
         "[SKETCH_HAS_NAN] sketches.kll: a sketch of Apache DataSketches has no NaN in it\n"
         "  got:       sketch 1: one whose greatest value is NaN\n"
