@@ -15,6 +15,7 @@ from streamops.sketches.hll import (
     datasketch_hash,
     hll_sketch,
 )
+from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.minhash import (
     MinHashSketch,
@@ -34,10 +35,21 @@ __all__ = [
     "SketchAggregate",
     "StoredHll",
     "StoredMinHash",
+from streamops.sketches.quantiles import quantiles
+from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.stored_quantiles import StoredQuantiles
+
+__all__ = [
+    "Hll",
+    "Kll",
+    "SketchAggregate",
+    "StoredHll",
+    "StoredQuantiles",
     "StoredSketch",
     "StoredTheta",
     "approx_distinct",
     "approx_overlap",
+    "approx_quantiles",
     "datasketch_hash",
     "difference",
     "distinct",
@@ -45,11 +57,13 @@ __all__ = [
     "from_datasketches",
     "hll_sketch",
     "intersection",
+    "kll_sketch",
     "merged",
     "minhash_hash",
     "minhash_sketch",
     "overlap",
     "overlap_of",
+    "quantiles",
     "read",
     "theta_distinct",
     "theta_sketch",

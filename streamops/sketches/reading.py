@@ -20,6 +20,7 @@ __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
 KINDS: Mapping[str, str] = {
     "hll": "streamops.sketches.hll",
+    "kll": "streamops.sketches.stored_quantiles",
     "minhash": "streamops.sketches.minhash",
     "theta": "streamops.sketches.theta",
 }
