@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamops.aggregates.core.moments import Variance
-from streamops.aggregates.core.ordering import is_orderable
+from streamops.kernel.ordering import is_orderable
 from streamops.aggregates.core.picks import ByTime, Extreme
 from streamops.aggregates.core.sums import (
     Count,

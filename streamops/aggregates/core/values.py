@@ -18,7 +18,7 @@ from streamops.aggregates.core.lists import (
     refuse_full,
     sizes_of,
 )
-from streamops.aggregates.core.ordering import ranks
+from streamops.kernel.ordering import ranks
 from streamops.kernel.columns import floats, one
 from streamops.kernel.groups import Floats, Groups, Mask
 
