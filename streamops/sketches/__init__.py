@@ -6,7 +6,23 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.counting import CountBounds, StoredCounts, count_of
+from streamops.sketches.counts import approx_frequency, frequency_sketch
+from streamops.sketches.heavy import approx_heavy_hitters, heavy_hitters_sketch
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.reading import StoredSketch, read
 
-__all__ = ["SketchAggregate", "StoredSketch", "estimate", "merged", "read"]
+__all__ = [
+    "CountBounds",
+    "SketchAggregate",
+    "StoredCounts",
+    "StoredSketch",
+    "approx_frequency",
+    "approx_heavy_hitters",
+    "count_of",
+    "estimate",
+    "frequency_sketch",
+    "heavy_hitters_sketch",
+    "merged",
+    "read",
+]

@@ -18,7 +18,10 @@ from streamops.sketches.core.stored import Sealed, revived
 
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
-KINDS: Mapping[str, str] = {}
+KINDS: Mapping[str, str] = {
+    "frequency": "streamops.sketches.counts",
+    "heavy_hitters": "streamops.sketches.heavy",
+}
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
 
 

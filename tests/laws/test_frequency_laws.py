@@ -168,7 +168,7 @@ def test_however_a_stream_is_cut_no_count_is_below_the_truth(
     together = [pa.concat_arrays(each) for each in zip(*states, strict=True)]
     merged = sketch.merge(Groups(np.zeros(6, np.int64), 1), together)
     hashes, _ = items(pa.array(range(25)))
-    _, upper = sketch.counts_of(merged, np.zeros(25, np.int64), hashes)
+    _, upper = sketch.counts_of(merged, np.zeros(25, np.int64), pa.array(range(25)))
     table = oracle.CountMin(width, depth)
     for item, weight in truth.items():
         table.add(int(hashes[item]), weight)

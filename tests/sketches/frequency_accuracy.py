@@ -15,7 +15,6 @@ import pyarrow as pa
 from streamops.kernel.groups import Groups, Ints
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent, counters_for
-from streamops.sketches.core.hashes import items
 from streamops.sketches.core.tables import depth_for, width_for
 
 ROWS = 1_000_000
@@ -124,8 +123,7 @@ def counted(
     sketch = CountMin("c", pa.int64(), width, depth)
     states = folded(sketch, values, parts)
     known, truth = np.unique(values, return_counts=True)
-    hashes, _ = items(pa.array(known))
-    _, upper = sketch.counts_of(states, np.zeros(len(known), np.int64), hashes)
+    _, upper = sketch.counts_of(states, np.zeros(len(known), np.int64), pa.array(known))
     above: npt.NDArray[np.int64] = upper - truth
     promised = int(relative_error * len(values))
     return Counted(

@@ -18,9 +18,9 @@ from streamops.aggregates.core.lists import (
     refuse_full,
     sizes_of,
 )
-from streamops.kernel.ordering import ranks
 from streamops.kernel.columns import floats, one
 from streamops.kernel.groups import Floats, Groups, Mask
+from streamops.kernel.ordering import ranks
 
 __all__ = ["Distinct", "Quantiles"]
 

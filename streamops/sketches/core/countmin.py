@@ -24,7 +24,6 @@ import pyarrow as pa
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.frequent import result_type
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.layout import pieces, put, require, seen, whole
 from streamops.sketches.core.tables import Table, cells_of, summed
@@ -34,6 +33,7 @@ from streamops.sketches.core.tallies import (
     are_ascending,
     found,
     listed,
+    result_type,
     sizes_of,
     spread,
     total,
@@ -129,10 +129,8 @@ class CountMin:
         """How often the items asked for have occurred, at least (see ``error``) and at most."""
         asked = pa.array([], self.type) if self.asked is None else self.asked
         groups, kinds = len(states[0]), list(self.result)
-        lower, upper = self.counts_of(
-            states, np.repeat(np.arange(groups), len(asked)), np.tile(items(asked)[0], groups)
-        )
         again = asked.take(pa.array(np.tile(np.arange(len(asked)), groups)))
+        lower, upper = self.counts_of(states, np.repeat(np.arange(groups), len(asked)), again)
         bounded = pa.StructArray.from_arrays(
             [again, pa.array(lower), pa.array(upper)], fields=list(kinds[0].type.value_type)
         )
@@ -147,7 +145,9 @@ class CountMin:
         sizes, bounded = sizes_of(found), found.flatten()
         return listed(bounded.field("lower"), sizes), listed(bounded.field("upper"), sizes)
 
-    def counts_of(self, states: Sequence[pa.Array], owners: Ids, hashes: Ints) -> tuple[Ints, Ints]:
+    def counts_of(
+        self, states: Sequence[pa.Array], owners: Ids, asked: pa.Array
+    ) -> tuple[Ints, Ints]:
         """How often items have occurred, each in a state of its own.
 
         Parameters
@@ -155,8 +155,8 @@ class CountMin:
         states : list of Array
         owners : array of int64
             The number of the state that each item is looked up in.
-        hashes : array of int64
-            The items, as :func:`streamops.sketches.core.hashes.items` gives them.
+        asked : Array
+            The items; a null has been counted 0 times.
 
         Returns
         -------
@@ -167,6 +167,7 @@ class CountMin:
         """
         lists, kept, _ = states
         dense = np.asarray(lists.is_null())
+        hashes, valid = items(asked)
         ids = np.repeat(np.arange(len(lists)), sizes_of(lists))
         counts = np.asarray(kept.filter(lists.is_valid()).flatten())
         upper = found(ids, np.asarray(lists.flatten()), counts, owners, hashes)
@@ -176,6 +177,7 @@ class CountMin:
             number = (np.cumsum(dense) - 1)[owners[rows]] * self.cells
             cells = cells_of(hashes[rows], self.width, self.depth)
             upper[rows] = np.minimum.reduce([table[number + cell] for cell in cells])
+        upper[~valid] = 0
         return np.maximum(upper - self._error(states)[owners], 0), upper
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:

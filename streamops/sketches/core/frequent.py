@@ -25,7 +25,9 @@ from streamops.sketches.core.itembytes import fits, measured, read, write
 from streamops.sketches.core.layout import corrupt, pieces, put, require, seen, whole
 from streamops.sketches.core.tallies import (
     are_ascending,
+    found,
     listed,
+    result_type,
     sizes_of,
     spread,
     total,
@@ -34,7 +36,7 @@ from streamops.sketches.core.tallies import (
 )
 from streamops.sketches.core.types import is_flat, normal, type_name
 
-__all__ = ["MOST_COUNTERS", "Frequent", "counters_for", "result_type"]
+__all__ = ["MOST_COUNTERS", "Frequent", "counters_for"]
 
 MOST_COUNTERS = 1_000_000
 
@@ -52,12 +54,6 @@ def counters_for(at_least: float) -> int:
     (400, 14)
     """
     return math.ceil(4 / at_least)
-
-
-def result_type(item: pa.DataType) -> pa.DataType:
-    """Items with bounds; how far these are apart at most; how many items were counted."""
-    bounded = pa.struct([("item", item), ("lower", pa.int64()), ("upper", pa.int64())])
-    return pa.struct([("items", pa.list_(bounded)), ("error", pa.int64()), ("count", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +155,25 @@ class Frequent:
         items = self.estimate(states).field("items")
         sizes, bounded = sizes_of(items), items.flatten()
         return listed(bounded.field("lower"), sizes), listed(bounded.field("upper"), sizes)
+
+    def counts_of(
+        self, states: Sequence[pa.Array], owners: Ids, asked: pa.Array
+    ) -> tuple[Ints, Ints]:
+        """How often items have occurred, each in a state of its own: at least, and at most.
+
+        Parameters
+        ----------
+        states : list of Array
+        owners : array of int64
+            The number of the state that each item is looked up in.
+        asked : Array
+            The items, of the type of the sketch; a null has been counted 0 times.
+        """
+        lists, offset, _ = states
+        entries, ids, counts = _flat(lists)
+        known = codes(pa.concat_arrays([entries.field(0), asked]))
+        lower = found(ids, known[: len(ids)], counts, owners, known[len(ids) :])
+        return lower, lower + np.where(asked.is_valid(), np.asarray(offset)[owners], 0)
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Count, offset, number of items; their counts; the items: ascending."""

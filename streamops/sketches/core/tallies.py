@@ -23,6 +23,7 @@ __all__ = [
     "found",
     "in_groups",
     "listed",
+    "result_type",
     "run_starts",
     "sizes_of",
     "spread",
@@ -32,6 +33,12 @@ __all__ = [
 ]
 
 States = list[pa.Array]
+
+
+def result_type(item: pa.DataType) -> pa.DataType:
+    """Items with bounds; how far these are apart at most; how many items were counted."""
+    bounded = pa.struct([("item", item), ("lower", pa.int64()), ("upper", pa.int64())])
+    return pa.struct([("items", pa.list_(bounded)), ("error", pa.int64()), ("count", pa.int64())])
 
 
 def weighed(

@@ -38,8 +38,8 @@ def merged(sketch: CountMin, *parts: list[pa.Array]) -> list[pa.Array]:
 def counts_of(
     sketch: CountMin, states: list[pa.Array], asked: Any, group: int = 0
 ) -> list[tuple[int, int]]:
-    hashes, _ = items(pa.array(asked, sketch.type))
-    lower, upper = sketch.counts_of(states, np.full(len(hashes), group), hashes)
+    column = pa.array(asked, sketch.type)
+    lower, upper = sketch.counts_of(states, np.full(len(column), group), column)
     return list(zip(lower.tolist(), upper.tolist(), strict=True))
 
 
@@ -120,12 +120,12 @@ def test_a_state_becomes_a_table_with_the_first_item_that_finds_no_room() -> Non
 def test_each_question_is_asked_of_a_state_of_its_own() -> None:
     ids = np.append(np.zeros(20, np.int64), [1, 1, 2])
     states = SMALL.update(Groups(ids, 3), longs([*range(20), 5, 5, 5]))
-    hashes, _ = items(pa.array([5, 5, 5, 77]))
-    lower, upper = SMALL.counts_of(states, np.array([2, 0, 1, 1]), hashes)
-    assert (upper[[0, 2, 3]].tolist(), lower[[0, 2, 3]].tolist()) == ([1, 2, 0], [1, 2, 0])
+    asked = pa.array([5, 5, 5, 77, None])
+    lower, upper = SMALL.counts_of(states, np.array([2, 0, 1, 1, 0]), asked)
+    assert upper[[0, 2, 3, 4]].tolist() == lower[[0, 2, 3, 4]].tolist() == [1, 2, 0, 0]
     assert upper[1] >= 1
     assert lower[1] == max(upper[1] - 5, 0)
-    nothing = SMALL.counts_of([state[:0] for state in states], hashes[:0], hashes[:0])
+    nothing = SMALL.counts_of([state[:0] for state in states], np.empty(0, np.int64), asked[:0])
     assert [each.tolist() for each in nothing] == [[], []]
 
 

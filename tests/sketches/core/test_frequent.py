@@ -224,6 +224,16 @@ def test_states_are_those_of_plain_python(cut: int) -> None:
         assert (offset, count) == (kept.offset, kept.count)
 
 
+def test_an_item_is_looked_up_in_the_state_it_is_asked_of() -> None:
+    sketch = Frequent("c", pa.string(), counters=2)
+    rows = pa.table({"c": ["a", "a", "b", "c", "a", "a", "b"]})
+    states = sketch.update(Groups(np.array([0, 0, 0, 0, 2, 2, 2]), 3), rows)
+    asked = pa.array(["a", "b", "b", "a", None, "x", "a"])
+    lower, upper = sketch.counts_of(states, np.array([0, 0, 2, 1, 0, 0, 2]), asked)
+    assert lower.tolist() == [1, 0, 1, 0, 0, 0, 2]
+    assert upper.tolist() == [2, 1, 1, 0, 0, 1, 2]
+
+
 # As bytes.
 
 
