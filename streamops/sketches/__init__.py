@@ -8,21 +8,40 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.counting import CountBounds, StoredCounts, count_of
 from streamops.sketches.counts import approx_frequency, frequency_sketch
+from streamops.sketches.exchange import from_datasketches, to_datasketches
+from streamops.sketches.frequency import frequency
 from streamops.sketches.heavy import approx_heavy_hitters, heavy_hitters_sketch
+from streamops.sketches.heavy_hitters import heavy_hitters
+from streamops.sketches.hll import (
+    Hll,
+    StoredHll,
+    approx_distinct,
+    datasketch_hash,
+    hll_sketch,
+)
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.reading import StoredSketch, read
 
 __all__ = [
     "CountBounds",
+    "Hll",
     "SketchAggregate",
     "StoredCounts",
+    "StoredHll",
     "StoredSketch",
+    "approx_distinct",
     "approx_frequency",
     "approx_heavy_hitters",
     "count_of",
+    "datasketch_hash",
     "estimate",
+    "frequency",
     "frequency_sketch",
+    "from_datasketches",
+    "heavy_hitters",
     "heavy_hitters_sketch",
+    "hll_sketch",
     "merged",
     "read",
+    "to_datasketches",
 ]

@@ -21,6 +21,7 @@ __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 KINDS: Mapping[str, str] = {
     "frequency": "streamops.sketches.counts",
     "heavy_hitters": "streamops.sketches.heavy",
+    "hll": "streamops.sketches.hll",
 }
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
 

@@ -4,17 +4,12 @@ something said of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.streaming.state import GroupStateTimeout
-from pyspark.sql.streaming.stateful_processor import (
-    StatefulProcessor,
-    StatefulProcessorHandle,
-)
 
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
@@ -26,12 +21,12 @@ from streamops.spark.columns import (
     refuse_duplicates,
     spark_schema,
 )
-from streamops.spark.packing import NOTHING, PACKED, packer, unpacker
+from streamops.spark.packing import NOTHING, unpacker
 from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
-from streamops.spark.runners import STORED, Stored, cells_of, packs_of
+from streamops.spark.runners import Stored, cells_of
 from streamops.spark.transform import Options, shown
-from streamops.spark.workers import settle
+from streamops.spark.untimed import packed, untimed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,24 +127,12 @@ class AnnotateTransform:
 
     def _rows(self, frame: DataFrame, spec: Any, api: str | None) -> DataFrame:
         """The rows with what the core says of them."""
-        # By position: PySpark's Python maps fail on names with dots or backticks in them.
-        inputs = [column(name).alias(f"c{i}") for i, name in enumerate(spec.input.names)]
-        pack = packer(self.core, spec, self.options.shards, newest=False)  # type: ignore[arg-type]
-        packed = frame.select(*inputs).mapInArrow(pack, PACKED).select("shard", "packed")
-        shards = packed.groupBy("shard")
+        packs = packed(frame, self.core, spec, self.options.shards)
         made = spark_schema(spec.output)
         if api is None:
-            return shards.applyInArrow(_runner(self.core, spec), made)
+            return packs.groupBy("shard").applyInArrow(_runner(self.core, spec), made)
         step = Annotating(self.operator, self.core, spec, self.options.shards)
-        if api == "applyInPandasWithState":
-            emitted = shards.applyInPandasWithState(
-                _by_group_state(step), _EMITTED, STORED, "append", GroupStateTimeout.NoTimeout
-            )
-        else:
-            emitted = shards.transformWithStateInPandas(
-                _ShardProcessor(step), _EMITTED, "append", "None"
-            )
-        return emitted.mapInArrow(unpacker(spec.output), made)
+        return untimed(packs, step, _EMITTED, api).mapInArrow(unpacker(spec.output), made)
 
 
 def _runner(core: Annotator, spec: Any) -> Callable[[pa.Table], pa.Table]:
@@ -198,58 +181,16 @@ class Annotating:
 
     def __call__(
         self, stored: Sequence[Any] | None, packs: list[bytes]
-    ) -> tuple[tuple[Any, ...], list[bytes]]:
+    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame | None]:
         """Advance by one micro-batch: what to store, and packed rows."""
+        import pandas as pd
+
+        if not packs:  # a shard without rows is left alone
+            return None, None
         known = self.core.STATE, self.spec.identity, self.shards
         state = self.core.empty(self.spec)
         if stored is not None:
             state = Stored(*stored).state(known, where=self.operator)
         after, rows = self.core.step(self.spec, state, _opened(self.core, self.spec, packs))
-        return astuple(Stored.of(after, known)), [*cells_of(rows)]
-
-
-def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
-    return [pack for pack in packs_of(frames) if pack != NOTHING]
-
-
-def _shown(cells: list[bytes]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame({"emitted": cells}, dtype=object)
-
-
-def _by_group_state(step: Annotating) -> Callable[..., Iterator[pd.DataFrame]]:
-    def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        settle("step")
-        packs = _packs(frames)
-        if packs:  # a shard without rows is left alone
-            stored, cells = step(state.get if state.exists else None, packs)
-            state.update(stored)
-            yield _shown(cells)
-
-    return run
-
-
-class _ShardProcessor(StatefulProcessor):
-    """The processor for ``transformWithStateInPandas``, without timers."""
-
-    def __init__(self, step: Annotating) -> None:
-        self.step = step
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state: one value per shard."""
-        settle("step")
-        self.stored = handle.getValueState("stored", STORED)
-
-    def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Rows came for the shard, or an empty pack."""
-        packs = _packs(rows)
-        if packs:
-            stored, cells = self.step(self.stored.get(), packs)
-            self.stored.update(stored)
-            yield _shown(cells)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
+        cells = pd.DataFrame({"emitted": [*cells_of(rows)]}, dtype=object)
+        return astuple(Stored.of(after, known)), cells
