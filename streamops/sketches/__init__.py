@@ -20,7 +20,11 @@ from streamops.sketches.hll import (
     hll_sketch,
 )
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.overlap import overlap
+from streamops.sketches.overlapping import approx_overlap
 from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.sets import difference, intersection, overlap_of, union
+from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
 __all__ = [
     "CountBounds",
@@ -29,11 +33,14 @@ __all__ = [
     "StoredCounts",
     "StoredHll",
     "StoredSketch",
+    "StoredTheta",
     "approx_distinct",
     "approx_frequency",
     "approx_heavy_hitters",
+    "approx_overlap",
     "count_of",
     "datasketch_hash",
+    "difference",
     "estimate",
     "frequency",
     "frequency_sketch",
@@ -41,7 +48,13 @@ __all__ = [
     "heavy_hitters",
     "heavy_hitters_sketch",
     "hll_sketch",
+    "intersection",
     "merged",
+    "overlap",
+    "overlap_of",
     "read",
+    "theta_distinct",
+    "theta_sketch",
     "to_datasketches",
+    "union",
 ]
