@@ -6,6 +6,7 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.distinct import distinct
 from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.hll import (
     Hll,
@@ -16,6 +17,24 @@ from streamops.sketches.hll import (
 )
 from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
 from streamops.sketches.merging import estimate, merged
+from streamops.sketches.minhash import (
+    MinHashSketch,
+    StoredMinHash,
+    minhash_hash,
+    minhash_sketch,
+)
+from streamops.sketches.overlap import overlap
+from streamops.sketches.overlapping import approx_overlap
+from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.sets import difference, intersection, overlap_of, union
+from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
+
+__all__ = [
+    "Hll",
+    "MinHashSketch",
+    "SketchAggregate",
+    "StoredHll",
+    "StoredMinHash",
 from streamops.sketches.quantiles import quantiles
 from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.stored_quantiles import StoredQuantiles
@@ -27,15 +46,27 @@ __all__ = [
     "StoredHll",
     "StoredQuantiles",
     "StoredSketch",
+    "StoredTheta",
     "approx_distinct",
+    "approx_overlap",
     "approx_quantiles",
     "datasketch_hash",
+    "difference",
+    "distinct",
     "estimate",
     "from_datasketches",
     "hll_sketch",
+    "intersection",
     "kll_sketch",
     "merged",
+    "minhash_hash",
+    "minhash_sketch",
+    "overlap",
+    "overlap_of",
     "quantiles",
     "read",
+    "theta_distinct",
+    "theta_sketch",
     "to_datasketches",
+    "union",
 ]

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import Sealed, revived
@@ -33,7 +33,8 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     """The stored sketches of a column as Apache's images: ``binary``, without a frame.
 
     Spark's own functions take them. Of distinct values: ``hll_sketch_estimate``, ``hll_union``,
-    ``hll_union_agg``.
+    ``hll_union_agg``; ``theta_sketch_estimate``, ``theta_union``, ``theta_intersection``,
+    ``theta_difference``.
 
     Parameters
     ----------
@@ -68,7 +69,8 @@ def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
     """Apache's images in a column as stored sketches: to be merged with others, and asked.
 
     Spark's own sketches are such images: ``hll_sketch_agg(xxhash64(user), 12)`` has the items that
-    ``hll_sketch("user", p=12)`` has. (It also counts a null, if it is not left out.) A sketch of
+    ``hll_sketch("user", p=12)`` has, and ``theta_sketch_agg(xxhash64(user), 12)`` those of
+    ``theta_sketch("user", k=4096)``. (It also counts a null, if it is not left out.) A sketch of
     ``user`` itself has other items, unless these are longs that are hashes: merged with ours it
     would count a value twice.
 
@@ -88,9 +90,14 @@ def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
     """
     where = "sketches.from_datasketches"
     sketch = _exchanged(like, where)
+    place = f"{where}({column!r}, like={like!r})"
 
     def run(images: pa.Array) -> pa.Array:
-        states = sketch.from_images(images.cast(pa.binary()).drop_null())
+        try:
+            states = sketch.from_images(images.cast(pa.binary()).drop_null())
+        except SketchFormatError as error:  # an image does not know where it stands
+            facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
+            raise SketchFormatError(error.code, error.what, where=place, **facts) from None
         return _among_nulls(Sealed(sketch).estimate(states), images)
 
     return _applied(run, column, where)
@@ -122,6 +129,6 @@ def _exchanged(like: object, where: str) -> _Exchanged:
         "Apache DataSketches has no sketch of this kind",
         where=where,
         got=f"like={like!r}",
-        expected="hll_sketch(...), or another aggregate of which Apache has the sketch",
+        expected="hll_sketch(...), theta_sketch(...): an aggregate of which Apache has the sketch",
         fix="read the sketches in Python: sketches.read(blob)",
     )

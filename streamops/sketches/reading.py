@@ -21,6 +21,8 @@ __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 KINDS: Mapping[str, str] = {
     "hll": "streamops.sketches.hll",
     "kll": "streamops.sketches.stored_quantiles",
+    "minhash": "streamops.sketches.minhash",
+    "theta": "streamops.sketches.theta",
 }
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
 
