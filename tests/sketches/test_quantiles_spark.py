@@ -76,9 +76,9 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
     assert [row["k"] for row in ours] == ["a", "b"]
     assert all(row["ms"] == row["again"] for row in ours)
 
-    values = [sketches.read(row["s"]) for row in ours]
-    images = [value.to_datasketches() for value in values]  # type: ignore[attr-defined]
-    given = spark.createDataFrame([(each,) for each in images], "s binary")
+    like = sketches.kll_sketch("ms")
+    images = sketches.to_datasketches("s", like=like)
+    given = minutes.orderBy("k").select(images.alias("s"))
     ranks = F.array(*map(F.lit, SHARES))
     theirs = given.select(
         F.kll_sketch_get_quantile_double("s", ranks).alias("quantiles"),
@@ -91,12 +91,15 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
     assert both.count == 2_000
 
     mine = np.sort([row["ms"] for row in MANY])
-    (spoken,) = frame.agg(
-        sketches.kll_sketch("ms").to_spark().alias("sketch"),
+    spoken = frame.agg(
+        like.to_spark().alias("sketch"),
         sketches.approx_quantiles("ms", SHARES).to_spark().alias("quantiles"),
-    ).collect()
-    taken = sketches.StoredQuantiles.from_datasketches(bytes(spoken["sketch"]))
-    found = [*spoken["quantiles"], *taken.quantiles(SHARES)["quantiles"]]
+    )
+    adopted = sketches.from_datasketches("sketch", like=like).alias("sketch")
+    (said,) = spoken.select("quantiles", adopted).collect()
+    taken = sketches.read(said["sketch"]).quantiles(SHARES)  # type: ignore[attr-defined]
+    assert taken["count"] == 2_000
+    found = [*said["quantiles"], *taken["quantiles"]]
     for share, value in zip([*SHARES, *SHARES], found, strict=True):
         assert abs(np.searchsorted(mine, value, "right") / 2_000 - share) < 0.0133 + 0.001
 

@@ -20,11 +20,8 @@ def test_deciles_and_ranks_keep_the_promise(stream: str, parts: int) -> None:
 @pytest.mark.laws
 @pytest.mark.parametrize("k", ROOMS)
 def test_every_stream_keeps_the_promise_at_every_decile(k: int) -> None:
-    seeds = range(3)
-    for trial in trials([k], COUNTS[:-1], seeds):
-        deciles, _ = trial.errors()
-        assert deciles <= rank_error(k), trial
-    for trial in trials([k], COUNTS[-1:]):
+    many, few = trials([k], COUNTS[:-1], seeds=[1, 2, 3]), trials([k], COUNTS[-1:], seeds=[1])
+    for trial in (*many, *few):
         deciles, _ = trial.errors()
         assert deciles <= rank_error(k), trial
 
