@@ -86,6 +86,7 @@ class Frequent:
     weight: str | None = None
 
     format: ClassVar[Format] = Format("heavy_hitters", 1)
+    merges_exactly: ClassVar[bool] = False
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
