@@ -1,5 +1,5 @@
-"""Transforms that keep state and no watermark: each row comes out once, in its micro-batch, with
-something said of it.
+"""Transforms that keep state and no watermark: each row comes out in its micro-batch or not at all,
+with something said of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AnnotateTransform", "Annotating", "Annotation", "Annotator"]
 
-_EMITTED = "emitted binary"
+_EMITTED = "emitted binary, counts array<bigint>"
+"""One row per cell of packed rows. The counts of a step stand in the first of its rows only."""
 
 
 class Annotator(Protocol):
@@ -60,6 +62,9 @@ class Annotator(Protocol):
 
     def run(self, spec: Any, rows: pa.Table) -> pa.Table:
         """The batch result over all rows."""
+
+    def delivered(self, spec: Any, rows: pa.Table) -> tuple[pa.Table, Sequence[int]]:
+        """What comes out of the rows of a step or a batch, and the counts that the core tells."""
 
 
 class Annotation(Protocol):
@@ -86,8 +91,12 @@ class Annotation(Protocol):
     def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """The rows as the core left them, with the columns of the result."""
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Names of the counts that the core tells: all there are, or none of them."""
+
     def counts(self) -> Mapping[str, Column]:
-        """What is counted, over the columns of the result."""
+        """What is counted, over the columns of the result, where the core tells none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -114,34 +123,39 @@ class AnnotateTransform:
         if frame.isStreaming:
             api = state_api(frame, self.options.state_api, where=where)
         names = frame.schema.names
-        rows = self._rows(frame, spec, api)
+        # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
+        asked = frame.isStreaming or self.options.name != where.rpartition(".")[2]
+        name, taken = metric_name(frame, self.options.name) if asked else (None, [])
+        rows = self._rows(frame, spec, api, name)
         result = self.settings.finish(_restored(rows, frame), names)
-        counted = [count.alias(name) for name, count in self.settings.counts().items()]
+        counted = [count.alias(each) for each, count in self.settings.counts().items()]
+        if name is not None and counted:
+            result = result.observe(name, *counted)
         if api is None:
-            # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
-            asked = self.options.name != where.rpartition(".")[2]
-            return result.observe(self.options.name, *counted) if asked else result
-        name, taken = metric_name(frame, self.options.name)
+            return result
         told = {METRICS: ",".join(taken), STATE_API: api}
-        return noted(result.observe(name, *counted), self.settings.marked, told)
+        return noted(result, self.settings.marked, told)
 
     def __repr__(self) -> str:
         said = [*shown(self.settings), *shown(self.options)]
         kept = (each for each in said if not each.startswith("engine="))
         return f"{self.operator}({', '.join(kept)})"
 
-    def _rows(self, frame: DataFrame, spec: Any, api: str | None) -> DataFrame:
-        """The rows with what the core says of them."""
+    def _rows(self, frame: DataFrame, spec: Any, api: str | None, name: str | None) -> DataFrame:
+        """The rows with what the core says of them; what it tells is counted under this name."""
         # By position: PySpark's Python maps fail on names with dots or backticks in them.
         inputs = [column(name).alias(f"c{i}") for i, name in enumerate(spec.input.names)]
         pack = packer(self.core, spec, self.options.shards, newest=False)  # type: ignore[arg-type]
         packed = frame.select(*inputs).mapInArrow(pack, PACKED).select("shard", "packed")
         shards = packed.groupBy("shard")
         made = spark_schema(spec.output)
-        if api is None:
-            return shards.applyInArrow(_runner(self.core, spec), made)
         step = Annotating(self.operator, self.core, spec, self.options.shards)
-        if api == "applyInPandasWithState":
+        told = self.settings.told if name is not None else ()
+        if api is None and not told:
+            return shards.applyInArrow(_runner(step), made)
+        if api is None:
+            emitted = shards.applyInArrow(_packed_runner(step), _EMITTED)
+        elif api == "applyInPandasWithState":
             emitted = shards.applyInPandasWithState(
                 _by_group_state(step), _EMITTED, STORED, "append", GroupStateTimeout.NoTimeout
             )
@@ -149,12 +163,26 @@ class AnnotateTransform:
             emitted = shards.transformWithStateInPandas(
                 _ShardProcessor(step), _EMITTED, "append", "None"
             )
+        if told:
+            totals = (F.sum(F.col("counts")[i]) for i in range(len(told)))
+            named = zip(told, totals, strict=True)
+            counted = [F.coalesce(total, F.lit(0)).alias(each) for each, total in named]
+            emitted = emitted.observe(str(name), *counted)
         return emitted.mapInArrow(unpacker(spec.output), made)
 
 
-def _runner(core: Annotator, spec: Any) -> Callable[[pa.Table], pa.Table]:
+def _runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
-        return core.run(spec, _opened(core, spec, table.column("packed").to_pylist()))
+        return step.run(table.column("packed").to_pylist())[0]
+
+    return run
+
+
+def _packed_runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        frame = _shown(*step.run(table.column("packed").to_pylist()))
+        kinds = pa.schema([("emitted", pa.binary()), ("counts", pa.list_(pa.int64()))])
+        return pa.Table.from_pandas(frame, kinds, preserve_index=False)
 
     return run
 
@@ -198,24 +226,31 @@ class Annotating:
 
     def __call__(
         self, stored: Sequence[Any] | None, packs: list[bytes]
-    ) -> tuple[tuple[Any, ...], list[bytes]]:
-        """Advance by one micro-batch: what to store, and packed rows."""
+    ) -> tuple[tuple[Any, ...], pa.Table, Sequence[int]]:
+        """Advance by one micro-batch: what to store, the rows that come out, and counts."""
         known = self.core.STATE, self.spec.identity, self.shards
         state = self.core.empty(self.spec)
         if stored is not None:
             state = Stored(*stored).state(known, where=self.operator)
         after, rows = self.core.step(self.spec, state, _opened(self.core, self.spec, packs))
-        return astuple(Stored.of(after, known)), [*cells_of(rows)]
+        return astuple(Stored.of(after, known)), *self.core.delivered(self.spec, rows)
+
+    def run(self, packs: list[bytes]) -> tuple[pa.Table, Sequence[int]]:
+        """The batch: the rows that come out, and counts."""
+        rows = self.core.run(self.spec, _opened(self.core, self.spec, packs))
+        return self.core.delivered(self.spec, rows)
 
 
 def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
     return [pack for pack in packs_of(frames) if pack != NOTHING]
 
 
-def _shown(cells: list[bytes]) -> pd.DataFrame:
+def _shown(rows: pa.Table, counts: Sequence[int]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame({"emitted": cells}, dtype=object)
+    cells: list[bytes | None] = [*cells_of(rows)] or [None]
+    told = [[*counts], *[None] * (len(cells) - 1)]
+    return pd.DataFrame({"emitted": cells, "counts": told}, dtype=object)
 
 
 def _by_group_state(step: Annotating) -> Callable[..., Iterator[pd.DataFrame]]:
@@ -223,9 +258,9 @@ def _by_group_state(step: Annotating) -> Callable[..., Iterator[pd.DataFrame]]:
         settle("step")
         packs = _packs(frames)
         if packs:  # a shard without rows is left alone
-            stored, cells = step(state.get if state.exists else None, packs)
+            stored, rows, counts = step(state.get if state.exists else None, packs)
             state.update(stored)
-            yield _shown(cells)
+            yield _shown(rows, counts)
 
     return run
 
@@ -242,14 +277,14 @@ class _ShardProcessor(StatefulProcessor):
         self.stored = handle.getValueState("stored", STORED)
 
     def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: Any
+        self, key: Any, frames: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         """Rows came for the shard, or an empty pack."""
-        packs = _packs(rows)
+        packs = _packs(frames)
         if packs:
-            stored, cells = self.step(self.stored.get(), packs)
+            stored, rows, counts = self.step(self.stored.get(), packs)
             self.stored.update(stored)
-            yield _shown(cells)
+            yield _shown(rows, counts)
 
     def close(self) -> None:
         """Nothing is held between calls."""

@@ -81,7 +81,7 @@ def histories(draw: st.DrawFn, *, in_order: bool = False) -> Case:
             number += 1
         batches.append(table_of(rows))
     # So large that a false positive is all but impossible.
-    spec = SeenSpec(by, time, horizon, generations, 2_000, 1e-9, 1, "fail", SCHEMA)
+    spec = SeenSpec(by, time, horizon, generations, 2_000, 1e-9, 1, "fail", "flag", SCHEMA)
     oracle = SeenOracle(by, time, horizon, generations)
     return Case(spec, tuple(batches), oracle.fresh, draw(st.integers(0, 2**16)))
 

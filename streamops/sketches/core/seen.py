@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamops.kernel.columns import conform, instants, one, take
+from streamops.kernel.columns import conform, one
 from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import CapacityError, SchemaError
-from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.hashing import require_hashable, xxhash64
-from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+from streamops.kernel.errors import CapacityError
+from streamops.kernel.groups import Ids
+from streamops.kernel.time import Instants
+from streamops.sketches.core.asked import AGAIN, VERDICTS, Asked
 from streamops.sketches.core.filters import Shape, positions
 from streamops.sketches.core.generations import (
     LAYOUT,
@@ -40,12 +41,14 @@ from streamops.sketches.core.generations import (
 )
 
 __all__ = [
+    "COUNTS",
     "FULL",
     "SEEN",
     "STATE",
     "VERDICTS",
     "SeenSpec",
     "check",
+    "delivered",
     "empty",
     "layout",
     "pack",
@@ -58,9 +61,10 @@ STATE = StateFormat("sketches.seen", 1)
 SEEN, FULL = "seen", "seen_full"
 """Columns that are added: what a row was found to be, and whether that can be relied on."""
 
-VERDICTS = ("first", "again", "too_old", "null_identity", "null_time", "time_out_of_range")
-_FIRST, _AGAIN, _TOO_OLD, _NO_IDENTITY, _NO_TIME, _OUT_OF_RANGE = range(len(VERDICTS))
 _WORDS = pa.array(VERDICTS)
+
+COUNTS = ("rows", *VERDICTS, "full")
+"""What is told of the rows that came: how many, how many of each verdict, and how many are full."""
 
 _DEVIATIONS = 3
 
@@ -85,6 +89,8 @@ class SeenSpec:
         That the identities are spread over.
     when_full : str
         "fail", "flag" or "rotate".
+    again : str
+        "drop" or "flag".
     input : Schema
     """
 
@@ -96,6 +102,7 @@ class SeenSpec:
     rate: float
     shards: int
     when_full: str
+    again: str
     input: pa.Schema
 
     @property
@@ -161,7 +168,7 @@ def pack(spec: SeenSpec, rows: pa.Table) -> pa.Table:
 
 def run(spec: SeenSpec, rows: pa.Table) -> pa.Table:
     """The batch result: all rows at once, in the order of event time. No filter is needed."""
-    asked = _Asked.of(spec, rows, newest=NEVER)
+    asked = Asked.of(spec, rows, newest=NEVER)
     last = np.full(len(asked.items), NEVER)
     return _told(spec, rows, asked.verdicts(spec, last)[0], is_full=False)
 
@@ -172,7 +179,7 @@ def step(spec: SeenSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table]
     newest = NEVER
     if state.watermark is not None:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
-    asked = _Asked.of(spec, rows, newest=newest)
+    asked = Asked.of(spec, rows, newest=newest)
     probes = positions(spec.shape, asked.items)
     verdicts, first = asked.verdicts(spec, newest_cells(kept, probes))
     watermark = state.watermark if spec.time is None else asked.newest(state.watermark)
@@ -189,6 +196,18 @@ def step(spec: SeenSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table]
     return State(watermark, {"generations": written(kept)}), told
 
 
+def delivered(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, tuple[int, ...]]:
+    """The rows that come out, and how many there were of each kind."""
+    words = one(rows.column(SEEN))
+    found = {str(pair["values"]): int(pair["counts"]) for pair in words.value_counts().to_pylist()}
+    full = pc.sum(rows.column(FULL), min_count=0).as_py()
+    counts = (len(rows), *(found.get(word, 0) for word in VERDICTS), full)
+    again = VERDICTS[AGAIN]
+    if spec.again == "drop" and again in found:
+        rows = rows.filter(pc.not_equal(words, again))
+    return rows, counts
+
+
 def check(spec: SeenSpec, state: State) -> None:
     """Generations stand in order, are not too old, and have no more bits than their items set."""
     kept = read(state.tables["generations"])
@@ -203,136 +222,6 @@ def check(spec: SeenSpec, state: State) -> None:
         bits = int(np.unpackbits(each.words.view(np.uint8)).sum())
         assert len(each.words) == spec.shape.words, f"another shape: {shown}"
         assert 0 < bits <= each.items * spec.shape.probes, f"{bits} bits: {shown}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The rows that have an identity and a time, by item and in the order of event time.
-
-    Parameters
-    ----------
-    usable : array of int64
-        For each row of the table, its verdict if it is not asked about; else ``_AGAIN``.
-    rows : array of int64
-        Their positions in the table.
-    item : array of int64
-        For each, the number of its item.
-    items : array of int64
-        The items, each once.
-    time, cell, now : arrays of int64
-        For each: its event time, the cell of that, and the newest cell up to it.
-    """
-
-    usable: Ids
-    rows: Ids
-    item: Ids
-    items: Ids
-    time: Instants
-    cell: Ids
-    now: Ids
-
-    @staticmethod
-    def of(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _Asked:
-        usable, time = _usable(spec, rows)
-        chosen = np.flatnonzero(usable == _AGAIN)
-        table = rows if len(chosen) == len(rows) else take(rows.select(spec.by), chosen)
-        found, time = xxhash64([table.column(name) for name in spec.by]), time[chosen]
-        order = np.argsort(found)
-        begins = np.ones(len(order), np.bool_)
-        begins[1:] = found[order][1:] != found[order][:-1]
-        if not begins.all():
-            order = _by_time(rows, chosen, order, begins, time)
-        time = time[order]
-        cell = spec.cell(time)
-        return _Asked(
-            usable,
-            chosen[order],
-            np.cumsum(begins) - 1,
-            found[order[begins]],
-            time,
-            cell,
-            np.maximum(cell, newest),
-        )
-
-    def newest(self, before: int | None) -> int | None:
-        """The newest event time up to now."""
-        if not len(self.time):
-            return before
-        now = int(self.time.max())
-        return now if before is None else max(before, now)
-
-    def verdicts(self, spec: SeenSpec, last: Ids) -> tuple[Ids, Ids]:
-        """The verdict of each row of the table, and which of these rows are first.
-
-        Parameters
-        ----------
-        last : array of int64
-            For each item, the newest cell in which it may have been seen.
-        """
-        verdicts, last = self.usable.copy(), last.copy()
-        oldest = self.now - spec.generations
-        rest = np.flatnonzero(last[self.item] < oldest)
-        # Too old to be remembered, so it is none that others are judged by.
-        old = self.cell[rest] < oldest[rest]
-        verdicts[self.rows[rest[old]]] = _TOO_OLD
-        rest, first = rest[~old], []
-        while len(rest):  # once, unless an item comes again after more than a horizon
-            item = self.item[rest]
-            is_head = np.ones(len(rest), np.bool_)
-            is_head[1:] = item[1:] != item[:-1]
-            heads = rest[is_head]
-            last[item[is_head]] = self.cell[heads]
-            first.append(heads)
-            rest = rest[~is_head]
-            rest = rest[last[self.item[rest]] < oldest[rest]]
-        found = np.concatenate([np.empty(0, np.int64), *first])
-        verdicts[self.rows[found]] = _FIRST
-        return verdicts, found
-
-
-def _usable(spec: SeenSpec, rows: pa.Table) -> tuple[Ids, Instants]:
-    """Why a row cannot be judged, ``_AGAIN`` where it can; and event times."""
-    result = np.full(len(rows), _AGAIN)
-    time = np.zeros(len(rows), np.int64)
-    if spec.time is not None:
-        time, valid = instants(rows.column(spec.time))
-        result[(time < MIN_INSTANT) | (time > MAX_INSTANT)] = _OUT_OF_RANGE
-        result[~valid] = _NO_TIME
-    for name in spec.by:
-        column = rows.column(name)
-        if column.null_count:
-            result[np.asarray(column.is_null())] = _NO_IDENTITY
-    return result, time
-
-
-def _by_time(rows: pa.Table, chosen: Ids, order: Ids, begins: Mask, time: Instants) -> Ids:
-    """Rows of the same item in the order of event time, and of their content where that is one."""
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(begins)
-    several = ~begins | ~np.append(begins[1:], True)
-    some = np.sort(order[several])
-    some = some[np.lexsort((time[some], number[some]))]
-    same = (np.diff(number[some]) == 0) & (np.diff(time[some]) == 0)
-    tied = np.append(same, False) | np.append(False, same)
-    if tied.any():
-        content = np.zeros(len(some), np.int64)
-        content[tied] = _content(take(rows, chosen[some[tied]]))
-        some = some[np.lexsort((content, time[some], number[some]))]
-    result = order.copy()
-    result[several] = some
-    return result
-
-
-def _content(rows: pa.Table) -> Ids:
-    """A hash of all columns that have one, and of where they are null."""
-    columns = []
-    for column in map(one, rows.columns):
-        try:
-            require_hashable(column.type, where="")
-        except SchemaError:
-            continue
-        columns += [column.is_valid(), column]
-    return xxhash64(columns)
 
 
 def _is_loss(spec: SeenSpec) -> bool:
