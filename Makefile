@@ -28,9 +28,10 @@ test: $(STAMP) ## Run all tests, those on Spark included.
 check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests. No JVM.
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
-	$(PYTHON) -m mypy
 	$(PYTHON) tests/architecture/rules.py
-	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)"
+	$(PYTHON) -m mypy & types=$$!; \
+	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)"; tests=$$?; \
+	wait $$types && exit $$tests
 
 format: $(STAMP) ## Format the code, and mend what the linter can mend by itself.
 	$(PYTHON) -m ruff check --fix-only .

@@ -49,6 +49,15 @@ AIMS = [
         Aim(100_000, 60_000, kernel, native, 1.0, windows="hopping"),
         Aim(100_000, 500_000, kernel, kernel, 2.0, windows="sliding", to_windows="tumbling"),
         Aim(100_000, 60_000, kernel, native, 1.0, windows="sliding", to_windows="tumbling"),
+        *(
+            aim
+            for keys in (1_000, 10_000)
+            for aim in (
+                Aim(keys, 500_000, kernel, native, 0.5, windows="distinct"),
+                Aim(keys, 60_000, kernel, native, 1.0, windows="distinct"),
+                Aim(keys, 500_000, "naive", kernel, 20.0, at_most=False, windows="distinct"),
+            )
+        ),
     )
 ]
 
@@ -59,6 +68,8 @@ class _Figure:
 
     readings: tuple[Reading, ...]
     divisor: int
+    state_bytes: int
+    """At the end of a run, as Spark tells it of the state store."""
 
     @property
     def total(self) -> float:
@@ -79,30 +90,33 @@ class _Figure:
 
 
 _Cell = dict[str, _Figure]
+_TITLES = {"distinct": "Distinct items in tumbling windows of ten minutes"}
 
 
 def cells(runs: Iterable[Run]) -> dict[_Place, _Cell]:
     """Sort the readings of all runs into cells: by place, then by system."""
-    gathered: dict[_Place, dict[str, list[tuple[Reading, int]]]] = {}
+    gathered: dict[_Place, dict[str, list[tuple[Reading, Run]]]] = {}
     for run in runs:
         for reading in run.readings:
             cell = gathered.setdefault(
                 (run.workload.windows, run.workload.keys, reading.rows_per_batch), {}
             )
-            cell.setdefault(run.system, []).append((reading, run.workload.divisor))
+            cell.setdefault(run.system, []).append((reading, run))
     return {
-        place: {
-            name: _Figure(tuple(reading for reading, _ in cell[name]), cell[name][0][1])
-            for name in SYSTEMS
-            if name in cell
-        }
+        place: {name: _figure(cell[name]) for name in SYSTEMS if name in cell}
         for place, cell in sorted(gathered.items(), key=lambda item: _order(item[0]))
     }
 
 
+def _figure(readings: list[tuple[Reading, Run]]) -> _Figure:
+    _, run = readings[0]
+    measured = tuple(reading for reading, _ in readings)
+    return _Figure(measured, run.workload.divisor, run.state_bytes)
+
+
 def _order(place: _Place) -> tuple[int, int, int]:
     windows, keys, rows = place
-    return ("tumbling", "hopping", "session", "sliding").index(windows), -keys, -rows
+    return ("tumbling", "hopping", "session", "sliding", "distinct").index(windows), -keys, -rows
 
 
 def markdown(runs: Iterable[Run]) -> str:
@@ -111,11 +125,11 @@ def markdown(runs: Iterable[Run]) -> str:
     lines: list[str] = []
     for (windows, keys, rows), cell in table.items():
         lines += [
-            f"#### {windows.capitalize()} windows, {keys:,} keys, micro-batches of {rows:,} rows",
+            f"#### {_TITLES.get(windows, f'{windows.capitalize()} windows')}, {keys:,} keys, micro-batches of {rows:,} rows",
             "",
             "| system | state store | CPU s per million rows | lowest to highest | JVM | Python "
-            "| ÷ `native` | ÷ `native-rocksdb` | ÷ `ceiling` | rows measured |",
-            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+            "| ÷ `native` | ÷ `native-rocksdb` | ÷ `ceiling` | state, MB | rows measured |",
+            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
             *(_line(name, figure, cell) for name, figure in cell.items()),
             "",
         ]
@@ -143,6 +157,7 @@ def _line(name: str, figure: _Figure, cell: _Cell) -> str:
         _number(figure.jvm),
         _number(figure.python),
         *(_ratio(figure, cell.get(other)) for other in ("native", "native-rocksdb", "ceiling")),
+        "" if SYSTEMS[name].store == "none" else f"{figure.state_bytes / 1e6:,.1f}",
         f"{repeats} x {figure.readings[0].rows:,}",
     ]
     return f"| {' | '.join(fields)} |"

@@ -34,6 +34,8 @@ FILL_MINUTES = 2
 # A whole minute well after 1970: a watermark of 0 means "none yet" to Spark's Python state API.
 ORIGIN_MS = 1_700_000_040_000
 SCHEMA = "k long, v double, ts timestamp"
+ITEM = "u long"
+"""A further column of what is counted distinct: who did it."""
 # Micro-batches of this many rows and more are large; of fewer than that, small.
 LARGE = 200_000
 SMALL = 10_000
@@ -44,11 +46,17 @@ WORKLOADS = {
     "100k-keys-session": (100_000, "session"),
     "100k-keys-hopping": (100_000, "hopping"),
     "100k-keys-sliding": (100_000, "sliding"),
+    "1k-keys-distinct": (1_000, "distinct"),
+    "10k-keys-distinct": (10_000, "distinct"),
 }
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute
 GAP_MS = 5 * MINUTE_MS
 REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
+COUNTED_MS = 10 * MINUTE_MS  # distinct items are counted in tumbling windows of ten minutes
+ITEMS = 200_000
+P = 12
+"""Of HyperLogLog: 2^P registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +104,25 @@ class Workload:
         """All rows of the stream."""
         return sum(map(sum, self.batches))
 
+    @property
+    def schema(self) -> str:
+        """Columns of the events, as Spark has them."""
+        return f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA
+
     def events(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all events in arrival order: key, value, event time in milliseconds."""
+        """Return all events in arrival order: key, value, event time in milliseconds, item."""
         rng = np.random.default_rng(self.seed)
         place = np.arange(self.rows, dtype=np.int64)
         arrival = ORIGIN_MS + place * MINUTE_MS * self.divisor // ROWS_PER_MINUTE
-        return {
+        columns = {
             "k": rng.integers(0, self.keys // self.divisor, self.rows, dtype=np.int64),
             # Doubles add up quarters exactly, in any order: results can be compared with `==`.
             "v": rng.integers(0, 400, self.rows).astype(np.float64) / 4,
             "ts": arrival - rng.integers(0, DISORDER_MS, self.rows, dtype=np.int64),
         }
+        if self.windows == "distinct":
+            columns["u"] = rng.integers(0, ITEMS, self.rows, dtype=np.int64)
+        return columns
 
     def expected(self) -> pd.DataFrame:
         """Return the windows that are closed at the end of the stream, computed without Spark."""
@@ -114,6 +130,12 @@ class Workload:
         watermark = int(frame["ts"].max()) - DELAY_MS
         if self.windows == "sliding":
             windows = _sliding(frame)
+            return windows[windows["end"] <= watermark].reset_index(drop=True)
+        if self.windows == "distinct":
+            frame["start"] = frame["ts"] // COUNTED_MS * COUNTED_MS
+            frame["end"] = frame["start"] + COUNTED_MS
+            counted = frame.groupby(["k", "start", "end"], sort=True)["u"].nunique()
+            windows = counted.rename("n").reset_index()
             return windows[windows["end"] <= watermark].reset_index(drop=True)
         if self.windows == "session":
             frame = frame.sort_values(["k", "ts"], kind="stable")
@@ -192,7 +214,7 @@ def prepare(workload: Workload, cache: Path) -> list[list[Path]]:
     """
     steps = workload.batches
     events = {name: said for name, said in asdict(workload).items() if name != "windows"}
-    identity = json.dumps([events, ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS])
+    identity = json.dumps([events, workload.schema, ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = cache / f"events-{workload.keys}-keys-{digest}"
     if not folder.exists():
@@ -208,7 +230,7 @@ def prepare(workload: Workload, cache: Path) -> list[list[Path]]:
 def _write(workload: Workload, sizes: list[int], folder: Path) -> None:
     columns = workload.events()
     times = pa.array(columns["ts"] * 1000).cast(pa.timestamp("us", tz="UTC"))
-    table = pa.table({"k": columns["k"], "v": columns["v"], "ts": times})
+    table = pa.table(columns | {"ts": times})
     offset = 0
     for index, rows in enumerate(sizes):
         path = folder / f"{index:05d}.parquet"

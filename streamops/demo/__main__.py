@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--every",
         type=_positive,
-        default=30,
+        default=40,
         metavar="MINUTES",
         help="of arrivals in a micro-batch on 8 March (%(default)s); the rest comes by the month",
     )

@@ -26,6 +26,7 @@ __all__ = [
     "STORM",
     "borders",
     "departures",
+    "files_of",
     "flights",
     "hours_of",
     "of_days",
@@ -126,6 +127,13 @@ def borders(every: dt.timedelta) -> pd.DatetimeIndex:
     return cuts.tz_convert("UTC").as_unit("us")
 
 
+def files_of(rows: pd.DataFrame, cuts: pd.DatetimeIndex) -> pd.Series:
+    """The number of the file of the log that each departure is in."""
+    piece = cuts.searchsorted(rows["departed"], side="right")
+    number, _ = pd.factorize(piece, sort=True)  # no file where nothing arrived
+    return pd.Series(number, index=rows.index)
+
+
 def write_log(rows: pd.DataFrame, cuts: pd.DatetimeIndex, folder: Path) -> int:
     """Write departures as a log of micro-batches, one Parquet file each, or find them written.
 
@@ -145,8 +153,7 @@ def write_log(rows: pd.DataFrame, cuts: pd.DatetimeIndex, folder: Path) -> int:
     int
         The number of micro-batches.
     """
-    batch = cuts.searchsorted(rows["departed"], side="right")
-    pieces = [piece for _, piece in rows.groupby(batch)]
+    pieces = [piece for _, piece in rows.groupby(files_of(rows, cuts))]
     told = {"format": 2, "rows": [[len(p), int(p["flight_id"].sum())] for p in pieces]}
     # Spark does not look at names that begin with an underscore.
     contents = folder / "_contents.json"

@@ -91,6 +91,7 @@ _LATE = pa.schema(
         ("watermark", pa.timestamp("us", tz="UTC")),
         ("flight_id", pa.int64()),
         ("origin", pa.string()),
+        ("scheduled", pa.timestamp("us", tz="UTC")),
         ("delay", pa.int64()),
     ]
 )

@@ -2,7 +2,7 @@
 
 Nothing here knows how streamops works: the flights of the package, less the rows that the job
 delivered as too late, are put into their windows and averaged by pandas and NumPy. That those
-were too late is not believed either: each is held against the terms of the job.
+were too late is not believed either: see :mod:`streamops.demo.lateness`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
-__all__ = ["LATENESS", "RECOMPUTED", "TOLERANCE", "Comparison", "by_right", "compare"]
+__all__ = ["HOUR", "RECOMPUTED", "SILENCE", "TOLERANCE", "Comparison", "compare", "days_of"]
 
 TOLERANCE = 1e-9
-_HOUR = pd.Timedelta(hours=1)
-_SILENCE = pd.Timedelta(hours=8)
-_DELAY = pd.Timedelta(minutes=30)
-LATENESS = pd.Timedelta(hours=6)
-"""How far past the end of its window a departure may still come."""
+HOUR = pd.Timedelta(hours=1)
+SILENCE = pd.Timedelta(hours=8)
+"""After which the working day of an aircraft has ended."""
 _CLOCKS = ZoneInfo("America/New_York")
 
 
@@ -80,23 +78,23 @@ def by_the_hour(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFr
         The length of a window; one begins every hour.
     """
     last = rows["scheduled"].dt.floor("h")
-    pairs = pd.concat([rows.assign(window_start=last - back * _HOUR) for back in range(hours)])
+    pairs = pd.concat([rows.assign(window_start=last - back * HOUR) for back in range(hours)])
     missed = late[["flight_id", "window_start"]].drop_duplicates()
     marked = pairs.merge(missed, how="left", indicator="accepted")
     accepted = marked[marked["accepted"] == "left_only"]
-    accepted = accepted.assign(window_end=accepted["window_start"] + hours * _HOUR)
+    accepted = accepted.assign(window_end=accepted["window_start"] + hours * HOUR)
     return _averaged(accepted, ["origin", "window_start", "window_end"])
 
 
 def by_the_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per airport and day, from midnight to midnight on New York's clocks."""
     accepted = _accepted(rows, late)
-    start, end = _days(accepted["scheduled"])
+    start, end = days_of(accepted["scheduled"])
     placed = accepted.assign(window_start=start, window_end=end)
     return _averaged(placed, ["origin", "window_start", "window_end"])
 
 
-def _days(times: pd.Series) -> tuple[pd.Series, pd.Series]:
+def days_of(times: pd.Series) -> tuple[pd.Series, pd.Series]:
     """When the day of each instant begins in New York, and when it ends."""
     # Days as a calendar on the wall has them; how long one is shows when its midnights are placed.
     day = times.dt.tz_convert(_CLOCKS).dt.tz_localize(None).dt.normalize()
@@ -112,10 +110,10 @@ def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per aircraft and stretch without a silence of more than eight hours."""
     ordered = _accepted(rows, late).sort_values(["tailnum", "scheduled"])
     silence = ordered.groupby("tailnum")["scheduled"].diff()
-    number = (silence.isna() | (silence > _SILENCE)).cumsum()
+    number = (silence.isna() | (silence > SILENCE)).cumsum()
     times = ordered["scheduled"].groupby(number)
     placed = ordered.assign(
-        window_start=times.transform("min"), window_end=times.transform("max") + _SILENCE
+        window_start=times.transform("min"), window_end=times.transform("max") + SILENCE
     )
     return _averaged(placed, ["tailnum", "window_start", "window_end"])
 
@@ -129,7 +127,7 @@ def up_to_each(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
         moments = np.unique(times)
         upto = np.searchsorted(times, moments, side="right")
         # A flight of exactly an hour before is not of the last hour.
-        since = np.searchsorted(times, moments - _HOUR.to_timedelta64(), side="right")
+        since = np.searchsorted(times, moments - HOUR.to_timedelta64(), side="right")
         piece = {
             "origin": origin,
             "scheduled": pd.DatetimeIndex(moments, tz="UTC"),
@@ -148,40 +146,6 @@ RECOMPUTED: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
     "last_hour": up_to_each,
 }
 """The windows by name: their results, from all departures and those that were too late."""
-
-
-_ENDS: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
-    # That it missed these windows is for the comparison to tell: it leaves out no others.
-    "hourly": lambda late: late["window_start"] + _HOUR,
-    "three_hours": lambda late: late["window_start"] + 3 * _HOUR,
-    "days": lambda late: _days(late["scheduled"])[1],
-    # On its own: where there is a session for it, that ends later.
-    "working_days": lambda late: late["scheduled"] + _SILENCE,
-    "last_hour": lambda late: late["scheduled"],
-}
-
-
-def by_right(rows: pd.DataFrame, late: pd.DataFrame, windows: str) -> int:
-    """How many of the late rows came too late by the terms of the job.
-
-    The watermark that they were judged by had passed the end of their window by six hours. And it
-    could be there: it keeps half an hour behind the latest schedule of those that left before.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        All departures.
-    late : DataFrame
-        `flight_id`, `window_start` and `watermark` of what was delivered as too late.
-    windows : str
-        Which of the windows they missed.
-    """
-    left = rows.sort_values("departed")
-    left = left.assign(furthest=left["scheduled"].cummax() - _DELAY)
-    told = late[["flight_id", "window_start", "watermark"]]
-    told = told.merge(left[["flight_id", "scheduled", "furthest"]], on="flight_id")
-    passed = told["watermark"] - _ENDS[windows](told) >= LATENESS
-    return int((passed & (told["watermark"] <= told["furthest"])).sum())
 
 
 def _accepted(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:

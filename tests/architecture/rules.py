@@ -18,6 +18,9 @@ LONGEST_FILE = 300
 # A folder of streamops/ that is not named here is a family of operators.
 NOT_A_FAMILY = {"kernel", "spark", "testing", "demo"}
 
+# A family may take what another offers its users, and only from where they take it.
+BESIDE = {("sketches", "streamops.windows"), ("aggregates", "streamops.sketches")}
+
 # What belongs to the gateway to the JVM, which a Connect session does not have, and to RDDs.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
@@ -79,7 +82,7 @@ def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[i
         top = name.split(".")[0]
         if is_pure(layer) and top in {"pyspark", "pandas"}:
             yield line, f"{layer} must do without {top}"
-        elif top == LIBRARY and not may_import(layer, layer_of(name)):
+        elif top == LIBRARY and not (may_import(layer, layer_of(name)) or (layer, name) in BESIDE):
             yield line, f"{layer} may not import {name}"
 
 

@@ -8,7 +8,6 @@ import pytest
 from streamops.demo import tables
 from streamops.demo.verify import (
     Comparison,
-    by_right,
     by_the_day,
     by_the_hour,
     by_the_working_day,
@@ -128,46 +127,6 @@ def test_where_nothing_came_too_late_all_is_accepted(rows: pd.DataFrame, tmp_pat
     assert len(nothing) == 0
     assert windows_of(by_the_hour(rows, nothing, 1)) == {0: (2, 1.5), 1: (1, 10.0)}
     assert by_the_day(rows, nothing)["departures"].sum() == 3
-
-
-@pytest.mark.parametrize(
-    ("windows", "end"),
-    [
-        ("hourly", "2013-11-03 04:00"),
-        ("three_hours", "2013-11-03 06:00"),
-        ("days", "2013-11-04 00:00"),  # of 25 hours
-        ("working_days", "2013-11-03 11:40"),
-        ("last_hour", "2013-11-03 03:40"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("more", "ahead", "right"), [(0, 0, 1), (-1, 0, 0), (90, 0, 1), (0, 1, 0), (90, 91, 0)]
-)
-def test_a_row_is_too_late_six_hours_after_its_window_by_a_watermark_that_could_be(
-    windows: str, end: str, more: int, ahead: int, right: int
-) -> None:
-    """In minutes: `more` than six hours, by a watermark `ahead` of where it could be."""
-    minute = pd.Timedelta(minutes=1)
-    watermark = pd.Timestamp(end, tz="America/New_York").tz_convert("UTC") + (360 + more) * minute
-    # A flight that left, one that came too late, and one that is of no account: it left after it.
-    rows = at("2013-11-03 03:40", *["2013-11-03 03:40"] * 2)
-    furthest = watermark + (30 - ahead) * minute
-    rows["scheduled"] = [furthest, rows["scheduled"][0], furthest + HOUR]
-    rows["departed"] = [furthest, furthest + HOUR, furthest + 2 * HOUR]
-    start = rows["scheduled"][1].floor("h")
-    late = pd.DataFrame({"flight_id": [1], "window_start": [start], "watermark": [watermark]})
-    assert by_right(rows.iloc[::-1], late, windows) == right
-
-
-def test_a_late_row_of_no_flight_or_without_a_watermark_is_not_by_right() -> None:
-    rows = at("2013-07-01 06:00", "2013-07-02 06:00")
-    rows["departed"] = [NOON + 48 * HOUR, NOON + 24 * HOUR]
-    start = rows["scheduled"].iloc[0]
-    watermarks = [rows["scheduled"].iloc[1] - HOUR, pd.NaT]
-    late = pd.DataFrame({"flight_id": [7, 0], "window_start": start, "watermark": watermarks})
-    assert by_right(rows, late, "hourly") == 0
-    assert by_right(rows, late.assign(flight_id=0), "hourly") == 1
-    assert by_right(rows, late.iloc[:0], "hourly") == 0
 
 
 def test_equal_tables_are_equal(rows: pd.DataFrame) -> None:

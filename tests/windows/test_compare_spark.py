@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
+from streamops.kernel.errors import WatermarkError
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
 from streamops.testing.replaying import Replay
 
@@ -232,6 +233,11 @@ def test_a_comparison_follows_a_window_of_sparks_own(
         return counted.select("k", "window", start, end, "n")
 
     frame = micro_batches(spark, STREAM, schema=EVENTS).withWatermark("ts", "1 second")
+    lenient = {**period, "allowed_lateness": "1 second", "stragglers": "retract"}
+    with pytest.raises(WatermarkError) as refused:
+        native(frame).transform(windows.compare(values="n", by="k", **lenient))
+    assert refused.value.code == "WATERMARK_TOO_TIGHT"
+    assert "leave allowed_lateness out" in refused.value.fix
     got = published(spark, native(frame).transform(compared), tmp_path)
     # The straggler is dropped by Spark: its window was closed by 44 s.
     kept = table_of(spark).where("v <> 3")

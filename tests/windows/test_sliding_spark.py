@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import SpecError, WatermarkError
-from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
+from streamops.testing import assert_rows, at, micro_batches, replay, stream
+from streamops.testing.replaying import Replay
 
 pytestmark = pytest.mark.spark
 
@@ -175,11 +176,12 @@ def test_a_restart_continues_and_refuses_other_parameters(
             said.pop("size", "10 seconds"), allowed_lateness="20 seconds", **said
         )
 
-    whole = replay(operator(), SCRIPT, schema=SCHEMA)
-    first = stream(spark, operator(), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
-    rest = stream(spark, operator(), SCRIPT[3:], schema=SCHEMA, directory=tmp_path)
-    key = ("k", "ts")
-    assert_rows(fold([*first, *rest], key=key), fold(whole, key=key))
+    played = Replay(operator(), SCHEMA)
+    for part in (SCRIPT[:3], SCRIPT[3:]):
+        got = stream(spark, operator(), part, schema=SCHEMA, directory=tmp_path)
+        for one, other in zip(got, played.run(part), strict=True):
+            assert_rows(one.rows, other.rows)
+            assert one.counts == other.counts
     other, more = operator(size="20 seconds"), [rows(("a", 200, 1))]
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, other, more, schema=SCHEMA, directory=tmp_path)

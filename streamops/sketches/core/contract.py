@@ -27,7 +27,8 @@ class Sketch(Summary, Protocol):
     """A summary of one column, for all groups at once, whose answers are estimates.
 
     Its state depends on the items alone where the algorithm allows it, and never on how they
-    were dealt out; where it does (quantiles, heavy hitters), the stated error still holds.
+    were dealt out; where it does (quantiles, heavy hitters), the stated error still holds. A group
+    may be empty in ``merge`` as well as in ``update``: its state is that of no items.
     """
 
     @property

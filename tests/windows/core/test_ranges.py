@@ -124,12 +124,12 @@ SIZES = [1, 3, 700, 1_024, 5_000, 123_456, 10**7]
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_way_gives_the_same(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     moments = ordered(rng, int(rng.integers(1, 300)), max(size * int(rng.integers(1, 9)) // 4, 40))
     spec = replace(SPEC, size=size)
-    last = rng.integers(0, len(moments.times), 60)
+    last = rng.integers(0, len(moments.times), 25)
     low = oldest(size, moments, last)
     wanted = one_by_one(moments, low, last)
     assert shown(ranges.listed(spec, moments, low, last)) == wanted
@@ -157,7 +157,8 @@ def test_the_same_entries_give_the_same_bits_whatever_else_is_in_the_table(size:
     )
     (found,) = ranges.over_windows(spec, among, low + more, last + more)
     assert found.equals(wanted)
-    for row, start, value in zip(last.tolist(), low.tolist(), wanted.to_pylist(), strict=True):
+    each = zip(last.tolist(), low.tolist(), wanted.to_pylist(), strict=True)
+    for row, start, value in [*each][::5]:
         own = ranges.Ordered(
             [pa.array(sums[start : row + 1])], np.zeros(row - start + 1), times[start : row + 1]
         )

@@ -1,0 +1,169 @@
+"""A sketch as an aggregate: its estimate, or the sketch itself as bytes.
+
+A kind of sketch has a module of its own, with a small class below :class:`SketchAggregate` that
+says how its core is made, and two functions that make it, for instance::
+
+    @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+    class Hll(SketchAggregate):
+        p: int = 12
+        instead: ClassVar[str] = "aggregates.distinct(column, at_most=...)"
+
+        def __post_init__(self) -> None:
+            SketchAggregate.__post_init__(self)
+            refuse_p(self.p)
+
+        def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
+            if kind is not None:
+                require_item(kind, column=self.column, where=where)
+            return HllCore(self.column, self.p)
+
+    def approx_distinct(column: str, *, p: int = 12) -> Hll:
+        return Hll(function="approx_distinct", column=column, is_stored=False, p=p)
+
+    def hll_sketch(column: str, *, p: int = 12) -> Hll:
+        return Hll(function="hll_sketch", column=column, is_stored=True, p=p)
+
+A kind that Spark has as well may say so by ``native`` and ``to_spark``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql import Column
+
+from streamops.kernel.contract import Summary
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.hashing import require_hashable
+from streamops.sketches.core.contract import Sketch
+from streamops.sketches.core.stored import Sealed
+from streamops.spark.columns import require_name, type_name
+
+__all__ = ["SketchAggregate", "no_spark", "refuse_changes", "require_column", "require_item"]
+
+_CHANGE = "_change_type"
+_OWN = ("function", "column", "is_stored")
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class SketchAggregate(ABC):
+    """A sketch of a column, not yet bound to a schema; what a kind adds are its parameters.
+
+    Parameters
+    ----------
+    function : str
+        Its name, such as "hll_sketch".
+    column : str
+        The column it reads.
+    is_stored : bool
+        Whether the result is the sketch itself, as framed bytes, instead of its estimate.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``: a column is given otherwise than by its name.
+    """
+
+    function: str
+    column: str
+    is_stored: bool
+
+    native: ClassVar[bool] = False
+    instead: ClassVar[str] = "an aggregate of streamops.aggregates"
+    """What answers the same question exactly, for the error of a change stream."""
+
+    def __post_init__(self) -> None:
+        require_name(self.column, parameter="column", where=f"sketches.{self.function}")
+
+    def __repr__(self) -> str:
+        own = [field.name for field in fields(self) if field.name not in _OWN]
+        said = [repr(self.column), *(f"{name}={getattr(self, name)!r}" for name in own)]
+        return f"{self.function}({', '.join(said)})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the aggregate reads, beside the event time."""
+        return (self.column,)
+
+    @abstractmethod
+    def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
+        """The sketch over a column of this type, or an error that says which types would do.
+
+        None: it will read no column, only sketches that are stored.
+        """
+
+    def answer(self, sketch: Sketch) -> Summary:
+        """The same sketch with the result that an estimate is: here, its own."""
+        return sketch
+
+    def result(self, sketch: Sketch) -> Summary:
+        """The same sketch with the result of this aggregate."""
+        return Sealed(sketch) if self.is_stored else self.answer(sketch)
+
+    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+        """The summary that computes this aggregate over columns of these types."""
+        require_column(self.column, schema, repr(self), self.instead, where)
+        return self.result(self.sketch(schema.field(self.column).type, where))
+
+    def to_spark(self, *, time: str | None = None) -> Column:
+        """The same as a Spark expression, where Spark has the sketch: not here."""
+        raise no_spark(self.function, repr(self))
+
+
+def refuse_changes(schema: pa.Schema, *, shown: str, instead: str, where: str) -> None:
+    """Refuse a change stream: what it takes back, a sketch cannot forget.
+
+    Raises
+    ------
+    SchemaError
+        ``SKETCH_CANNOT_FORGET``.
+    """
+    if _CHANGE in schema.names:
+        raise SchemaError(
+            "SKETCH_CANNOT_FORGET",
+            f"{shown} would count what the change stream takes back",
+            where=where,
+            got=f"a frame with the column {_CHANGE!r}",
+            expected="rows that are only ever added",
+            fix=f"fold the changes to a table and take {instead} of it, which is exact; or make "
+            "one theta sketch of what came and one of what was taken back, and subtract; or drop "
+            f"{_CHANGE!r} where all rows are inserts",
+        )
+
+
+def require_item(kind: pa.DataType, *, column: str, where: str) -> None:
+    """Refuse a type that has no hash.
+
+    Raises
+    ------
+    SchemaError
+        ``KEY_NOT_HASHABLE``.
+    """
+    try:
+        require_hashable(kind, where=f"{where}, column {column!r}")
+    except SchemaError as error:  # the kernel knows Arrow's names of types only
+        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+        what = "a sketch of values of a type that Spark does not hash"
+        raise SchemaError(error.code, what, got=type_name(error.got), **facts) from None
+
+
+def require_column(column: str, schema: pa.Schema, shown: str, instead: str, where: str) -> None:
+    """Refuse a schema without the column, or one of a change stream."""
+    if column not in schema.names:
+        raise ColumnNotFound(column, schema.names, where=where, role=f"agg: {shown}")
+    refuse_changes(schema, shown=shown, instead=instead, where=where)
+
+
+def no_spark(function: str, shown: str) -> SpecError:
+    """The error for an aggregate that is ours alone."""
+    return SpecError(
+        "NO_SPARK_SKETCH",
+        "Spark has no such sketch",
+        where=f"sketches.{function}",
+        got=f"{shown}.to_spark()",
+        expected="an aggregate whose `native` is true",
+        fix="use it in windows, on streams and batches alike",
+    )

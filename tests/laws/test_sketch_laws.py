@@ -1,0 +1,63 @@
+"""Sketches keep every law of a summary, also as bytes and merged from bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.kernel.groups import Groups, Ids
+from streamops.sketches.core.contract import Sketch
+from streamops.sketches.core.stored import Merged, Sealed
+from streamops.testing import laws
+from tests.sketches.linear import Linear
+
+pytestmark = pytest.mark.laws
+
+# Each sketch whose state depends on its items alone, and values for its column.
+SKETCHES: Sequence[tuple[Sketch, list[object]]] = [(Linear("v", 3), ["a", "b", "c", "dd"])]
+
+
+def some(draw: st.DrawFn, count: int, groups: int) -> Ids:
+    ids = draw(st.lists(st.integers(0, groups - 1), min_size=count, max_size=count))
+    return np.array(ids, np.int64)
+
+
+@st.composite
+def members(draw: st.DrawFn) -> laws.Members:
+    """Rows, a sketch of them, or sketches that are stored; some groups are empty."""
+    sketch, pool = draw(st.sampled_from(SKETCHES))
+    count, seed = draw(st.integers(0, 12)), draw(st.integers(0, 2**16))
+    each = st.sampled_from([None, *pool])
+    values = pa.array(draw(st.lists(each, min_size=count, max_size=count)), pa.array(pool).type)
+    rows, groups = pa.table({"v": values}), Groups(some(draw, count, 4), 4)
+    if draw(st.booleans()):
+        summary = draw(st.sampled_from([sketch, Sealed(sketch)]))
+        return laws.Members(summary, rows, groups, seed=seed)
+    blobs = Sealed(sketch).estimate(sketch.update(groups, rows))
+    gone = draw(st.lists(st.booleans(), min_size=4, max_size=4))
+    stored = pa.array([None if g else b for g, b in zip(gone, blobs, strict=True)], pa.binary())
+    answer = draw(st.sampled_from([sketch, Sealed(sketch)]))
+    summary = Merged("s", sketch, answer, "laws")
+    return laws.Members(summary, pa.table({"s": stored}), Groups(some(draw, 4, 3), 3), seed=seed)
+
+
+@pytest.mark.parametrize("law", laws.SUMMARY)
+@given(case=members())
+def test_sketches_keep_the_law_that(
+    law: Callable[[laws.Members], None], case: laws.Members
+) -> None:
+    law(case)
+
+
+@given(case=members())
+def test_a_group_may_be_empty_when_states_are_merged(case: laws.Members) -> None:
+    states = case.summary.update(case.groups, case.rows)
+    none = [state[:0] for state in states]
+    merged = case.summary.merge(Groups(np.empty(0, np.int64), 2), none)
+    fresh = case.summary.update(Groups(np.empty(0, np.int64), 2), case.rows[:0])
+    assert [each.to_pylist() for each in merged] == [each.to_pylist() for each in fresh]

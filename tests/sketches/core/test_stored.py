@@ -1,0 +1,61 @@
+"""Sketches as bytes in a column: sealed, merged, asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.groups import Groups
+from streamops.sketches.core.stored import Merged, Sealed, answers, revived
+from tests.sketches.linear import Linear
+
+LINEAR = Linear("v", 3)
+ROWS = pa.table({"v": ["a", "b", None, "a", "c", None]})
+GROUPS = Groups(np.array([0, 0, 1, 2, 2, 2]), 4)
+BLOBS = Sealed(LINEAR).estimate(Sealed(LINEAR).update(GROUPS, ROWS))
+
+
+def totals(array: pa.Array) -> list[int | None]:
+    return [None if row is None else row["estimate"] for row in array.to_pylist()]
+
+
+def test_a_sealed_sketch_is_bytes_also_without_rows() -> None:
+    assert BLOBS.null_count == 0
+    assert totals(answers(LINEAR, LINEAR, BLOBS, where="")) == [2, 0, 2, 0]
+    assert (Sealed(LINEAR).inputs, Sealed(LINEAR).fields) == (("v",), LINEAR.fields)
+
+
+def test_merging_stored_sketches_gives_the_sketch_of_all_their_rows() -> None:
+    merged = Merged("s", LINEAR, Sealed(LINEAR), "hour")
+    hours = Groups(np.array([1, 1, 1, 0, 2]), 4)
+    column = pa.array([*BLOBS.to_pylist(), None], pa.binary())
+    states = merged.update(hours, pa.table({"s": pa.chunked_array([column[:2], column[2:]])}))
+    whole = LINEAR.update(Groups(np.array([1, 1, 1, 1, 1, 1]), 4), ROWS)
+    assert states[0].equals(whole[0])
+    assert merged.merge(Groups(np.arange(4), 4), states)[0].equals(states[0])
+    assert merged.estimate(states).equals(Sealed(LINEAR).estimate(whole))
+    assert (merged.inputs, merged.fields, merged.result) == (("s",), LINEAR.fields, pa.binary())
+    assert Merged("s", LINEAR, LINEAR, "").result == LINEAR.result
+    assert totals(Merged("s", LINEAR, LINEAR, "").estimate(states)) == [0, 4, 0, 0]
+
+
+def test_a_null_is_no_sketch_and_answers_nothing() -> None:
+    column = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
+    assert revived(LINEAR, column, where="")[0].equals(revived(LINEAR, BLOBS, where="")[0])
+    assert totals(answers(LINEAR, LINEAR, column, where="")) == [None, 2, 0, 2, 0, None]
+    nothing = pa.nulls(2, pa.binary())
+    assert answers(LINEAR, LINEAR, nothing, where="").to_pylist() == [None, None]
+
+
+def test_a_sketch_that_does_not_fit_is_refused_with_its_place() -> None:
+    other = Sealed(Linear("v", 4))
+    blobs = other.estimate(other.update(GROUPS, ROWS))
+    column = pa.concat_arrays([BLOBS[:1], blobs])
+    with pytest.raises(SketchFormatError) as caught:
+        Merged("s", LINEAR, LINEAR, "hour").update(
+            Groups(np.zeros(5, np.int64), 1), pa.table({"s": column})
+        )
+    assert (caught.value.code, caught.value.where) == ("SKETCH_PARAMETERS", "hour, sketch 1")
+    assert (caught.value.got, caught.value.expected) == ("cells=4", "cells=3")

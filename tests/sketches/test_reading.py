@@ -1,0 +1,109 @@
+"""Stored sketches as values, in plain Python."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops import sketches
+from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.groups import Groups
+from streamops.sketches import reading
+from streamops.sketches.core.contract import Format
+from streamops.sketches.core.frame import sealed
+from streamops.sketches.core.stored import Sealed
+from tests.sketches.linear import FORMAT, Linear
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "KINDS", {"linear": "tests.sketches.linear"})
+
+
+def blob_of(*values: str | None, cells: int = 4) -> bytes:
+    summary = Sealed(Linear("v", cells))
+    rows = pa.table({"v": pa.array(values, pa.string())})
+    states = summary.update(Groups(np.zeros(len(values), np.int64), 1), rows)
+    blob: bytes = summary.estimate(states)[0].as_py()
+    return blob
+
+
+def refused(blob: Any) -> SketchFormatError:
+    with pytest.raises(SketchFormatError) as caught:
+        sketches.read(blob)
+    assert caught.value.where.startswith("sketches.read")
+    return caught.value
+
+
+def test_a_stored_sketch_answers() -> None:
+    blob = blob_of("a", "b", None, "a")
+    value = sketches.read(blob)
+    assert isinstance(value, sketches.StoredSketch)
+    assert (value.kind, value.parameters) == ("linear", {"cells": 4})
+    assert value.estimate() == {"estimate": 3, "lower": 3, "upper": 3}
+    assert value.bounds() == (3, 3)
+    assert value.to_bytes() == blob
+    assert sum(value.cell(number) for number in range(4)) == 3  # type: ignore[attr-defined]
+    assert repr(value) == "LinearValue(kind='linear', parameters={'cells': 4})"
+
+
+def test_sketches_are_values_and_merge_to_what_they_saw_together() -> None:
+    one, other, both = (sketches.read(blob_of(*v)) for v in (["a"], ["b", "c"], ["c", "a", "b"]))
+    merged = one.merge(other)
+    assert merged == both
+    assert hash(merged) == hash(both)
+    assert type(merged) is type(one)
+    assert one.merge() == one == copy.copy(one) != other
+    assert one.merge(other, other).estimate()["estimate"] == 5
+    assert sketches.read(bytearray(one.to_bytes())) == one
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.kind = "other"  # type: ignore[misc]
+
+
+def test_a_sketch_with_other_parameters_is_not_merged() -> None:
+    one, other = (sketches.read(blob_of("a", cells=cells)) for cells in (4, 5))
+    with pytest.raises(SketchFormatError) as caught:
+        one.merge(other)
+    assert caught.value.code == "SKETCH_PARAMETERS"
+    assert caught.value.where == "StoredSketch.merge, sketch 1"
+
+
+def test_what_is_no_sketch_is_refused() -> None:
+    assert refused(b"").code == "SKETCH_FOREIGN"
+    assert refused(b"\x02\x01\x07" * 20).code == "SKETCH_FOREIGN"
+    assert refused(blob_of("a")[:-1]).code == "SKETCH_CORRUPT"
+    (whole,) = sealed(FORMAT, {"cells": 4}, pa.array([b"\xff" * 32])).to_pylist()
+    assert refused(whole).what == "no counts"
+
+
+def test_a_kind_that_nobody_knows_is_refused() -> None:
+    (blob,) = sealed(Format("quadratic", 1), {}, pa.array([b""])).to_pylist()
+    assert str(refused(blob)) == (
+        "[SKETCH_KIND] sketches.read: no sketch of this kind is known here\n"
+        "  got:       quadratic\n"
+        "  expected:  one of: linear\n"
+        "  fix:       use the release of streamops that wrote it, or a later one"
+    )
+
+
+def test_a_version_of_the_future_is_refused_before_its_parameters_are_looked_at() -> None:
+    (blob,) = sealed(Format("linear", 2), {"rows": 1}, pa.array([b""])).to_pylist()
+    assert refused(blob).code == "SKETCH_VERSION"
+
+
+@pytest.mark.parametrize("parameters", [{}, {"cells": 0}, {"cells": "4"}])
+def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
+    (blob,) = sealed(FORMAT, parameters, pa.array([b""])).to_pylist()
+    error = refused(blob)
+    assert error.code == "SKETCH_PARAMETERS"
+    assert error.what == "a sketch of this kind cannot have these parameters"
+    if parameters == {"cells": 0}:
+        assert (error.got, error.expected) == (
+            "cells=0",
+            "what linear takes: cells=0 is no number of cells",
+        )
