@@ -6,7 +6,22 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.bloom import BloomFilter, StoredBloom, bloom_fill, bloom_filter
+from streamops.sketches.may_contain import may_contain
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.seen import seen
 
-__all__ = ["SketchAggregate", "StoredSketch", "estimate", "merged", "read"]
+__all__ = [
+    "BloomFilter",
+    "SketchAggregate",
+    "StoredBloom",
+    "StoredSketch",
+    "bloom_fill",
+    "bloom_filter",
+    "estimate",
+    "may_contain",
+    "merged",
+    "read",
+    "seen",
+]

@@ -18,7 +18,7 @@ from streamops.sketches.core.stored import Sealed, revived
 
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
-KINDS: Mapping[str, str] = {}
+KINDS: Mapping[str, str] = {"bloom": "streamops.sketches.bloom"}
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
 
 

@@ -69,6 +69,7 @@ class Asked:
 
     @staticmethod
     def of(spec: Judging, rows: pa.Table, *, newest: int) -> Asked:
+        """The rows that can be judged; ``newest`` is the newest cell up to now."""
         usable, time = _usable(spec, rows)
         chosen = np.flatnonzero(usable == AGAIN)
         table = rows if len(chosen) == len(rows) else take(rows.select(spec.by), chosen)

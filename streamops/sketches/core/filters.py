@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.groups import Ids, Ints
+from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.kernel.hashing import xxhash64
 
-__all__ = ["MOST_BITS", "Positions", "Shape", "Words", "contained", "filled", "positions"]
+__all__ = ["MOST_BITS", "Positions", "Shape", "Words", "contained", "filled", "ones", "positions"]
 
 Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.uint64]
@@ -130,3 +130,18 @@ def filled(words: Words, probes: Positions) -> Words:
     spread = np.unpackbits(words.view(np.uint8), bitorder="little")
     spread[probes.ravel().view(np.int64)] = 1
     return np.packbits(spread, bitorder="little").view(np.uint64)
+
+
+def ones(words: Words) -> Floats:
+    """How many bits are set in each word.
+
+    Examples
+    --------
+    >>> ones(np.array([0, 5, 2**64 - 1], np.uint64)).tolist()
+    [0.0, 2.0, 64.0]
+    """
+    found = _ONES[words.view(np.uint8)].reshape(-1, 8)
+    return np.asarray(found.sum(axis=1, dtype=np.float64))
+
+
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
