@@ -52,23 +52,14 @@ class Keeping:
         Items that a generation is meant for. The next one goes to another of the same cell.
     rate : float
         What the rates of all generations together may come to.
-    cells : int
-        Cells behind the newest one that are remembered.
+    most : int
+        Generations, beyond which the last one of a cell takes what comes.
     """
 
     shape: Shape
     room: int
     rate: float
-    cells: int
-
-    @property
-    def most(self) -> int:
-        """Generations, beyond which the last one of a cell takes what comes.
-
-        With no more items than promised there are fewer: one in each cell that has still room,
-        and as many again that have none.
-        """
-        return 2 * (self.cells + 1)
+    most: int
 
     def is_full(self, generations: Sequence[Generation]) -> bool:
         """Whether a new item is told to have been seen more often than promised.

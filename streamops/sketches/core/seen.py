@@ -15,6 +15,7 @@ within a micro-batch.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -121,8 +122,13 @@ class SeenSpec:
 
     @property
     def keeping(self) -> Keeping:
-        """The rules of the generations of one shard."""
-        return Keeping(self.shape, self.room, self.rate, self.generations)
+        """The rules of the generations of one shard.
+
+        With no more items than promised there is one in each cell that has still room, and there
+        are as many again that have none. Where there are more, only "flag" keeps them all.
+        """
+        most = 2 * (self.generations + 1) if self.when_full == "flag" else sys.maxsize
+        return Keeping(self.shape, self.room, self.rate, most)
 
     @property
     def output(self) -> pa.Schema:
