@@ -6,7 +6,8 @@ turn it into a Spark expression with ``to_spark()``. Types are Spark's: a sum of
 decimals has four more digits behind the point, variance is the sample variance.
 
 ``distinct``, ``quantiles``, ``collect`` and ``top`` keep values, and say of how many: a bound, and
-what happens beyond it. ``approx_distinct`` keeps a sketch instead: see :mod:`streamops.sketches`.
+what happens beyond it. ``approx_distinct`` and ``approx_overlap`` keep sketches instead: see
+:mod:`streamops.sketches`.
 Whatever satisfies :class:`streamops.kernel.contract.Aggregation` can stand beside these:
 ``docs/aggregates.md`` has one to copy.
 """
@@ -24,11 +25,12 @@ from streamops.aggregates.functions import (
     variance,
 )
 from streamops.aggregates.lists import collect, distinct, quantile, quantiles, top
-from streamops.sketches import approx_distinct
+from streamops.sketches import approx_distinct, approx_overlap
 
 __all__ = [
     "Aggregate",
     "approx_distinct",
+    "approx_overlap",
     "collect",
     "count",
     "distinct",
