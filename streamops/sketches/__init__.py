@@ -10,7 +10,11 @@ from streamops.sketches.counting import CountBounds, StoredCounts, count_of
 from streamops.sketches.counts import approx_frequency, frequency_sketch
 from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.frequency import frequency
-from streamops.sketches.heavy import approx_heavy_hitters, heavy_hitters_sketch
+from streamops.sketches.heavy import (
+    StoredHeavyHitters,
+    approx_heavy_hitters,
+    heavy_hitters_sketch,
+)
 from streamops.sketches.heavy_hitters import heavy_hitters
 from streamops.sketches.hll import (
     Hll,
@@ -31,6 +35,7 @@ __all__ = [
     "Hll",
     "SketchAggregate",
     "StoredCounts",
+    "StoredHeavyHitters",
     "StoredHll",
     "StoredSketch",
     "StoredTheta",
