@@ -24,13 +24,19 @@ from streamops.aggregates.functions import (
     variance,
 )
 from streamops.aggregates.lists import collect, distinct, quantile, quantiles, top
-from streamops.sketches import approx_distinct, approx_frequency, approx_heavy_hitters
+from streamops.sketches import (
+    approx_distinct,
+    approx_frequency,
+    approx_heavy_hitters,
+    approx_quantiles,
+)
 
 __all__ = [
     "Aggregate",
     "approx_distinct",
     "approx_frequency",
     "approx_heavy_hitters",
+    "approx_quantiles",
     "collect",
     "count",
     "distinct",

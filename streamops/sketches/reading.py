@@ -22,6 +22,8 @@ KINDS: Mapping[str, str] = {
     "frequency": "streamops.sketches.counts",
     "heavy_hitters": "streamops.sketches.heavy",
     "hll": "streamops.sketches.hll",
+    "kll": "streamops.sketches.stored_quantiles",
+    "minhash": "streamops.sketches.minhash",
     "theta": "streamops.sketches.theta",
 }
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""

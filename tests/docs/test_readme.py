@@ -123,9 +123,8 @@ def public(module: ModuleType) -> set[str]:
         found.add(name)
         thing = getattr(module, name)
         if callable(thing):
-            taken = inspect.signature(thing).parameters.values()
-            # What stands for the keywords of many functions is no word: these are asked for apart.
-            found |= {each.name for each in taken if each.kind is not each.VAR_KEYWORD}
+            parameters = inspect.signature(thing).parameters.values()
+            found |= {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
     return found
 
 

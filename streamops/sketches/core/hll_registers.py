@@ -10,6 +10,7 @@ hash has only so many bits left. (An item has more zeros than that once in ``2**
 from __future__ import annotations
 
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ __all__ = [
 Coupons = npt.NDArray[np.uint32]
 Registers = npt.NDArray[np.uint8]
 Table = tuple[float, Floats, Floats]
+Word = TypeVar("Word", bound=np.unsignedinteger)
 
 ADDRESS_BITS = 26
 
@@ -122,8 +124,8 @@ def distinct(ids: Ids, found: Coupons) -> tuple[Ids, Coupons]:
     return (codes >> np.uint64(32)).astype(np.int64), codes.astype(np.uint32)
 
 
-def greatest(ids: Ids, registers: Registers) -> tuple[Ids, Registers]:
-    """The registers of each id that there is, over its rows.
+def greatest(ids: Ids, registers: npt.NDArray[Word]) -> tuple[Ids, npt.NDArray[Word]]:
+    """The greatest of each column, over the rows of each id that there is.
 
     Neighbours become one, and neighbours of these: as many rounds as the largest group has
     doublings.
