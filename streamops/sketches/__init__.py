@@ -12,7 +12,11 @@ from streamops.sketches.counts import approx_frequency, frequency_sketch
 from streamops.sketches.distinct import distinct
 from streamops.sketches.exchange import from_datasketches, to_datasketches
 from streamops.sketches.frequency import frequency
-from streamops.sketches.heavy import approx_heavy_hitters, heavy_hitters_sketch
+from streamops.sketches.heavy import (
+    StoredHeavyHitters,
+    approx_heavy_hitters,
+    heavy_hitters_sketch,
+)
 from streamops.sketches.heavy_hitters import heavy_hitters
 from streamops.sketches.hll import Hll, StoredHll, approx_distinct, datasketch_hash, hll_sketch
 from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
@@ -37,6 +41,7 @@ __all__ = [
     "SketchAggregate",
     "StoredBloom",
     "StoredCounts",
+    "StoredHeavyHitters",
     "StoredHll",
     "StoredMinHash",
     "StoredQuantiles",
