@@ -25,25 +25,19 @@ from streamops.sketches.minhash import (
 )
 from streamops.sketches.overlap import overlap
 from streamops.sketches.overlapping import approx_overlap
+from streamops.sketches.quantiles import quantiles
 from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.sets import difference, intersection, overlap_of, union
+from streamops.sketches.stored_quantiles import StoredQuantiles
 from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
 __all__ = [
     "Hll",
+    "Kll",
     "MinHashSketch",
     "SketchAggregate",
     "StoredHll",
     "StoredMinHash",
-from streamops.sketches.quantiles import quantiles
-from streamops.sketches.reading import StoredSketch, read
-from streamops.sketches.stored_quantiles import StoredQuantiles
-
-__all__ = [
-    "Hll",
-    "Kll",
-    "SketchAggregate",
-    "StoredHll",
     "StoredQuantiles",
     "StoredSketch",
     "StoredTheta",
