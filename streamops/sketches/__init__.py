@@ -6,23 +6,17 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.counting import CountBounds, StoredCounts, count_of
+from streamops.sketches.counts import approx_frequency, frequency_sketch
 from streamops.sketches.distinct import distinct
 from streamops.sketches.exchange import from_datasketches, to_datasketches
-from streamops.sketches.hll import (
-    Hll,
-    StoredHll,
-    approx_distinct,
-    datasketch_hash,
-    hll_sketch,
-)
+from streamops.sketches.frequency import frequency
+from streamops.sketches.heavy import approx_heavy_hitters, heavy_hitters_sketch
+from streamops.sketches.heavy_hitters import heavy_hitters
+from streamops.sketches.hll import Hll, StoredHll, approx_distinct, datasketch_hash, hll_sketch
 from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
 from streamops.sketches.merging import estimate, merged
-from streamops.sketches.minhash import (
-    MinHashSketch,
-    StoredMinHash,
-    minhash_hash,
-    minhash_sketch,
-)
+from streamops.sketches.minhash import MinHashSketch, StoredMinHash, minhash_hash, minhash_sketch
 from streamops.sketches.overlap import overlap
 from streamops.sketches.overlapping import approx_overlap
 from streamops.sketches.quantiles import quantiles
@@ -32,23 +26,32 @@ from streamops.sketches.stored_quantiles import StoredQuantiles
 from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
 __all__ = [
+    "CountBounds",
     "Hll",
     "Kll",
     "MinHashSketch",
     "SketchAggregate",
+    "StoredCounts",
     "StoredHll",
     "StoredMinHash",
     "StoredQuantiles",
     "StoredSketch",
     "StoredTheta",
     "approx_distinct",
+    "approx_frequency",
+    "approx_heavy_hitters",
     "approx_overlap",
     "approx_quantiles",
+    "count_of",
     "datasketch_hash",
     "difference",
     "distinct",
     "estimate",
+    "frequency",
+    "frequency_sketch",
     "from_datasketches",
+    "heavy_hitters",
+    "heavy_hitters_sketch",
     "hll_sketch",
     "intersection",
     "kll_sketch",

@@ -19,6 +19,8 @@ from streamops.sketches.core.stored import Sealed, revived
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
 KINDS: Mapping[str, str] = {
+    "frequency": "streamops.sketches.counts",
+    "heavy_hitters": "streamops.sketches.heavy",
     "hll": "streamops.sketches.hll",
     "kll": "streamops.sketches.stored_quantiles",
     "minhash": "streamops.sketches.minhash",

@@ -18,9 +18,9 @@ from streamops.aggregates.core.lists import (
     refuse_full,
     sizes_of,
 )
-from streamops.aggregates.core.ordering import ranks
 from streamops.kernel.columns import doubles, one
 from streamops.kernel.groups import Groups, Mask
+from streamops.kernel.ordering import ranks
 
 __all__ = ["Distinct", "Quantiles"]
 
