@@ -6,8 +6,10 @@ turn it into a Spark expression with ``to_spark()``. Types are Spark's: a sum of
 decimals has four more digits behind the point, variance is the sample variance.
 
 ``distinct``, ``quantiles``, ``collect`` and ``top`` keep values, and say of how many: a bound, and
-what happens beyond it. Whatever satisfies :class:`streamops.kernel.contract.Aggregation` can stand
-beside these: ``docs/aggregates.md`` has one to copy.
+what happens beyond it. ``approx_distinct`` and its like keep a sketch instead: see
+:mod:`streamops.sketches`.
+Whatever satisfies :class:`streamops.kernel.contract.Aggregation` can stand beside these:
+``docs/aggregates.md`` has one to copy.
 """
 
 from streamops.aggregates.functions import (
@@ -23,9 +25,21 @@ from streamops.aggregates.functions import (
     variance,
 )
 from streamops.aggregates.lists import collect, distinct, quantile, quantiles, top
+from streamops.sketches import (
+    approx_distinct,
+    approx_frequency,
+    approx_heavy_hitters,
+    approx_overlap,
+    approx_quantiles,
+)
 
 __all__ = [
     "Aggregate",
+    "approx_distinct",
+    "approx_frequency",
+    "approx_heavy_hitters",
+    "approx_overlap",
+    "approx_quantiles",
     "collect",
     "count",
     "distinct",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamops.aggregates.core.moments import Variance
-from streamops.aggregates.core.ordering import is_orderable
 from streamops.aggregates.core.picks import ByTime, Extreme
 from streamops.aggregates.core.sums import (
     Count,
@@ -20,6 +19,7 @@ from streamops.aggregates.core.sums import (
 )
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError
+from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import type_name
 
 __all__ = ["ORDERED", "TIE_BREAK", "Request", "is_number", "refuse_type", "summary"]

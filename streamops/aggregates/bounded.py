@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from streamops.aggregates.binding import ORDERED, TIE_BREAK, is_number, refuse_type
 from streamops.aggregates.core.lists import Keep
-from streamops.aggregates.core.ordering import is_comparable, is_orderable
 from streamops.aggregates.core.ranked import Ranked
 from streamops.aggregates.core.values import Distinct, Quantiles
 from streamops.aggregates.functions import Aggregate
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SpecError
+from streamops.kernel.ordering import is_comparable, is_orderable
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
 from streamops.spark.transform import choice

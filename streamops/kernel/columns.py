@@ -17,6 +17,7 @@ __all__ = [
     "codes",
     "concat",
     "conform",
+    "doubles",
     "floats",
     "instants",
     "key_codes",
@@ -84,6 +85,20 @@ def floats(array: pa.Array) -> npt.NDArray[np.float64]:
         array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False)
     )
     return values
+
+
+def doubles(array: pa.Array) -> npt.NDArray[np.float64]:
+    """The doubles that are nearest to the values, also to decimals; NaN where null.
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> doubles(pa.array([Decimal("0.300"), None])).tolist()
+    [0.3, nan]
+    """
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.string())  # read from its digits, a number is rounded once
+    return floats(array)
 
 
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Ids:

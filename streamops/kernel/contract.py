@@ -17,7 +17,17 @@ import pyarrow as pa
 
 from streamops.kernel.groups import Groups
 
-__all__ = ["Aggregation", "Core", "Counts", "Spec", "State", "StateFormat", "Step", "Summary"]
+__all__ = [
+    "Aggregation",
+    "Core",
+    "Counts",
+    "Spec",
+    "State",
+    "StateFormat",
+    "Step",
+    "Summary",
+    "merges_exactly",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,9 @@ class Summary(Protocol):
     ``update`` makes fresh states from rows, ``merge`` makes one state of many. Merging is
     commutative and associative, and a state merged with an empty one is itself. A state is a
     list of arrays, one per field, one entry per group.
+
+    A summary whose states, merged in another way, may say something else has an attribute
+    ``merges_exactly`` that is false: what it said once cannot be computed again from parts.
     """
 
     @property
@@ -132,6 +145,11 @@ class Summary(Protocol):
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The value that each state stands for."""
+
+
+def merges_exactly(summary: Summary) -> bool:
+    """Whether its states say the same however they were merged, as those of most do."""
+    return bool(getattr(summary, "merges_exactly", True))
 
 
 class Aggregation(Protocol):

@@ -18,7 +18,15 @@ from streamops.sketches.core.stored import Sealed, revived
 
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
-KINDS: Mapping[str, str] = {"bloom": "streamops.sketches.bloom"}
+KINDS: Mapping[str, str] = {
+    "bloom": "streamops.sketches.bloom",
+    "frequency": "streamops.sketches.counts",
+    "heavy_hitters": "streamops.sketches.heavy",
+    "hll": "streamops.sketches.hll",
+    "kll": "streamops.sketches.stored_quantiles",
+    "minhash": "streamops.sketches.minhash",
+    "theta": "streamops.sketches.theta",
+}
 """The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
 
 

@@ -4,18 +4,13 @@ with something said of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.state import GroupStateTimeout
-from pyspark.sql.streaming.stateful_processor import (
-    StatefulProcessor,
-    StatefulProcessorHandle,
-)
 
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
@@ -27,12 +22,12 @@ from streamops.spark.columns import (
     refuse_duplicates,
     spark_schema,
 )
-from streamops.spark.packing import NOTHING, PACKED, packer, unpacker
+from streamops.spark.packing import NOTHING, unpacker
 from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
-from streamops.spark.runners import STORED, Stored, cells_of, packs_of
+from streamops.spark.runners import Stored, cells_of
 from streamops.spark.transform import Options, shown
-from streamops.spark.workers import settle
+from streamops.spark.untimed import packed, untimed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,32 +138,22 @@ class AnnotateTransform:
 
     def _rows(self, frame: DataFrame, spec: Any, api: str | None, name: str | None) -> DataFrame:
         """The rows with what the core says of them; what it tells is counted under this name."""
-        # By position: PySpark's Python maps fail on names with dots or backticks in them.
-        inputs = [column(name).alias(f"c{i}") for i, name in enumerate(spec.input.names)]
-        pack = packer(self.core, spec, self.options.shards, newest=False)  # type: ignore[arg-type]
-        packed = frame.select(*inputs).mapInArrow(pack, PACKED).select("shard", "packed")
-        shards = packed.groupBy("shard")
+        packs = packed(frame, self.core, spec, self.options.shards)
         made = spark_schema(spec.output)
         step = Annotating(self.operator, self.core, spec, self.options.shards)
         told = self.settings.told if name is not None else ()
-        if api is None and not told:
-            return shards.applyInArrow(_runner(step), made)
-        if api is None:
-            emitted = shards.applyInArrow(_packed_runner(step), _EMITTED)
-        elif api == "applyInPandasWithState":
-            emitted = shards.applyInPandasWithState(
-                _by_group_state(step), _EMITTED, STORED, "append", GroupStateTimeout.NoTimeout
-            )
+        if api is not None:
+            emitted = untimed(packs, step, _EMITTED, api)
+        elif told:
+            emitted = packs.groupBy("shard").applyInArrow(_packed_runner(step), _EMITTED)
         else:
-            emitted = shards.transformWithStateInPandas(
-                _ShardProcessor(step), _EMITTED, "append", "None"
-            )
+            return packs.groupBy("shard").applyInArrow(_runner(step), made)
         if told:
             totals = (F.sum(F.col("counts")[i]) for i in range(len(told)))
             named = zip(told, totals, strict=True)
             counted = [F.coalesce(total, F.lit(0)).alias(each) for each, total in named]
             emitted = emitted.observe(str(name), *counted)
-        return emitted.mapInArrow(unpacker(spec.output), made)
+        return emitted.select("emitted").mapInArrow(unpacker(spec.output), made)
 
 
 def _runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
@@ -226,23 +211,22 @@ class Annotating:
 
     def __call__(
         self, stored: Sequence[Any] | None, packs: list[bytes]
-    ) -> tuple[tuple[Any, ...], pa.Table, Sequence[int]]:
-        """Advance by one micro-batch: what to store, the rows that come out, and counts."""
+    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame | None]:
+        """Advance by one micro-batch: what to store; packed rows that come out, and counts."""
+        if not packs:  # a shard without rows is left alone
+            return None, None
         known = self.core.STATE, self.spec.identity, self.shards
         state = self.core.empty(self.spec)
         if stored is not None:
             state = Stored(*stored).state(known, where=self.operator)
         after, rows = self.core.step(self.spec, state, _opened(self.core, self.spec, packs))
-        return astuple(Stored.of(after, known)), *self.core.delivered(self.spec, rows)
+        kept = astuple(Stored.of(after, known))
+        return kept, _shown(*self.core.delivered(self.spec, rows))
 
     def run(self, packs: list[bytes]) -> tuple[pa.Table, Sequence[int]]:
         """The batch: the rows that come out, and counts."""
         rows = self.core.run(self.spec, _opened(self.core, self.spec, packs))
         return self.core.delivered(self.spec, rows)
-
-
-def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
-    return [pack for pack in packs_of(frames) if pack != NOTHING]
 
 
 def _shown(rows: pa.Table, counts: Sequence[int]) -> pd.DataFrame:
@@ -251,40 +235,3 @@ def _shown(rows: pa.Table, counts: Sequence[int]) -> pd.DataFrame:
     cells: list[bytes | None] = [*cells_of(rows)] or [None]
     told = [[*counts], *[None] * (len(cells) - 1)]
     return pd.DataFrame({"emitted": cells, "counts": told}, dtype=object)
-
-
-def _by_group_state(step: Annotating) -> Callable[..., Iterator[pd.DataFrame]]:
-    def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        settle("step")
-        packs = _packs(frames)
-        if packs:  # a shard without rows is left alone
-            stored, rows, counts = step(state.get if state.exists else None, packs)
-            state.update(stored)
-            yield _shown(rows, counts)
-
-    return run
-
-
-class _ShardProcessor(StatefulProcessor):
-    """The processor for ``transformWithStateInPandas``, without timers."""
-
-    def __init__(self, step: Annotating) -> None:
-        self.step = step
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state: one value per shard."""
-        settle("step")
-        self.stored = handle.getValueState("stored", STORED)
-
-    def handleInputRows(
-        self, key: Any, frames: Iterator[Any], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Rows came for the shard, or an empty pack."""
-        packs = _packs(frames)
-        if packs:
-            stored, rows, counts = self.step(self.stored.get(), packs)
-            self.stored.update(stored)
-            yield _shown(rows, counts)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""

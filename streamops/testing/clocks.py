@@ -18,12 +18,13 @@ from streamops.spark.clock_runners import Ticking
 from streamops.spark.clocks import ClockTransform, refuse_watermark
 from streamops.spark.packing import summarizer
 from streamops.spark.preflight import WATERMARK
+from streamops.spark.running import RunningTransform
 from streamops.spark.transform import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    Chain: TypeAlias = Transform | Sequence[ClockTransform | Transform]
+    Chain: TypeAlias = Transform | RunningTransform | Sequence[ClockTransform | Transform]
 
 __all__ = ["Frame", "ReplayedClock", "chained", "told_of"]
 

@@ -22,10 +22,12 @@ from streamops.kernel.time import Duration, parse_duration, spark_watermark
 from streamops.spark.packing import packer
 from streamops.spark.preflight import WATERMARK, carried_watermark
 from streamops.spark.runners import COUNTS, STORED, Advance, Stored
+from streamops.spark.running import RunningTransform
 from streamops.spark.transform import Transform
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.clocks import Frame, ReplayedClock, chained
 from streamops.testing.results import BatchResult, split
+from streamops.testing.running import replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,7 +60,7 @@ def replay(
 
     Parameters
     ----------
-    transform : Transform, or list of ClockTransform and Transform
+    transform : Transform, RunningTransform, or list of ClockTransform and Transform
         Such as ``windows.tumbling(...)``, or ``[time.producers(...), windows.tumbling(...)]``.
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches. An empty one is a micro-batch, too.
@@ -91,6 +93,9 @@ def replay(
     (0, 0, [2])
     """
     script = list(batches)
+    if isinstance(transform, RunningTransform):
+        columns = schema_of(script, schema)
+        return replayed(transform, script, columns, shards=shards, restart=restart)
     played = Replay(
         transform,
         schema_of(script, schema),

@@ -24,10 +24,12 @@ from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import arrow_schema, spark_schema
 from streamops.spark.progress import metrics_of
+from streamops.spark.running import RunningTransform
 from streamops.spark.transform import Transform, choice
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.clocks import chained, told_of
 from streamops.testing.results import BatchResult, split
+from streamops.testing.running import told
 
 if TYPE_CHECKING:
     from streamops.spark.clocks import ClockTransform
@@ -129,7 +131,7 @@ def stream(
     Parameters
     ----------
     spark : SparkSession
-    transform : Transform, or list of ClockTransform and Transform
+    transform : Transform, RunningTransform, or list of ClockTransform and Transform
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches.
     watermark : duration, optional
@@ -159,7 +161,9 @@ def stream(
     """
     script = list(batches)
     _refuse_too_many(spark, len(script))
-    clock, transform = chained(transform)
+    clock = None
+    if not isinstance(transform, RunningTransform):
+        clock, transform = chained(transform)
     settings: Any = transform.settings
     with _folder(directory) as folder:
         frame = micro_batches(spark, script, schema=schema, directory=folder, source=source)
@@ -167,7 +171,7 @@ def stream(
             delay = parse_duration(watermark, parameter="watermark", where="streamops.testing")
             frame = frame.withWatermark(settings.time, format_duration(delay))
         frame = frame if clock is None else frame.transform(clock)
-        output = folder / "output"
+        name, output = transform.options.name, folder / "output"
         output.mkdir(exist_ok=True)
         before = set(output.iterdir())
         query = (
@@ -185,11 +189,12 @@ def stream(
             progress = {p.batchId: p for p in query.recentProgress if "addBatch" in p.durationMs}
         finally:
             query.stop()
+        files = [(int(file.stem), _read(file)) for file in sorted(set(output.iterdir()) - before)]
+        if isinstance(transform, RunningTransform):
+            metrics = {number: p.observedMetrics.get(name) for number, p in progress.items()}
+            return [told(number, rows, metrics_of(metrics[number])) for number, rows in files]
         spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
-        return [
-            _result(clock, transform, spec, _read(file), progress[int(file.stem)])
-            for file in sorted(set(output.iterdir()) - before)
-        ]
+        return [_result(clock, transform, spec, rows, progress[n]) for n, rows in files]
 
 
 def _keep(output: str, batch: DataFrame, number: int) -> None:

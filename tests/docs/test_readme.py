@@ -123,7 +123,8 @@ def public(module: ModuleType) -> set[str]:
         found.add(name)
         thing = getattr(module, name)
         if callable(thing):
-            found |= set(inspect.signature(thing).parameters)
+            parameters = inspect.signature(thing).parameters.values()
+            found |= {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
     return found
 
 

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups, Ids
 from streamops.sketches.core.contract import Sketch
+from streamops.sketches.core.countmin import CountMin
+from streamops.sketches.core.frequent import Frequent
+from streamops.sketches.core.hyperloglog import HyperLogLog
 from streamops.sketches.core.stored import Merged, Sealed
 from streamops.testing import laws
 from tests.sketches.linear import Linear
@@ -19,7 +22,13 @@ from tests.sketches.linear import Linear
 pytestmark = pytest.mark.laws
 
 # Each sketch whose state depends on its items alone, and values for its column.
-SKETCHES: Sequence[tuple[Sketch, list[object]]] = [(Linear("v", 3), ["a", "b", "c", "dd"])]
+SKETCHES: Sequence[tuple[Sketch, list[object]]] = [
+    (Linear("v", 3), ["a", "b", "c", "dd"]),
+    (HyperLogLog("v", 4), [*range(30)]),
+    (HyperLogLog("v", 12), [*range(9)]),
+    (CountMin("v", pa.string(), 2, 3), ["a", "b", "c", "dd", ""]),
+    (Frequent("v", pa.string(), 5), ["a", "b", "c", "dd", ""]),  # while all items find room
+]
 
 
 def some(draw: st.DrawFn, count: int, groups: int) -> Ids:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.aggregates.core.ordering import ranks
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.ordering import ranks
 
 __all__ = ["ByTime", "Extreme"]
 

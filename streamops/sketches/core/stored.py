@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import one
-from streamops.kernel.contract import Summary
+from streamops.kernel.contract import Summary, merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Sketch
@@ -26,6 +26,11 @@ class Sealed:
     sketch: Sketch
 
     result: ClassVar[pa.DataType] = pa.binary()
+
+    @property
+    def merges_exactly(self) -> bool:
+        """As the sketch does."""
+        return merges_exactly(self.sketch)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -71,6 +76,11 @@ class Merged:
     sketch: Sketch
     answer: Summary
     where: str
+
+    @property
+    def merges_exactly(self) -> bool:
+        """As the sketch does."""
+        return merges_exactly(self.sketch)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import instants, key_codes, one
+from streamops.kernel.contract import merges_exactly
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.windows.core.spec import WindowSpec
@@ -90,12 +91,13 @@ def merged(spec: WindowSpec, groups: Groups, states: Sequence[pa.Array]) -> list
 
 
 def rounds(spec: WindowSpec) -> bool:
-    """Whether values are taken back whose last bits tell how states were united.
+    """Whether values are taken back that tell how states were united: doubles, by their last bits.
 
     Then they must be united in one way only, or a preimage would not be what was published.
     """
     kinds = (kind for summary in spec.summaries for _, kind in summary.fields)
-    return spec.takes_back and any(map(pa.types.is_floating, kinds))
+    tells = any(map(pa.types.is_floating, kinds)) or not all(map(merges_exactly, spec.summaries))
+    return spec.takes_back and tells
 
 
 def estimates(spec: WindowSpec, states: Sequence[pa.Array]) -> list[pa.Array]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamops import windows
+from streamops.kernel.contract import merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.stored import Merged, Sealed, answers, revived
-from tests.sketches.linear import Linear
+from streamops.windows.core.entries import rounds
+from tests.sketches.linear import Linear, linear_sketch
 
 LINEAR = Linear("v", 3)
 ROWS = pa.table({"v": ["a", "b", None, "a", "c", None]})
@@ -39,6 +45,20 @@ def test_merging_stored_sketches_gives_the_sketch_of_all_their_rows() -> None:
     assert (merged.inputs, merged.fields, merged.result) == (("s",), LINEAR.fields, pa.binary())
     assert Merged("s", LINEAR, LINEAR, "").result == LINEAR.result
     assert totals(Merged("s", LINEAR, LINEAR, "").estimate(states)) == [0, 4, 0, 0]
+
+
+def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
+    class Coarse(Linear):
+        merges_exactly = False
+
+    for sketch, exactly in ((LINEAR, True), (Coarse("v", 3), False)):
+        for summary in (sketch, Sealed(sketch), Merged("s", sketch, sketch, "")):
+            assert merges_exactly(summary) is exactly
+    spec: Any = windows.tumbling(
+        "1 hour", time="ts", agg={"n": linear_sketch("v")}, stragglers="retract"
+    ).settings.bind(pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]), carried=0)
+    assert not rounds(spec)
+    assert rounds(replace(spec, aggregates=(("n", "", Sealed(Coarse("v", 3))),)))
 
 
 def test_a_null_is_no_sketch_and_answers_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.ordering import is_comparable, is_orderable, ranks
+from streamops.kernel.ordering import is_comparable, is_orderable, ranks
 from tests.aggregates.samples import COMPARABLE, NAN, ORDERED, TYPES, VALUES
 from tests.oracles.windows import ranked
 

@@ -1,0 +1,201 @@
+"""Quantiles by KLL sketches: which value a share of the values does not exceed, in little memory.
+
+As Apache DataSketches has it, over doubles: the same parameter, the same room, the same bytes
+(``kll_doubles``), and the same promise about ranks. What differs is how many sketches are kept at
+once, and where chance comes from: rows enter in bulk, sorted, and coins are hashed from content.
+
+NaN is a value, and the greatest, as in the exact ``quantiles``; Apache's sketches leave it out.
+
+References
+----------
+Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", FOCS 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import doubles, one
+from streamops.kernel.groups import Floats, Groups, Ids, Ints
+from streamops.sketches.core import kll_bytes
+from streamops.sketches.core.contract import Format, Parameter
+from streamops.sketches.core.kll_levels import extremes, settled
+from streamops.sketches.core.kll_view import View, lists, sizes_of, unpacked, viewed
+
+__all__ = ["ANSWER", "STATE", "QuantileSketch"]
+
+_WHERE = "sketches.kll"
+_NUMBERS = pa.list_(pa.float64())
+STATE = (
+    ("least", pa.float64()),
+    ("greatest", pa.float64()),
+    ("items", _NUMBERS),
+    ("sizes", pa.list_(pa.int32())),
+)
+ANSWER = pa.struct(
+    [
+        ("quantiles", _NUMBERS),
+        ("lower", _NUMBERS),
+        ("upper", _NUMBERS),
+        ("rank_error", pa.float64()),
+        ("count", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileSketch:
+    """A sketch of numbers, and which quantiles are asked of it.
+
+    Parameters
+    ----------
+    column : str
+    k : int
+        From 8 to 65535. Up to so many values are all kept; of more, no more than about 3 k.
+    probabilities : tuple of float
+        From 0 to 1.
+    """
+
+    column: str
+    k: int = 200
+    probabilities: tuple[float, ...] = (0.5,)
+
+    format: ClassVar[Format] = Format("kll", 1)
+    fields: ClassVar[tuple[tuple[str, pa.DataType], ...]] = STATE
+    result: ClassVar[pa.DataType] = ANSWER
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Columns that ``update`` reads."""
+        return (self.column,)
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """What two sketches must have in common: not what is asked of them."""
+        return {"k": self.k}
+
+    def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+        """Sketch the values of each group; null is none."""
+        column = one(rows.column(self.column))
+        if column.null_count:
+            groups, column = groups.where(np.asarray(column.is_valid())), column.drop_null()
+        values = kll_bytes.plain(doubles(column))
+        items, sizes = settled(values, groups.ids, None, groups.count, self.k)
+        return _states(*extremes(groups.ids, values, values, groups.count), items, sizes)
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        """Join the levels of each group's members, and compact what is too much.
+
+        A sketch without a companion stays as it is: in most steps, most of them.
+        """
+        there = sizes_of(states[2]) > 0
+        if not there.all():
+            groups, states = groups.where(there), [each.filter(pa.array(there)) for each in states]
+        alone = groups.sizes() == 1
+        joined = ~alone[groups.ids]
+        number = np.cumsum(~alone) - 1
+        companions = [each.filter(pa.array(joined)) for each in states]
+        united = self._united(number[groups.ids[joined]], companions, int((~alone).sum()))
+        if not alone.any():
+            return united
+        place = len(joined) + number
+        place[groups.ids[~joined]] = np.flatnonzero(~joined)
+        pairs = zip(states, united, strict=True)
+        return [pa.concat_arrays(pair).take(pa.array(place)) for pair in pairs]
+
+    def _united(self, ids: Ids, states: Sequence[pa.Array], count: int) -> list[pa.Array]:
+        values, state, levels = unpacked(states)
+        items, sizes = settled(values, ids[state], levels, count, self.k)
+        least, greatest = (np.asarray(each) for each in states[:2])
+        return _states(*extremes(ids, least, greatest, count), items, sizes)
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The quantiles, what they lie between, and of how many values.
+
+        A quantile is a value that occurs: the least one that such a share of the values does not
+        exceed, as in Spark's ``percentile_disc``. While no value was left out, that is exact.
+        """
+        there, view = self._viewed(states)
+        quantiles, lower, upper = (self._asked(there, view, side) for side in (0, -1, 1))
+        error, count = np.zeros(len(there)), np.zeros(len(there), np.int64)
+        error[there], count[there] = view.error, view.count
+        columns = [quantiles, lower, upper, pa.array(error), pa.array(count)]
+        return pa.StructArray.from_arrays(columns, fields=list(ANSWER))
+
+    def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+        """Between which values the true quantiles lie, all of them, with a confidence of 99 %."""
+        there, view = self._viewed(states)
+        return self._asked(there, view, -1), self._asked(there, view, 1)
+
+    def ranks(self, states: Sequence[pa.Array], points: Sequence[float]) -> pa.Array:
+        """What share of the values is not above each of these points: lists, as long as they."""
+        there, view = self._viewed(states)
+        found = view.ranks(np.array(points, np.float64))
+        return lists(pa.array(found.ravel()), there * len(points), ~there)
+
+    def payload(self, states: Sequence[pa.Array]) -> pa.Array:
+        """Each state in Apache's format, its lowest level sorted."""
+        return kll_bytes.written(states, self.k)
+
+    def revive(self, payloads: pa.Array) -> list[pa.Array]:
+        """The states again.
+
+        Raises
+        ------
+        SketchFormatError
+            ``SKETCH_CORRUPT``: they are not what ``payload`` writes.
+        """
+        return _states(*kll_bytes.read(payloads, self.k, where=_WHERE))
+
+    def images(self, states: Sequence[pa.Array]) -> pa.Array:
+        """Each state as Apache's libraries and Spark read it: the payload.
+
+        Raises
+        ------
+        SketchFormatError
+            ``SKETCH_HAS_NAN``: their sketches have none.
+        """
+        kll_bytes.refuse_nan(states)
+        return self.payload(states)
+
+    def from_images(self, images: pa.Array, *, where: str = _WHERE) -> list[pa.Array]:
+        """The states of sketches that Apache's libraries or Spark made, with the same ``k``.
+
+        Raises
+        ------
+        SketchFormatError
+            ``SKETCH_CORRUPT``: they are no such sketches.
+        """
+        states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True))
+        # The lowest level of theirs need not be sorted.
+        return self._united(np.arange(len(images)), states, len(images))
+
+    def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
+        there = sizes_of(states[2]) > 0
+        if not there.all():
+            states = [each.filter(pa.array(there)) for each in states]
+        return there, viewed(states, self.k)
+
+    def _asked(self, there: np.ndarray, view: View, side: int) -> pa.Array:
+        shares = np.array(self.probabilities)[None, :] + side * view.error[:, None]
+        found = view.at(shares)
+        return lists(pa.array(found.ravel()), there * len(self.probabilities), ~there)
+
+
+def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list[pa.Array]:
+    kept = sizes.sum(axis=1)
+    empty = kept == 0
+    # Levels up to the highest that has an item.
+    used = np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1] > 0
+    levels = pa.array(sizes[used].astype(np.int32))
+    return [
+        pa.array(least, mask=empty),
+        pa.array(greatest, mask=empty),
+        lists(pa.array(items), kept),
+        lists(levels, used.sum(axis=1)),
+    ]

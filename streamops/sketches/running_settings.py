@@ -1,0 +1,109 @@
+"""What a user says about running values per key, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.contract import Aggregation
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.hashing import require_hashable
+from streamops.sketches.core.running import Changes, RunningSpec, WhenFull
+from streamops.spark.columns import require_name, type_name
+from streamops.spark.transform import choice
+
+__all__ = ["MOST_KEYS", "RunningSettings"]
+
+MOST_KEYS = 1_000_000
+"""Keys that are kept unless more are asked for."""
+
+_ADDED = ("revision", "_change_type")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSettings:
+    """Settings of running values per key."""
+
+    where: str = field(repr=False)
+    by: tuple[str, ...]
+    agg: tuple[tuple[str, Aggregation], ...]
+    changes: Changes
+    max_keys: int
+    when_full: WhenFull
+
+    @staticmethod
+    def of(
+        where: str,
+        agg: Mapping[str, Aggregation],
+        *,
+        by: str | Sequence[str],
+        changes: Changes,
+        max_keys: int,
+        when_full: WhenFull,
+    ) -> RunningSettings:
+        """Settings as the user wrote them, normalised, or an error."""
+        choice(changes, Changes, parameter="changes", where=where)
+        choice(when_full, WhenFull, parameter="when_full", where=where)
+        names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
+        for name in names:
+            require_name(name, parameter="by", where=where)
+        if type(max_keys) is not int or max_keys < 1:  # 16.0 and True are numbers, too
+            raise SpecError(
+                "MAX_KEYS_OUT_OF_RANGE",
+                "`max_keys` is not a number of keys",
+                where=where,
+                got=f"max_keys={max_keys!r}",
+                expected="an integer, 1 or more",
+                fix=f"leave it out ({MOST_KEYS:,}), or say how many keys there may be",
+            )
+        _refuse_taken([*names, *agg], by=names, agg=agg, where=where)
+        return RunningSettings(where, names, tuple(agg.items()), changes, max_keys, when_full)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns whose values are compared or computed with."""
+        return (*self.by, *(name for _, each in self.agg for name in each.columns))
+
+    def bind(self, schema: pa.Schema, *, shards: int) -> RunningSpec:
+        """The spec over these columns."""
+        for name in self.by:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=self.where, role="by")
+            try:
+                require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
+            except SchemaError as error:  # the kernel knows Arrow's names of types only
+                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+                got = type_name(error.got)
+                raise SchemaError(error.code, error.what, got=got, **facts) from None
+        summaries = tuple(
+            (name, repr(each), each.bind(schema, time="", where=self.where))
+            for name, each in self.agg
+        )
+        read = {*self.by, *(name for *_, summary in summaries for name in summary.inputs)}
+        return RunningSpec(
+            self.where,
+            self.by,
+            summaries,
+            pa.schema([field for field in schema if field.name in read]),
+            self.changes,
+            -(-self.max_keys // shards),
+            self.when_full,
+        )
+
+
+def _refuse_taken(names: Sequence[str], *, where: str, **given: Any) -> None:
+    """Refuse two columns of the result of one name; to Spark, upper and lower case are one."""
+    folded = [name.lower() for name in names]
+    taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in _ADDED})
+    if taken:
+        raise SpecError(
+            "NAME_TAKEN",
+            f"a name stands for two columns of the result: {', '.join(taken)}",
+            where=where,
+            got=", ".join(f"{role}={list(each)!r}" for role, each in given.items()),
+            expected=f"names unlike one another and unlike {', '.join(_ADDED)}",
+            fix="name the result differently (into=...), or rename the key column",
+        )

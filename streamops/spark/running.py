@@ -1,0 +1,150 @@
+"""Transforms that keep a value per key, and tell it in each micro-batch that changes it.
+
+No watermark, no timers: a row counts whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel.codec import ipc_read
+from streamops.kernel.columns import concat
+from streamops.kernel.contract import Core, Counts, Spec
+from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
+from streamops.spark.packing import NOTHING, unpacker
+from streamops.spark.preflight import METRICS, ONCE, STATE_API, metric_name, state_api
+from streamops.spark.results import declared
+from streamops.spark.runners import EMITTED, Stored, cells_of
+from streamops.spark.transform import Options, shown
+from streamops.spark.untimed import packed, untimed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TOLD", "Keeping", "PerKey", "RunningTransform"]
+
+TOLD = ("rows", "ignored", "results", "corrections", "state_rows", "state_bytes")
+"""What is told of a micro-batch, in this order."""
+
+
+class PerKey(Protocol):
+    """What a user said about such a transform: a dataclass, shown field by field."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns whose values are compared or computed with."""
+
+    def bind(self, schema: pa.Schema, *, shards: int) -> Any:
+        """The spec over these columns."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunningTransform:
+    """A frame-to-frame function, for use with ``DataFrame.transform``.
+
+    Its ``repr`` shows the whole specification. Streaming and batch frames are served alike.
+    """
+
+    operator: str
+    settings: PerKey
+    options: Options
+    core: Core
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The result frame, its plan checked."""
+        where, shards = self.operator, self.options.shards
+        schema = arrow_schema(frame, where=where)
+        refuse_collated(frame, self.settings.reads, where=where)
+        spec = self.settings.bind(schema, shards=shards)
+        made = spark_schema(spec.output)
+        if not frame.isStreaming:
+            # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
+            if self.options.name != where.rpartition(".")[2]:
+                frame = frame.observe(self.options.name, F.count(F.lit(1)).alias("rows"))
+            packs = packed(frame, self.core, spec, shards)
+            rows = packs.groupBy("shard").applyInArrow(_runner(self.core, spec), made)
+            return declared(rows, frame, spec, None)
+        api = state_api(frame, self.options.state_api, where=where)
+        name, names = metric_name(frame, self.options.name)
+        packs = packed(frame, self.core, spec, shards)
+        step = Keeping(where, self.core, spec, shards)
+        emitted = untimed(packs, step, EMITTED, api).observe(name, *_totals())
+        rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), made)
+        once = [f.metadata[ONCE] for f in frame.schema.fields if ONCE in (f.metadata or {})]
+        mark = {METRICS: ",".join(names), STATE_API: api} | ({ONCE: once[0]} if once else {})
+        return declared(rows, frame, spec, mark)
+
+    def __repr__(self) -> str:
+        said = [*shown(self.settings), *shown(self.options)]
+        kept = (each for each in said if not each.startswith("engine="))
+        return f"{self.operator}({', '.join(kept)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """The step of one shard, from what Spark stored to what Spark shall store.
+
+    Parameters
+    ----------
+    operator : str
+        For errors.
+    core, spec : the operator
+    shards : int
+        As written into the state and checked against it.
+    """
+
+    operator: str
+    core: Core
+    spec: Spec
+    shards: int
+
+    def __call__(
+        self, stored: Sequence[Any] | None, packs: list[bytes]
+    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
+        """Advance by one micro-batch; without rows, only say how much is kept."""
+        before = None if stored is None else Stored(*stored)
+        if not packs:
+            kept = (0, 0) if before is None else (before.entries, len(before.blob))
+            return None, _told([], Counts(), *kept)
+        known = self.core.STATE, self.spec.identity, self.shards
+        state = self.core.empty(self.spec)
+        if before is not None:
+            state = before.state(known, where=self.operator)
+        step = self.core.step(self.spec, state, _opened(self.core, self.spec, packs), None)
+        after = Stored.of(step.state, known)
+        cells = [*cells_of(step.emitted)]
+        return astuple(after), _told(cells, step.counts, after.entries, len(after.blob))
+
+
+def _told(cells: list[bytes], counts: Counts, entries: int, size: int) -> pd.DataFrame:
+    import pandas as pd
+
+    told = [counts.rows, counts.rejected, counts.results, counts.corrections, entries, size]
+    shown_: list[bytes | None] = [*cells] if cells else [None]
+    return pd.DataFrame(
+        {"emitted": shown_, "counts": [told, *[None] * (len(shown_) - 1)]}, dtype=object
+    )
+
+
+def _totals() -> list[Column]:
+    """The counts over all shards of a micro-batch."""
+    return [F.sum(F.col("counts")[at]).alias(count) for at, count in enumerate(TOLD)]
+
+
+def _runner(core: Core, spec: Any) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        packs = [pack for pack in table.column("packed").to_pylist() if pack != NOTHING]
+        return core.run(spec, _opened(core, spec, packs))
+
+    return run
+
+
+def _opened(core: Core, spec: Any, packs: list[bytes]) -> pa.Table:
+    rows = [ipc_read(pack) for pack in packs]
+    return concat(rows or [core.pack(spec, spec.input.empty_table())])

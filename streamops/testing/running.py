@@ -1,0 +1,72 @@
+"""Running values of keys over scripted micro-batches: without Spark, and what Spark told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamops.kernel.codec import ipc_read
+from streamops.kernel.columns import concat, conform
+from streamops.kernel.contract import Counts
+from streamops.spark.packing import NOTHING, packer
+from streamops.spark.running import TOLD, Keeping, RunningTransform
+from streamops.testing.batches import canonical, to_table
+from streamops.testing.results import BatchResult
+
+if TYPE_CHECKING:
+    from streamops.testing.batches import Batch
+
+__all__ = ["replayed", "told"]
+
+
+def replayed(
+    transform: RunningTransform,
+    script: Iterable[Batch],
+    schema: pa.Schema,
+    *,
+    shards: int | None = None,
+    restart: bool = False,
+) -> list[BatchResult]:
+    """What each micro-batch puts out, by the drive's own code. Nothing is ever open."""
+    schema = canonical(schema)
+    count = transform.options.shards if shards is None else shards
+    spec = transform.settings.bind(schema, shards=count)
+    step = Keeping(transform.operator, transform.core, spec, count)
+    pack: Any = packer(transform.core, spec, count, newest=False)
+    stored: dict[int, Sequence[Any]] = {}
+    results = []
+    for number, batch in enumerate(script):
+        if restart:  # state is kept as bytes in any case; the rest is made anew
+            spec = transform.settings.bind(schema, shards=count)
+            step = Keeping(transform.operator, transform.core, spec, count)
+        rows = to_table(batch, schema).select(spec.input.names)
+        packs: dict[int, list[bytes]] = {}
+        for row in pack(iter(rows.to_batches())):
+            (shard,), (packed,), _ = (column.to_pylist() for column in row.columns)
+            packs.setdefault(shard, []).extend([] if packed == NOTHING else [packed])
+        emitted, totals = [spec.output.empty_table()], dict.fromkeys(TOLD, 0)
+        for shard, came in packs.items():
+            kept, frame = step(stored.get(shard), came)
+            if kept is not None:
+                stored[shard] = kept
+            for name, value in zip(TOLD, frame["counts"][0], strict=True):
+                totals[name] += value
+            cells = [cell for cell in frame["emitted"] if cell is not None]
+            emitted += [conform(ipc_read(cell), spec.output) for cell in cells]
+        results.append(told(number, concat(emitted), totals))
+    return results
+
+
+def told(number: int, table: pa.Table, metrics: Mapping[str, Any]) -> BatchResult:
+    """The result of a micro-batch with these counts; what is ignored is counted as rejected."""
+    said = {name: metrics.get(name) or 0 for name in TOLD}
+    counts = Counts(
+        rows=said["rows"],
+        rejected=said["ignored"],
+        results=said["results"],
+        corrections=said["corrections"],
+    )
+    none = pa.table({})
+    return BatchResult(number, table, none, None, counts, said["state_rows"], said["state_bytes"])

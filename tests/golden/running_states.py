@@ -1,0 +1,71 @@
+"""A history of running values, whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.running_states`` writes the bytes if there are none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+from streamops import aggregates as agg
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.sketches.core import running
+from streamops.sketches.core.running import RunningSpec
+from streamops.sketches.running_settings import RunningSettings
+from tests.golden.states import FOLDER, SHARDS
+
+SCHEMA = pa.schema([("page", pa.string()), ("line", pa.float64()), ("n", pa.int64())])
+FILE = FOLDER / "sketches.running-v1.bin"
+
+Rows = list[tuple[Any, ...]]
+NAN = float("nan")
+BATCHES: list[Rows] = [
+    [("a", 0.5, 1), ("a", 0.5, None), (None, NAN, 7), ("b", None, 1)],
+    [("a", 0.5, 4), ("b", None, None), ("ä", -0.0, 2)],
+    [("a", 0.5, 9), ("ä", 0.0, 1), (None, NAN, 3)],
+]
+MORE: list[Rows] = [
+    [("a", 0.5, 2), (None, NAN, 8), ("c", 1.5, None)],
+    [("c", 1.5, -1), ("b", None, 0)],
+]
+
+
+def spec_of(**changed: Any) -> RunningSpec:
+    """The operator, or one with other parameters."""
+    said: dict[str, Any] = {"by": ("page", "line"), "changes": "retract", "max_keys": 100}
+    said |= {"agg": {"most": agg.max("n"), "there": agg.count("n")}} | changed
+    settings = RunningSettings.of("golden", said.pop("agg"), when_full="fail", **said)
+    return settings.bind(SCHEMA, shards=SHARDS)
+
+
+SPEC = spec_of()
+
+
+def table(rows: Rows) -> pa.Table:
+    """The rows, as they come."""
+    columns = [pa.array([row[at] for row in rows], f.type) for at, f in enumerate(SCHEMA)]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def state() -> State:
+    """The core's state after the history."""
+    after = running.empty(SPEC)
+    for rows in BATCHES:
+        after = running.step(SPEC, after, running.pack(SPEC, table(rows)), None).state
+    return after
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    if not FILE.exists():
+        frame = encode(running.STATE, SPEC.identity, SHARDS, state().tables)
+        FILE.write_bytes(frame)
+        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Sketches of quantiles: what they keep, what they answer, and where they end."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import datasketches
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.contract import StateFormat
+from streamops.kernel.errors import CapacityError
+from streamops.kernel.groups import Groups
+from streamops.sketches.core.kll import QuantileSketch
+from streamops.sketches.core.kll_levels import MOST, capacities
+from streamops.sketches.core.kll_view import rank_error
+
+NAN, INFINITY = float("nan"), float("inf")
+MEDIAN = QuantileSketch("ms", 8)
+
+
+def of(
+    values: list[Any], *, kind: pa.DataType | None = None, sketch: QuantileSketch = MEDIAN
+) -> list[pa.Array]:
+    """The state of one group."""
+    rows = pa.table({"ms": pa.array(values, kind or pa.float64())})
+    return sketch.update(Groups(np.zeros(len(values), np.int64), 1), rows)
+
+
+def asked(values: list[Any], *shares: float, kind: pa.DataType | None = None, k: int = 8) -> Any:
+    """What a sketch of these values says of them."""
+    sketch = QuantileSketch("ms", k, shares)
+    return sketch.estimate(of(values, kind=kind, sketch=sketch))[0].as_py()
+
+
+def united(*states: list[pa.Array], sketch: QuantileSketch = MEDIAN) -> list[pa.Array]:
+    """The state of one group over these of it."""
+    groups = Groups(np.zeros(len(states), np.int64), 1)
+    return sketch.merge(groups, [pa.concat_arrays(each) for each in zip(*states, strict=True)])
+
+
+def test_up_to_k_values_are_all_kept_and_the_answer_is_exact() -> None:
+    found = asked([7, 1, 5, 3, 8, 2, 4, 6], 0, 0.25, 0.26, 0.5, 0.99, 1)
+    exact = [1.0, 2.0, 3.0, 4.0, 8.0, 8.0]
+    assert found == {
+        "quantiles": exact,
+        "lower": exact,
+        "upper": exact,
+        "rank_error": 0.0,
+        "count": 8,
+    }
+
+
+def test_of_more_values_some_are_left_out_and_the_error_is_said() -> None:
+    found = asked(list(range(1, 1001)), 0, 0.1, 0.5, 1, k=100)
+    assert found["rank_error"] == rank_error(100)
+    assert (found["count"], found["quantiles"][0], found["quantiles"][-1]) == (1000, 1.0, 1000.0)
+    for lower, value, upper, truth in zip(
+        found["lower"], found["quantiles"], found["upper"], [1, 100, 500, 1000], strict=True
+    ):
+        assert lower <= value <= upper
+        assert lower <= truth <= upper
+        assert abs(value - truth) <= 1000 * rank_error(100)
+
+
+def test_a_quantile_is_a_value_that_occurs_also_where_its_place_is_rounded() -> None:
+    # 0.07 * 100 is a little above 7.
+    assert asked(list(range(1, 101)), 0.07, 0.29, 0.57, k=200)["quantiles"] == [7.0, 29.0, 57.0]
+    values = list(range(1, 8))
+    shares = [each / 7 for each in values]
+    assert asked(values, *shares)["quantiles"] == [float(each) for each in values]
+
+
+def test_null_is_no_value_and_of_none_there_is_no_quantile() -> None:
+    nothing = {"quantiles": None, "lower": None, "upper": None, "rank_error": 0.0, "count": 0}
+    assert asked([], 0.5) == asked([None, None], 0.5) == nothing
+    assert asked([None, 3.0, None], 0.5)["count"] == 1
+    states = of([None])
+    assert [state.to_pylist() for state in states] == [[None], [None], [[]], [[]]]
+    assert MEDIAN.ranks(states, [1.0]).to_pylist() == [None]
+
+
+def test_nan_is_the_greatest_and_there_is_one_zero() -> None:
+    found = asked([NAN, INFINITY, -0.0, -INFINITY], 0, 0.5, 0.75, 1)
+    assert found["quantiles"][:3] == [-INFINITY, 0.0, INFINITY]
+    assert math.isnan(found["quantiles"][3])
+    assert math.copysign(1, found["quantiles"][1]) == 1
+    payload = np.array([0xFFF8000000000123], np.uint64).view(np.float64)[0]
+    assert MEDIAN.payload(of([payload, 0.0])) == MEDIAN.payload(of([NAN, -0.0]))
+    many = asked([NAN] * 50 + [1.0] * 50, 0.4, 0.6)
+    assert many["quantiles"][0] == 1.0
+    assert math.isnan(many["quantiles"][1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "median"),
+    [
+        (pa.int8(), [1, 2, 3], 2.0),
+        (pa.float32(), [0.5, 1.5, 2.5], 1.5),
+        (pa.decimal128(9, 2), [Decimal("0.10"), Decimal("0.30"), Decimal("0.50")], 0.3),
+        # Doubles have 53 bits: the nearest one is kept.
+        (pa.int64(), [2**53 + 1] * 3, float(2**53)),
+    ],
+    ids=str,
+)
+def test_numbers_of_any_type_are_kept_as_doubles(
+    kind: pa.DataType, values: list[Any], median: float
+) -> None:
+    assert asked(values, 0.5, kind=kind)["quantiles"] == [median]
+
+
+def test_equal_input_gives_equal_bytes_in_whatever_order_it_stands() -> None:
+    values = np.random.default_rng(3).normal(size=3000)
+    shuffled = np.random.default_rng(4).permutation(values)
+    assert MEDIAN.payload(of(values.tolist())) == MEDIAN.payload(of(shuffled.tolist()))
+
+
+def test_coins_fall_on_either_side() -> None:
+    # Of nine values the least stays, and four of the eight others rise: the odd or the even ones.
+    second = [of([i + j for j in range(9)])[2][0].as_py()[1] - i for i in range(1000)]
+    assert {1.0, 2.0} == set(second)
+    assert 450 <= second.count(1.0) <= 550
+
+
+def test_a_sketch_holds_no_more_than_apache_lets_it() -> None:
+    for k in (8, 9, 100, 200, 4096, 65535):
+        sketch = QuantileSketch("ms", k)
+        for n in (1, k, k + 1, 3 * k, 50_000):
+            values = np.random.default_rng(n).random(n).tolist()
+            (items,), (sizes,) = (state.to_pylist() for state in of(values, sketch=sketch)[2:])
+            assert len(items) <= capacities(k)[1][len(sizes)]
+            assert sum(size << h for h, size in enumerate(sizes)) == n
+
+
+def test_the_rank_error_is_the_one_that_apache_promises() -> None:
+    for k in (8, 100, 200, 800, 65535):
+        theirs = datasketches.kll_doubles_sketch.get_normalized_rank_error
+        known = [theirs(k, False), theirs(k, True)]
+        assert [rank_error(k), rank_error(k, mass=True)] == pytest.approx(known, rel=1e-15)
+
+
+def test_ranks_are_shares_of_values_that_are_not_above() -> None:
+    sketch = QuantileSketch("ms", 8)
+    states = of([1.0, 2.0, 2.0, 4.0])
+    points = [0.0, 1.0, 2.0, 3.9, 4.0, NAN, INFINITY]
+    (found,) = sketch.ranks(states, points).to_pylist()
+    assert found == [0.0, 0.25, 0.75, 0.75, 1.0, 1.0, 1.0]
+    assert sketch.ranks(of([1.0, NAN]), [INFINITY, NAN]).to_pylist() == [[0.5, 1.0]]
+
+
+def test_ranks_know_the_least_and_the_greatest_value_whatever_was_left_out() -> None:
+    values = list(range(1, 10_001))
+    for start in range(8):  # whichever items were left out
+        states = of([value + start for value in values])
+        points = [start + 0.5, start + 1.0, start + 9999.5, start + 10_000.0]
+        (found,) = MEDIAN.ranks(states, points).to_pylist()
+        assert found[0] == 0.0
+        assert 0.0 < found[1] < 0.2
+        assert 0.8 < found[2] < 1.0
+        assert found[3] == 1.0
+
+
+def test_bounds_are_those_of_the_estimate() -> None:
+    sketch = QuantileSketch("ms", 8, (0.25, 0.5))
+    states = of(list(range(100)), sketch=sketch)
+    lower, upper = sketch.bounds(states)
+    found = sketch.estimate(states)
+    assert (lower, upper) == (found.field("lower"), found.field("upper"))
+
+
+def test_a_lone_member_stays_as_it_is_and_empty_ones_count_for_nothing() -> None:
+    one, two, none = of(list(range(50))), of([7.0]), of([])
+    states = [pa.concat_arrays(each) for each in zip(one, none, two, none, none, two, strict=True)]
+    groups = Groups(np.array([2, 2, 0, 1, 0, 4]), 5)
+    found = [state.to_pylist() for state in MEDIAN.merge(groups, states)]
+    members = [two, none, one, none, two]
+    assert found == [[each[field][0].as_py() for each in members] for field in range(4)]
+
+
+def test_a_state_is_kept_in_a_checkpoint_as_it_is() -> None:
+    states = united(of(list(range(500))), of([3.5]))
+    names = [name for name, _ in MEDIAN.fields]
+    table = pa.table(dict(zip(names, states, strict=True)))
+    frame = encode(StateFormat("doc", 1), {"k": 8}, 1, {"sketches": table})
+    again = decode(frame, StateFormat("doc", 1), {"k": 8}, 1, where="doc")["sketches"]
+    assert again == table
+    pieces = [column.chunk(0) for column in again.columns]
+    assert MEDIAN.payload(pieces) == MEDIAN.payload(states)
+
+
+def heavy(levels: int) -> list[pa.Array]:
+    """A state with one item, high up."""
+    sizes = pa.array([[0] * (levels - 1) + [1]], pa.list_(pa.int32()))
+    one = pa.array([1.0])
+    return [one, one, pa.array([[1.0]]), sizes]
+
+
+def test_more_values_than_can_be_counted_are_refused() -> None:
+    allowed = united(heavy(48), heavy(47))
+    assert MEDIAN.estimate(allowed)[0]["count"].as_py() == 3 * MOST // 4
+    with pytest.raises(CapacityError) as caught:
+        united(heavy(48), heavy(48))
+    assert caught.value.code == "SKETCH_FULL"
+    assert str(caught.value) == (
+        "[SKETCH_FULL] sketches.quantiles: a sketch cannot stand for so many values\n"
+        "  got:       about 2.81e+14\n"
+        "  expected:  fewer than 2^48, or 281,474,976,710,656\n"
+        "  fix:       keep one sketch a month or a year, and do not merge those"
+    )
+
+
+def test_nor_are_so_many_sketches_asked_at_once() -> None:
+    states = [pa.concat_arrays([each] * 2**15) for each in heavy(48)]
+    with pytest.raises(CapacityError) as caught:
+        MEDIAN.estimate(states)
+    assert caught.value.code == "SKETCH_FULL"
+    assert caught.value.got == "32,768 sketches of 4.61e+18 values"
+
+
+def test_what_is_asked_of_a_sketch_is_no_parameter_of_it() -> None:
+    assert (
+        QuantileSketch("ms", 100, (0.9,)).parameters
+        == QuantileSketch("s", 100).parameters
+        == {"k": 100}
+    )
+    assert MEDIAN.inputs == ("ms",)

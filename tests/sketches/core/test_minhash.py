@@ -1,0 +1,105 @@
+"""MinHash, against datasketch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from datasketch import MinHash as Theirs
+
+from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.groups import Groups
+from streamops.kernel.hashing import xxhash64
+from streamops.sketches.core.hashes import murmur3
+from streamops.sketches.core.minhash import SCHEMES, MinHash, permutations
+
+LONGS = np.random.default_rng(8).integers(-(2**63), 2**63 - 1, 2000)
+
+
+def theirs(values: Any, count: int, seed: int, scheme: Any) -> Any:
+    bits = 64 if scheme == "affine64" else 32
+
+    def hashfunc(item: int) -> int:
+        return int(murmur3(np.array([item]))[0][0]) & ((1 << bits) - 1)
+
+    sketch = Theirs(count, seed=seed, scheme=scheme, hashfunc=hashfunc)
+    sketch.update_batch(xxhash64([pa.array(values, pa.int64())]).tolist())
+    return sketch
+
+
+def ours(sketch: MinHash, values: Any, ids: Any, count: int) -> list[pa.Array]:
+    return sketch.update(Groups(np.asarray(ids, np.int64), count), pa.table({"v": values}))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_functions_are_those_of_datasketch(scheme: Any) -> None:
+    for seed in (0, 1, 2**32 - 1):
+        known = Theirs(16, seed=seed, scheme=scheme).permutations
+        assert np.array(permutations(16, seed, scheme)).T.tolist() == np.array(known).tolist()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_least_values_are_those_of_datasketch(scheme: Any) -> None:
+    sketch = MinHash("v", 32, 7, scheme)
+    ids = np.arange(2000) % 3 * 2
+    states = ours(sketch, pa.array(np.append(LONGS, LONGS[:9])), np.append(ids, ids[:9]), 6)
+    least = sketch.least(states[0])
+    for row, group in enumerate((0, 2, 4)):
+        known = theirs(LONGS[ids == group], 32, 7, scheme)
+        assert least[row].tolist() == known.hashvalues.tolist()
+        count = sketch.estimate(states)[group].as_py()
+        assert count["estimate"] == round(known.count())
+        assert count["relative_error"] == 1 / np.sqrt(32)
+    assert sketch.estimate(states)[1].as_py()["estimate"] == 0
+    assert [len(each) for each in states[0].to_pylist()] == [32 * SCHEMES[scheme], 0] * 3
+    lower, upper = sketch.bounds(states)
+    assert lower[0].as_py() < 667 < upper[0].as_py()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_merged_it_is_the_whole(scheme: Any) -> None:
+    sketch = MinHash("v", 8, 1, scheme)
+    part = np.random.default_rng(1).integers(0, 5, 2000)
+    ids = np.arange(2000) % 2
+    parts = [ours(sketch, pa.array(LONGS[part == i]), ids[part == i], 4)[0] for i in range(5)]
+    groups = Groups(np.tile([0, 1, 3, 2], 5), 4)
+    merged = sketch.merge(groups, [pa.concat_arrays(parts)])
+    assert merged[0].to_pylist() == ours(sketch, pa.array(LONGS), ids, 4)[0].to_pylist()
+
+
+def test_nulls_are_not_seen() -> None:
+    sketch = MinHash("v", 4)
+    assert (sketch.inputs, sketch.parameters) == (
+        ("v",),
+        {"permutations": 4, "scheme": "affine32", "seed": 1},
+    )
+    some = ours(sketch, pa.array([1, None, 2, None]), [0, 0, 0, 1], 2)
+    assert some[0].to_pylist() == ours(sketch, pa.array([2, 1]), [0, 0], 2)[0].to_pylist()
+    nothing = sketch.update(
+        Groups(np.empty(0, np.int64), 2), pa.table({"v": pa.array([], "int64")})
+    )
+    assert nothing[0].to_pylist() == [b"", b""]
+
+
+def test_payloads_come_back_and_others_do_not() -> None:
+    sketch = MinHash("v", 2)
+    states = ours(sketch, pa.array([1, 2, 3]), [0, 2, 2], 3)
+    payloads = sketch.payload(states)
+    assert sketch.revive(payloads)[0].equals(states[0])
+    for wrong, why in (
+        (b"1234567", "their length is another"),
+        (b"123456789", "their length is another"),
+        (b"\xff" * 8, "no item was seen, and they do not say so"),
+    ):
+        with pytest.raises(SketchFormatError, match=why) as caught:
+            sketch.revive(pa.array([*payloads.to_pylist(), wrong]))
+        assert caught.value.code == "SKETCH_CORRUPT"
+    assert str(caught.value) == (
+        "[SKETCH_CORRUPT] sketches.minhash: these bytes are no sketch: no item was seen, and they "
+        "do not say so\n"
+        "  got:       8 bytes that begin with ff ff ff ff ff ff ff ff\n"
+        "  expected:  a MinHash of 2 permutations, affine32: nothing, or 8 bytes\n"
+        "  fix:       restore them from where they were written, or make the sketch anew"
+    )

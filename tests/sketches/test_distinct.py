@@ -1,0 +1,107 @@
+"""Distinct values per key, and per key and window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streamops import sketches, windows
+from streamops.kernel.errors import SpecError
+from streamops.testing import assert_rows, at, fold, replay, stream
+
+SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.string())])
+
+
+def rows(key: str | None, values: range, second: int = 0) -> list[dict[str, Any]]:
+    return [{"k": key, "ts": at(second), "v": f"user {i}"} for i in values]
+
+
+SCRIPT = [
+    [*rows("a", range(5)), *rows("b", range(300), 1), {"k": None, "ts": at(2), "v": None}],
+    [*rows("a", range(3)), *rows("b", range(100), 30)],  # nobody new
+    [],
+    [*rows("a", range(4, 60), 61), *rows("b", range(200, 400), 5)],
+]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> None:
+    told = sketches.distinct("v", by="k", p=8, into="users", shards=shards)
+    played = replay(told, SCRIPT, schema=SCHEMA, restart=restart)
+    assert [len(batch.rows) for batch in played] == [3, 0, 0, 2]
+    said = {(r["k"], r["revision"]): r["users"] for batch in played for r in batch.rows}
+    few = {"estimate": 5, "lower": 5, "upper": 5}
+    assert said["a", 0].items() >= few.items()
+    assert said[None, 0]["estimate"] == 0
+    for key, distinct in ((("b", 0), 300), (("b", 1), 400), (("a", 1), 60)):
+        assert said[key]["relative_error"] == 1.04 / 16
+        assert said[key]["lower"] <= distinct <= said[key]["upper"]
+
+
+def test_what_is_taken_back_was_said() -> None:
+    told = sketches.distinct("v", by="k", changes="retract")
+    played = replay(told, SCRIPT, schema=SCHEMA)
+    folded = fold((row for batch in played for row in batch.rows), key=["k"])
+    assert {row["k"]: row["distinct"]["estimate"] for row in folded}.keys() == {"a", "b", None}
+
+
+@pytest.mark.parametrize("said", [{"size": "1 minute"}, {"size": "1 minute", "hop": "20 seconds"}])
+def test_with_a_size_it_is_a_window(said: dict[str, str]) -> None:
+    given: dict[str, Any] = {
+        "by": "k",
+        "time": "ts",
+        "delay": "0 seconds",
+        "allowed_lateness": "1 hour",
+        "stragglers": "update",
+    }
+    agg = {"distinct": sketches.approx_distinct("v", p=8)}
+    window: Any = (
+        windows.hopping(said["size"], said["hop"], agg=agg, **given)
+        if "hop" in said
+        else windows.tumbling(said["size"], agg=agg, **given)
+    )
+    ours: Any = sketches.distinct("v", p=8, **said, **given)
+    for mine, plain in zip(
+        replay(ours, SCRIPT, schema=SCHEMA, flush=True),
+        replay(window, SCRIPT, schema=SCHEMA, flush=True),
+        strict=True,
+    ):
+        assert_rows(mine.table, plain.table)
+
+
+def test_words_that_do_not_go_together_are_refused() -> None:
+    for said, code in (
+        ({"p": 3}, "PRECISION_OUT_OF_RANGE"),
+        ({"delay": "1 minute"}, "WINDOW_WITHOUT_SIZE"),
+        ({"size": "1 minute", "time": "ts", "max_keys": 3}, "RUNNING_WITH_SIZE"),
+        ({"into": 3}, "NOT_A_NAME"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            sketches.distinct("v", by="k", **said)  # type: ignore[arg-type]
+        assert caught.value.code == code
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_on_spark_it_tells_what_is_replayed_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    told = sketches.distinct("v", by="k", p=8, shards=2, state_api=api)
+    got = [
+        batch
+        for part in (SCRIPT[:2], SCRIPT[2:])
+        for batch in stream(spark, told, part, schema=SCHEMA, directory=tmp_path)
+    ]
+    for ours, theirs in zip(got, replay(told, SCRIPT, schema=SCHEMA), strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert ours.counts == theirs.counts
+    flat = [row for batch in SCRIPT for row in batch]
+    frame = spark.createDataFrame([(r["k"], r["v"]) for r in flat], "k string, v string")
+    batch = frame.transform(sketches.distinct("v", by="k", p=8)).toArrow().to_pylist()
+    folded = fold((row for each in got for row in each.rows), key=["k"])
+    assert {r["k"]: r["distinct"] for r in batch} == {r["k"]: r["distinct"] for r in folded}

@@ -1,0 +1,380 @@
+"""Heavy hitters and frequencies as aggregates, and as stored sketches that are asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import sketches, windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
+from streamops.sketches import (
+    approx_frequency,
+    approx_heavy_hitters,
+    frequency_sketch,
+    heavy_hitters_sketch,
+)
+from streamops.sketches.core.contract import Format
+from streamops.sketches.core.frame import sealed
+from streamops.sketches.counting import counted
+from streamops.testing import at, replay
+
+UTC = pa.timestamp("us", "UTC")
+WHERE = "windows.tumbling"
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("ts", UTC),
+        ("page", pa.string()),
+        ("bytes", pa.int32()),
+        ("price", pa.float64()),
+        ("route", pa.struct([("from", pa.string()), ("to", pa.string())])),
+        ("tags", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+
+def visit(second: int, page: str | None, size: int | None = 1, key: str = "k") -> dict[str, Any]:
+    route = None if page is None else {"from": page, "to": "home"}
+    return {"k": key, "ts": at(second), "page": page, "bytes": size, "route": route}
+
+
+SCRIPT = [
+    [visit(1, "a"), visit(2, "b", 5), visit(3, "a", 2), visit(4, None), visit(5, "a", None)],
+    [visit(6, "c", 9), visit(7, "b", 0), visit(8, "a"), visit(9, "x", key="other")],
+    [visit(70, "a", 3)],
+    [visit(200, "z")],
+]
+
+
+def tumbling(size: str, agg: Any, **said: Any) -> Any:
+    given: dict[str, Any] = {"time": "ts", "by": "k", "delay": "1 minute"} | said
+    return windows.tumbling(size, agg=agg, **given)
+
+
+def results(transform: Any, **said: Any) -> list[dict[str, Any]]:
+    played = replay(transform, SCRIPT, schema=SCHEMA, flush=True, **said)
+    return [row for batch in played for row in batch.rows]
+
+
+def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
+    return aggregate.bind(schema, time="ts", where=WHERE)
+
+
+def told(result: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [tuple(item.values()) for item in result["items"]]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_both_stand_in_windows_beside_their_sketches(restart: bool) -> None:
+    agg = {
+        "top": approx_heavy_hitters("page", at_least=0.25, top=2),
+        "heavy": approx_heavy_hitters("page", counters=2, weight="bytes"),
+        "routes": approx_heavy_hitters("route", at_least=0.5),
+        "of": approx_frequency("page", of=["c", "a", "nowhere"]),
+        "sizes": approx_frequency("page", of=["b"], weight="bytes"),
+        "hs": heavy_hitters_sketch("page", at_least=0.25),
+        "fs": frequency_sketch("page", relative_error=0.1, confidence=0.9),
+    }
+    first, *_ = (
+        row for row in results(tumbling("1 minute", agg), restart=restart) if row["k"] == "k"
+    )
+    assert told(first["top"]) == [("a", 4, 4), ("b", 2, 2)]
+    assert first["top"] | {"items": None} == {"items": None, "error": 0, "count": 7}
+    assert told(first["heavy"]) in (
+        [("c", 5, 9), ("b", 1, 5)],
+        [("c", 9, 9), ("b", 5, 5), ("a", 4, 4)],
+    )
+    assert first["heavy"]["count"] == 18
+    assert told(first["routes"]) == [({"from": "a", "to": "home"}, 4, 4)]
+    assert told(first["of"]) == [("c", 1, 1), ("a", 4, 4), ("nowhere", 0, 0)]
+    assert told(first["sizes"]) == [("b", 5, 5)]
+    heavy, counts = sketches.read(first["hs"]), sketches.read(first["fs"])
+    assert told(heavy.estimate()) == [("a", 4, 4), ("b", 2, 2), ("c", 1, 1)]
+    assert heavy.parameters == {"counters": 16, "type": "string"}
+    assert heavy.bounds() == ([4, 2, 1], [4, 2, 1])
+    assert counts.parameters == {"width": 28, "depth": 3, "type": "string"}
+    assert counts.estimate() == {"items": [], "error": 0, "count": 7}
+    for each in (heavy, counts):
+        assert isinstance(each, sketches.StoredCounts)
+        assert each.count_of(["b", None, "x"]) == [(2, 2), (0, 0), (0, 0)]
+        assert each.count_of(pa.array(["a"], pa.large_string()))[0].upper == 4
+        assert each.count_of(pa.chunked_array([["a"], ["b"]]))[1].lower == 2
+        assert each.merge(each).count_of(["a"]) == [(8, 8)]
+
+
+def test_stored_sketches_are_merged_and_asked_for_other_items() -> None:
+    minutes = results(
+        tumbling(
+            "1 minute",
+            {"h": heavy_hitters_sketch("page", counters=9), "f": frequency_sketch("page")},
+        )
+    )
+    assert len(minutes) == 4
+    schema = pa.schema(
+        [("k", pa.string()), ("window_start", UTC), ("h", pa.binary()), ("f", pa.binary())]
+    )
+    like = {"item_type": "string"}
+    agg = {
+        "h": sketches.merged("h", like=approx_heavy_hitters("page", counters=9, top=1, **like)),
+        "f": sketches.merged("f", like=approx_frequency("page", of=["a", "z"], **like)),
+        "s": sketches.merged("f", like=frequency_sketch("page", **like)),
+    }
+    rows = [{name: row[name] for name in schema.names} for row in minutes]
+    hourly = tumbling("1 hour", agg, time="window_start")
+    (played,) = replay(hourly, [rows], schema=schema, flush=True)[-1:]
+    (row,) = (row for row in played.rows if row["k"] == "k")
+    assert told(row["h"]) == [("a", 5, 5)]
+    assert told(row["f"]) == [("a", 5, 5), ("z", 1, 1)]
+    assert sketches.read(row["s"]).count_of(["b"]) == [(2, 2)]  # type: ignore[attr-defined]
+
+
+def test_aggregates_are_known_by_their_words() -> None:
+    heavy = approx_heavy_hitters("page", counters=5, weight="bytes")
+    assert repr(heavy) == "approx_heavy_hitters('page', weight='bytes', counters=5)"
+    assert heavy.columns == ("page", "bytes")
+    assert not heavy.native
+    assert repr(frequency_sketch("page", item_type="int")) == (
+        "frequency_sketch('page', item_type='int', relative_error=0.001, confidence=0.99)"
+    )
+    with pytest.raises(SpecError, match=r"\[NO_SPARK_SKETCH\]"):
+        heavy.to_spark()
+
+
+def test_a_share_says_how_many_counters_there_are() -> None:
+    assert bound(approx_heavy_hitters("page", at_least=0.01)).counters == 400
+    assert bound(approx_heavy_hitters("page", at_least=0.01, counters=100)).counters == 100
+    assert bound(approx_heavy_hitters("page", at_least=1)).counters == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "got"),
+    [
+        (lambda: approx_heavy_hitters("p"), "NO_SHARE", "neither `at_least` nor `counters`"),
+        (lambda: approx_heavy_hitters("p", at_least=0.0), "SHARE_OUT_OF_RANGE", "at_least=0.0"),
+        (lambda: approx_heavy_hitters("p", at_least=1.5), "SHARE_OUT_OF_RANGE", "at_least=1.5"),
+        (lambda: approx_heavy_hitters("p", at_least=True), "SHARE_OUT_OF_RANGE", "at_least=True"),
+        (
+            lambda: approx_heavy_hitters("p", at_least=float("nan")),
+            "SHARE_OUT_OF_RANGE",
+            "at_least=nan",
+        ),
+        (
+            lambda: approx_heavy_hitters("p", at_least=0.01, counters=99),
+            "COUNTERS_OUT_OF_RANGE",
+            "counters=99",
+        ),
+        (lambda: heavy_hitters_sketch("p", counters=0), "COUNTERS_OUT_OF_RANGE", "counters=0"),
+        (
+            lambda: heavy_hitters_sketch("p", counters=True),
+            "COUNTERS_OUT_OF_RANGE",
+            "counters=True",
+        ),
+        (lambda: approx_heavy_hitters("p", counters=9, top=0), "TOP_OUT_OF_RANGE", "top=0"),
+        (lambda: approx_heavy_hitters("p", counters=9, weight=3), "NOT_A_NAME", "3 of type int"),
+        (lambda: heavy_hitters_sketch(3, counters=9), "NOT_A_NAME", "3 of type int"),
+        (lambda: frequency_sketch("p", item_type=3), "NOT_A_NAME", "3 of type int"),
+        (lambda: frequency_sketch("p", item_type="long"), "UNKNOWN_TYPE", "item_type='long'"),
+        (lambda: approx_frequency("p", of=[]), "NO_ITEMS", "of=[]"),
+        (lambda: approx_frequency("p", of=["a", None]), "NO_ITEMS", "of=['a', None]"),
+        (lambda: approx_frequency("p", of="abc"), "NO_ITEMS", "of='abc'"),
+        (lambda: approx_frequency("p", of=3), "NO_ITEMS", "of=3"),
+        (
+            lambda: frequency_sketch("p", relative_error=0.0),
+            "RELATIVE_ERROR_OUT_OF_RANGE",
+            "relative_error=0.0",
+        ),
+        (lambda: frequency_sketch("p", confidence=1), "CONFIDENCE_OUT_OF_RANGE", "confidence=1"),
+        (
+            lambda: frequency_sketch("p", relative_error=1e-6, confidence=0.999),
+            "SKETCH_TOO_LARGE",
+            "19,027,974 cells of eight bytes per group",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make: Any, code: str, got: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert (caught.value.code, caught.value.got) == (code, got)
+    assert caught.value.where.startswith("sketches.")
+
+
+def test_messages_say_what_to_do() -> None:
+    with pytest.raises(SpecError) as caught:
+        approx_heavy_hitters("page", at_least=0.01, counters=99)
+    assert str(caught.value) == (
+        "[COUNTERS_OUT_OF_RANGE] sketches.approx_heavy_hitters: `counters` is out of range\n"
+        "  got:       counters=99\n"
+        "  expected:  an integer from 100 to 1,000,000\n"
+        "  fix:       leave `counters` out, or give another number"
+    )
+    with pytest.raises(SpecError) as caught:
+        frequency_sketch("page", confidence=1.5)
+    assert str(caught.value) == (
+        "[CONFIDENCE_OUT_OF_RANGE] sketches.frequency_sketch: `confidence` is out of range\n"
+        "  got:       confidence=1.5\n"
+        "  expected:  a number above 0 and below 1\n"
+        "  fix:       leave `confidence` out: 0.99"
+    )
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "code", "got"),
+    [
+        (
+            approx_heavy_hitters("tags", counters=9),
+            "AGGREGATE_TYPE",
+            "column 'tags' of type map<string,string>",
+        ),
+        (
+            approx_heavy_hitters("page", counters=9, weight="price"),
+            "AGGREGATE_TYPE",
+            "column 'price' of type double",
+        ),
+        (frequency_sketch("tags"), "KEY_NOT_HASHABLE", "map<string,string>"),
+        (
+            heavy_hitters_sketch("route", counters=9),
+            "ITEM_TYPE_NESTED",
+            "column 'route' of type struct<from:string,to:string>",
+        ),
+        (
+            frequency_sketch("route"),
+            "ITEM_TYPE_NESTED",
+            "column 'route' of type struct<from:string,to:string>",
+        ),
+        (
+            frequency_sketch("bytes", item_type="bigint"),
+            "ITEM_TYPE_DIFFERS",
+            "column 'bytes' of type int",
+        ),
+    ],
+)
+def test_a_column_of_the_wrong_type_is_refused(aggregate: Any, code: str, got: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        bound(aggregate)
+    assert (caught.value.code, caught.value.got) == (code, got)
+
+
+def test_a_column_that_is_not_there_and_an_item_of_another_type_are_refused() -> None:
+    with pytest.raises(ColumnNotFound, match="did you mean 'page'"):
+        bound(frequency_sketch("pages"))
+    with pytest.raises(ColumnNotFound) as missing:
+        bound(frequency_sketch("page", weight="size"))
+    assert "column 'size', given as `agg: frequency_sketch('page', weight='size'" in str(
+        missing.value
+    )
+    with pytest.raises(SpecError) as caught:
+        bound(approx_frequency("bytes", of=["a"]))
+    assert (caught.value.code, caught.value.expected) == ("NOT_AN_ITEM", "values of type int")
+    with pytest.raises(SpecError) as caught:
+        bound(approx_frequency("bytes", of=[2**40]))
+    assert caught.value.code == "NOT_AN_ITEM"
+    changes = SCHEMA.append(pa.field("_change_type", pa.string()))
+    for aggregate in (
+        frequency_sketch("page", weight="bytes"),
+        heavy_hitters_sketch("page", counters=9),
+    ):
+        with pytest.raises(SchemaError) as refused:
+            bound(aggregate, changes)
+        assert refused.value.code == "SKETCH_CANNOT_FORGET"
+
+
+@pytest.mark.parametrize("like", [heavy_hitters_sketch("v", counters=9), frequency_sketch("v")])
+def test_stored_sketches_do_not_tell_the_type_of_their_items(like: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        bound(sketches.merged("s", like=like), pa.schema([("s", pa.binary())]))
+    assert (caught.value.code, caught.value.got) == ("ITEM_TYPE_REQUIRED", f"like={like!r}")
+    assert caught.value.fix == f"{like.function}('v', item_type=\"string\", ...)"
+    with pytest.raises(SpecError) as caught:
+        sketches.count_of("s", "v", like=like)
+    assert caught.value.code == "ITEM_TYPE_REQUIRED"
+
+
+def test_each_row_is_asked_of_its_own_sketch() -> None:
+    like = frequency_sketch("page", item_type="string")
+    sketch: Any = like.sketch(None, WHERE)
+    minutes = results(tumbling("1 minute", {"f": frequency_sketch("page")}))
+    by_key = {(row["k"], row["window_start"]): row["f"] for row in minutes}
+    one, other = by_key["k", at(0)], by_key["other", at(0)]
+    blobs = pa.array([one, None, other, one, one], pa.binary())
+    asked = pa.array(["a", "a", "a", None, "b"], pa.large_string())
+    assert counted(sketch, blobs, asked, where=WHERE).to_pylist() == [
+        {"lower": 4, "upper": 4},
+        None,
+        {"lower": 0, "upper": 0},
+        None,
+        {"lower": 2, "upper": 2},
+    ]
+    assert counted(sketch, blobs[:0], asked[:0], where=WHERE).to_pylist() == []
+    with pytest.raises(SketchFormatError) as caught:
+        counted(sketch, pa.array([one, b"nonsense"]), asked[:2], where=WHERE)
+    assert (caught.value.code, caught.value.where) == ("SKETCH_FOREIGN", f"{WHERE}, sketch 1")
+
+
+def test_a_sketch_of_something_else_is_not_asked_by_item() -> None:
+    with pytest.raises(SpecError) as caught:
+        sketches.count_of("s", "v", like="hll")  # type: ignore[arg-type]
+    assert caught.value.code == "NOT_A_COUNTING_SKETCH"
+    with pytest.raises(SpecError) as caught:
+        sketches.count_of(3, "v", like=frequency_sketch("v"))  # type: ignore[arg-type]
+    assert caught.value.code == "NOT_A_NAME"
+
+
+def stored(kind: str, payload: bytes, **parameters: Any) -> bytes:
+    (blob,) = sealed(Format(kind, 1), parameters, pa.array([payload])).to_pylist()
+    return bytes(blob)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "expected"),
+    [
+        ("heavy_hitters", {}, "'counters'"),
+        ("heavy_hitters", {"counters": 0, "type": "int"}, "1 to 1000000 counters"),
+        ("heavy_hitters", {"counters": 9.0, "type": "int"}, "1 to 1000000 counters"),
+        ("heavy_hitters", {"counters": 9, "type": "array<int>"}, "a type that is not nested"),
+        ("frequency", {"width": 9}, "'depth'"),
+        ("frequency", {"width": 0, "depth": 1, "type": "int"}, "a width and a depth of 1 or more"),
+        (
+            "frequency",
+            {"width": 9, "depth": "1", "type": "int"},
+            "a width and a depth of 1 or more",
+        ),
+        ("frequency", {"width": 2**24, "depth": 2, "type": "int"}, "at most 16777216 cells"),
+        ("frequency", {"width": 9, "depth": 2, "type": 3}, "a type that is not nested"),
+    ],
+)
+def test_parameters_that_no_sketch_has_are_refused(
+    kind: str, parameters: Any, expected: str
+) -> None:
+    with pytest.raises(SketchFormatError) as caught:
+        sketches.read(stored(kind, b"", **parameters))
+    assert caught.value.code == "SKETCH_PARAMETERS"
+    assert caught.value.expected == f"what {kind} takes: {expected}"
+
+
+def test_a_damaged_payload_and_a_wrong_question_are_refused() -> None:
+    with pytest.raises(SketchFormatError) as caught:
+        sketches.read(stored("frequency", b"xyz", width=9, depth=2, type="int"))
+    assert (caught.value.code, caught.value.where) == (
+        "SKETCH_CORRUPT",
+        "sketches.read, sketches, frequency",
+    )
+    empty = sketches.read(stored("frequency", bytes(12), width=9, depth=2, type="int"))
+    assert isinstance(empty, sketches.StoredCounts)
+    assert empty.count_of([7]) == [sketches.CountBounds(0, 0)]
+    for wrong in (["a"], "7", b"7", 7, [2**40]):
+        with pytest.raises(SpecError) as refused:
+            empty.count_of(wrong)  # type: ignore[arg-type]
+        assert refused.value.code == "NOT_AN_ITEM"
+
+
+def test_sketches_of_items_of_another_type_are_not_merged() -> None:
+    one, other = (
+        sketches.read(stored("frequency", bytes(12), width=9, depth=2, type=name))
+        for name in ("int", "bigint")
+    )
+    with pytest.raises(SketchFormatError) as caught:
+        one.merge(other)
+    assert caught.value.code == "SKETCH_PARAMETERS"
+    assert caught.value.got == "type='bigint'"

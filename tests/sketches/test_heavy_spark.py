@@ -1,0 +1,117 @@
+"""Heavy hitters and frequencies on Spark: in windows, stored, asked in a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamops import sketches, windows
+from streamops.sketches import (
+    approx_frequency,
+    approx_heavy_hitters,
+    frequency_sketch,
+    heavy_hitters_sketch,
+)
+from streamops.testing import at, stream
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("page", pa.string()),
+        ("route", pa.struct([("from", pa.string()), ("to", pa.int64())])),
+        ("n", pa.int32()),
+    ]
+)
+PAGES = ["a", "b", "a", "c", None, "a", "b"]
+
+
+def row(second: int) -> dict[str, Any]:
+    page = PAGES[second % 7]
+    route = {"from": page, "to": second % 2}
+    return {"k": "xy"[second % 2], "ts": at(second), "page": page, "route": route, "n": second % 7}
+
+
+SCRIPT = [[row(s) for s in range(0, 42)], [row(s) for s in range(42, 60)], [row(200)]]
+AGG = {
+    "heavy": approx_heavy_hitters("page", at_least=0.2),
+    "routes": approx_heavy_hitters("route", counters=20, top=1),
+    "of": approx_frequency("page", of=["b", "z"], weight="n"),
+    "h": heavy_hitters_sketch("n", counters=9),
+    "f": frequency_sketch("page"),
+}
+
+
+def truth(key: str, page: str | None) -> int:
+    rows = [each for batch in SCRIPT[:2] for each in batch if each["k"] == key]
+    return sum(each["page"] == page for each in rows)
+
+
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_windows_tell_and_store_them_and_columns_are_asked(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    transform = windows.tumbling(
+        "1 minute", time="ts", by="k", agg=AGG, delay="0 seconds", shards=2, state_api=api
+    )
+    played = stream(spark, transform, SCRIPT, schema=SCHEMA, directory=tmp_path)
+    rows = {each["k"]: each for batch in played for each in batch.rows}
+    assert rows.keys() == {"x", "y"}
+    for key, each in rows.items():
+        assert {i["item"]: (i["lower"], i["upper"]) for i in each["heavy"]["items"]} == {
+            page: (truth(key, page),) * 2 for page in "ab"
+        }
+        assert each["heavy"]["count"] == 30 - truth(key, None)
+        (route,) = each["routes"]["items"]
+        assert route["item"]["from"] in ("a", "b", None)
+        assert [i["item"] for i in each["of"]["items"]] == ["b", "z"]
+        assert each["of"]["items"][1]["upper"] == 0
+        assert sketches.read(each["f"]).count_of(["a"]) == [(truth(key, "a"),) * 2]  # type: ignore[attr-defined]
+    like = frequency_sketch("page", item_type="string")
+    numbers = heavy_hitters_sketch("n", counters=9, item_type="int")
+    frame = spark.createDataFrame(
+        [(k, page, each["f"], each["h"]) for k, each in rows.items() for page in ("a", "c", None)],
+        "k string, page string, f binary, `h.h` binary",
+    )
+    asked = frame.select(
+        "k",
+        "page",
+        sketches.count_of("f", "page", like=like).alias("pages"),
+        sketches.count_of("h.h", F.lit(3), like=numbers)["lower"].alias("threes"),
+        sketches.estimate("h.h", like=numbers)["count"].alias("count"),
+    )
+    assert asked.schema["pages"].dataType.simpleString() == "struct<lower:bigint,upper:bigint>"
+    for found in asked.toArrow().to_pylist():
+        page, key = found["page"], found["k"]
+        expected = {"lower": truth(key, page), "upper": truth(key, page)}
+        assert found["pages"] == (None if page is None else expected)
+        assert found["threes"] == truth(key, "c")
+        assert found["count"] == 30
+
+
+def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
+    values = [(r["k"], r["ts"], r["page"], r["n"]) for batch in SCRIPT[:2] for r in batch]
+    frame = spark.createDataFrame(values, "k string, ts timestamp, page string, n int")
+    agg = {"f": frequency_sketch("page", weight="n"), "h": heavy_hitters_sketch("page", counters=3)}
+    stored = frame.transform(windows.tumbling("10 seconds", time="ts", by="k", agg=agg))
+    like = {"item_type": "string"}
+    day = {
+        "f": sketches.merged("f", like=approx_frequency("page", of=["a", "b"], weight="n", **like)),
+        "h": sketches.merged("h", like=approx_heavy_hitters("page", counters=3, top=1, **like)),
+    }
+    merged = stored.transform(windows.tumbling("1 day", time="window_start", agg=day))
+    (found,) = merged.toArrow().to_pylist()
+    weights = {page: 0 for page in "ab"}
+    for _, _, page, n in values:
+        if page in weights:
+            weights[page] += n
+    assert {i["item"]: i["upper"] for i in found["f"]["items"]} == weights
+    (most,) = found["h"]["items"]
+    assert (most["item"], most["lower"]) == ("a", truth("x", "a") + truth("y", "a"))

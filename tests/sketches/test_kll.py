@@ -1,0 +1,300 @@
+"""Quantiles in windows, as stored sketches, and as values in Python."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import datasketches
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import sketches, windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
+from streamops.kernel.groups import Groups
+from streamops.sketches.core.frame import sealed, sound
+from streamops.sketches.core.kll import QuantileSketch
+from streamops.sketches.core.stored import Sealed
+from streamops.testing import at, replay
+
+UTC = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema([("k", pa.string()), ("ts", UTC), ("ms", pa.int64())])
+NAN = float("nan")
+
+
+def stored(values: Any, k: int = 200) -> Any:
+    """A stored sketch of these values."""
+    sketch = Sealed(QuantileSketch("ms", k))
+    rows = pa.table({"ms": pa.array(values, pa.float64())})
+    states = sketch.update(Groups(np.zeros(len(values), np.int64), 1), rows)
+    return sketches.read(sketch.estimate(states)[0].as_py())
+
+
+def test_the_99th_percentile_of_the_response_time_over_five_minutes() -> None:
+    rng = np.random.default_rng(7)
+    rows = [
+        {"k": "abc"[int(rng.integers(3))], "ts": at(int(rng.integers(900))), "ms": int(ms)}
+        for ms in rng.lognormal(4, 1, 6_000)
+    ]
+    five_minutes = windows.tumbling(
+        "5 minutes",
+        time="ts",
+        by="k",
+        agg={
+            "ms": sketches.approx_quantiles("ms", [0.5, 0.99]),
+            "exact": agg.quantiles("ms", [0.5, 0.99], at_most=10_000),
+            "sketch": sketches.kll_sketch("ms"),
+        },
+        delay="15 minutes",
+    )
+    played = replay(five_minutes, [rows[i::6] for i in range(6)], schema=SCHEMA, flush=True)
+    found = [row for batch in played for row in batch.rows]
+    assert len(found) == 9
+    for row in found:
+        said = row["ms"]
+        assert said["rank_error"] == pytest.approx(0.0133, abs=1e-4)
+        mine = [r["ms"] for r in rows if r["k"] == row["k"] and inside(r["ts"], row)]
+        assert said["count"] == len(mine)
+        for share, value, exact, lower, upper in zip(
+            [0.5, 0.99], said["quantiles"], row["exact"], said["lower"], said["upper"], strict=True
+        ):
+            assert lower <= exact <= upper
+            below = sum(each < value for each in mine) / len(mine)
+            upto = sum(each <= value for each in mine) / len(mine)
+            assert below - said["rank_error"] <= share <= upto + said["rank_error"]
+        value = sketches.read(row["sketch"])
+        assert value.quantiles([0.5, 0.99]) == said  # type: ignore[attr-defined]
+
+
+def inside(ts: Any, row: dict[str, Any]) -> bool:
+    return bool(row["window_start"] <= ts < row["window_end"])
+
+
+def test_few_values_have_exact_quantiles_however_they_came() -> None:
+    minute = windows.tumbling(
+        "1 minute",
+        time="ts",
+        by="k",
+        agg={"ms": sketches.approx_quantiles("ms", [0, 0.5, 1])},
+        delay="0 seconds",
+        allowed_lateness="1 hour",
+        stragglers="update",
+    )
+    came = [("a", 3, 5), ("a", 1, 9), ("b", 2, None), ("a", 61, 0), ("a", 2, 7)]
+    batches = [[{"k": k, "ts": at(second), "ms": ms}] for k, second, ms in came]
+    played = replay(minute, [*batches[:4], [], batches[4], []], schema=SCHEMA)
+    first = {
+        (row["k"], row["revision"]): (row["ms"]["quantiles"], row["ms"]["count"])
+        for batch in played
+        for row in batch.rows
+        if row["window_start"] == at(0)
+    }
+    assert first == {
+        ("a", 0): ([5.0, 5.0, 9.0], 2),
+        ("b", 0): (None, 0),
+        ("a", 1): ([5.0, 7.0, 9.0], 3),
+    }
+
+
+def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
+    rows = [{"k": "a", "ts": at(i % 1800), "ms": i * 7919 % 10_007} for i in range(10_007)]
+    per_minute = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"s": sketches.kll_sketch("ms")}, delay="0 seconds"
+    )
+    played = replay(per_minute, [rows], schema=SCHEMA, flush=True)
+    minutes = [row for batch in played for row in batch.rows]
+    assert len(minutes) == 30
+    schema = pa.schema([("k", pa.string()), ("window_start", UTC), ("s", pa.binary())])
+    kept = [{name: row[name] for name in schema.names} for row in minutes]
+    per_hour = windows.tumbling(
+        "1 hour",
+        time="window_start",
+        by="k",
+        agg={
+            "ms": sketches.merged("s", like=sketches.approx_quantiles("ms", [0.1, 0.9])),
+            "s": sketches.merged("s", like=sketches.kll_sketch("ms")),
+        },
+        delay="0 seconds",
+    )
+    (hour,) = replay(per_hour, [kept[:11], kept[11:]], schema=schema, flush=True)[-1].rows
+    assert hour["ms"]["count"] == 10_007
+    for share, value in zip([0.1, 0.9], hour["ms"]["quantiles"], strict=True):
+        assert abs(value / 10_007 - share) <= hour["ms"]["rank_error"]
+    merged = sketches.read(minutes[0]["s"]).merge(*(sketches.read(m["s"]) for m in minutes[1:]))
+    assert merged.estimate()["count"] == 10_007
+    assert sketches.read(hour["s"]).estimate()["quantiles"][::4] == [0.0, 10_006.0]
+
+
+def test_a_value_answers_quantiles_and_ranks() -> None:
+    value = stored([4.0, 1.0, 3.0, 2.0])
+    assert isinstance(value, sketches.StoredQuantiles)
+    assert (value.kind, value.parameters) == ("kll", {"k": 200})
+    assert (value.count, value.rank_error) == (4, 0.0)
+    assert value.estimate()["quantiles"] == [1.0, 1.0, 2.0, 3.0, 4.0]
+    assert value.bounds() == (value.estimate()["lower"], value.estimate()["upper"])
+    assert value.quantile(0.5) == 2.0
+    assert value.quantiles([0.9])["quantiles"] == [4.0]
+    assert value.rank(2.5) == 0.5
+    assert value.ranks([0, 1, 4]) == [0.0, 0.25, 1.0]
+    assert stored(range(1000)).rank_error == pytest.approx(0.0133, abs=1e-4)
+    nothing = stored([])
+    assert nothing.quantile(0.5) is nothing.rank(1.0) is nothing.ranks([1.0]) is None
+    assert nothing.merge(value) == value.merge(nothing) == value
+    with pytest.raises(SpecError) as caught:
+        value.quantile(1.5)
+    assert (caught.value.code, caught.value.where) == (
+        "PROBABILITY_OUT_OF_RANGE",
+        "StoredQuantiles.quantiles",
+    )
+
+
+def test_values_go_to_apache_and_come_from_there() -> None:
+    value = stored(np.arange(1000.0), k=100)
+    theirs = datasketches.kll_doubles_sketch.deserialize(value.to_datasketches())
+    assert theirs.n == 1000
+    again = sketches.StoredQuantiles.from_datasketches(theirs.serialize())
+    assert again == value
+    assert again.parameters == {"k": 100}
+    with pytest.raises(SketchFormatError) as caught:
+        stored([1.0, NAN]).to_datasketches()
+    assert caught.value.code == "SKETCH_HAS_NAN"
+    for wrong in (b"", bytes(8), theirs.serialize()[:-8]):
+        with pytest.raises(SketchFormatError) as caught:
+            sketches.StoredQuantiles.from_datasketches(wrong)
+        assert caught.value.code == "SKETCH_CORRUPT"
+        assert caught.value.where == "StoredQuantiles.from_datasketches"
+
+
+def test_an_aggregate_is_known_by_its_words() -> None:
+    assert repr(sketches.approx_quantiles("ms", (0, 0.5), k=80)) == (
+        "approx_quantiles('ms', [0.0, 0.5], k=80)"
+    )
+    assert repr(sketches.kll_sketch("ms")) == "kll_sketch('ms', k=200)"
+
+
+@pytest.mark.parametrize("k", [7, 65_536, 200.0, True, "200", None])
+def test_what_is_no_size_is_refused(k: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        sketches.kll_sketch("ms", k=k)
+    assert caught.value.code == "K_OUT_OF_RANGE"
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, NAN, "0.5", None, True])
+def test_what_is_no_probability_is_refused(wrong: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        sketches.approx_quantiles("ms", [0.5, wrong])
+    assert (caught.value.code, caught.value.got) == ("PROBABILITY_OUT_OF_RANGE", repr(wrong))
+
+
+@pytest.mark.parametrize("wrong", [[], 0.5, "0.5", None])
+def test_no_probability_is_refused(wrong: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        sketches.approx_quantiles("ms", wrong)
+    assert caught.value.code == "NO_PROBABILITY"
+
+
+def bound(aggregate: Any, *fields: tuple[str, pa.DataType]) -> Any:
+    return aggregate.bind(pa.schema(fields), time="ts", where="windows.tumbling")
+
+
+def test_errors_say_what_to_do() -> None:
+    with pytest.raises(SpecError) as caught:
+        sketches.kll_sketch("ms", k=5)
+    assert str(caught.value) == (
+        "[K_OUT_OF_RANGE] sketches.kll_sketch: `k` is no size of a sketch of quantiles\n"
+        "  got:       k=5\n"
+        "  expected:  an integer from 8 to 65,535\n"
+        "  fix:       leave it out for 200: ranks are then off by 1.33%"
+    )
+    with pytest.raises(SpecError) as caught:
+        sketches.approx_quantiles("ms", [])
+    assert str(caught.value) == (
+        "[NO_PROBABILITY] sketches.approx_quantiles: no quantile is asked for\n"
+        "  got:       probabilities=[]\n"
+        "  expected:  a list of at least one number from 0 to 1\n"
+        "  fix:       approx_quantiles('ms', [0.5, 0.99])"
+    )
+    with pytest.raises(SchemaError) as wrong:
+        bound(sketches.kll_sketch("ms"), ("ms", pa.string()))
+    assert str(wrong.value) == (
+        "[AGGREGATE_TYPE] windows.tumbling: kll_sketch('ms', k=200) cannot be computed over this type\n"
+        "  got:       column 'ms' of type string\n"
+        "  expected:  numbers\n"
+        "  fix:       cast the column, or pick a field of it"
+    )
+
+
+def test_a_column_must_be_there_and_must_not_be_taken_back() -> None:
+    with pytest.raises(ColumnNotFound):
+        bound(sketches.kll_sketch("ms"), ("MS", pa.int32()))
+    changes = ("_change_type", pa.string())
+    with pytest.raises(SchemaError) as caught:
+        bound(sketches.kll_sketch("ms"), ("ms", pa.int32()), changes)
+    assert caught.value.code == "SKETCH_CANNOT_FORGET"
+    assert "take aggregates.quantiles of it" in caught.value.fix
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.float32(), pa.decimal128(38, 9)])
+def test_numbers_of_any_type_will_do(kind: pa.DataType) -> None:
+    assert bound(sketches.kll_sketch("ms"), ("ms", kind)).fields == QuantileSketch("ms").fields
+
+
+@pytest.mark.parametrize("parameters", [{"k": 5}, {"k": 200.0}, {"k": "200"}, {}])
+def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
+    payload = pa.array([bytes.fromhex("02010f01c8000800")])
+    (blob,) = sealed(QuantileSketch.format, parameters, payload).to_pylist()
+    with pytest.raises(SketchFormatError) as caught:
+        sketches.read(blob)
+    assert caught.value.code == "SKETCH_PARAMETERS"
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(2_000), pytest.param(100_000, marks=pytest.mark.laws)]
+)
+def test_no_damaged_bytes_are_accepted(count: int) -> None:
+    rng = np.random.default_rng(count)
+    sketch = QuantileSketch("ms", 8)
+    whole = [stored(rng.normal(size=size), 8).to_bytes() for size in (0, 1, 8, 9, 100)]
+    damaged = [hurt(whole[int(rng.integers(len(whole)))], rng) for _ in range(count)]
+    blobs = pa.array([each for each in damaged if each not in whole], pa.binary())
+    assert len(blobs) > 0.9 * count
+    assert not sound(blobs, sketch.format, sketch.parameters).any()
+    assert sound(pa.array(whole), sketch.format, sketch.parameters).all()
+
+
+def hurt(blob: bytes, rng: np.random.Generator) -> bytes:
+    """Cut, flipped, written over, or noise."""
+    changed = bytearray(blob)
+    match int(rng.integers(4)):
+        case 0:
+            return blob[: int(rng.integers(len(blob)))]
+        case 1:
+            return bytes(rng.bytes(int(rng.integers(0, 300))))
+        case 2:
+            for place in rng.integers(len(blob), size=int(rng.integers(1, 9))):
+                changed[int(place)] ^= 1 << int(rng.integers(8))
+        case _:
+            changed[int(rng.integers(len(blob)))] = int(rng.integers(256))
+    return bytes(changed)
+
+
+def test_nan_is_the_greatest_in_a_window_as_in_the_exact_aggregate() -> None:
+    rows = [{"ts": at(i), "v": value} for i, value in enumerate([NAN, 1.0, -math.inf, NAN])]
+    both = windows.tumbling(
+        "1 minute",
+        time="ts",
+        agg={
+            "sketched": sketches.approx_quantiles("v", [0, 0.5, 1]),
+            "exact": agg.quantiles("v", [0, 1], at_most=10),
+        },
+        delay="0 seconds",
+    )
+    schema = pa.schema([("ts", UTC), ("v", pa.float64())])
+    (row,) = replay(both, [rows], schema=schema, flush=True)[-1].rows
+    low, middle, high = row["sketched"]["quantiles"]
+    assert (low, middle) == (-math.inf, 1.0)
+    assert math.isnan(high)
+    assert row["exact"][0] == low
+    assert math.isnan(row["exact"][1])

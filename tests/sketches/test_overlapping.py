@@ -1,0 +1,136 @@
+"""Overlaps of audiences as an aggregate, in windows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import windows
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.sketches import approx_overlap
+from streamops.testing import at, replay
+from tests.oracles import theta as oracle
+from tests.sketches.core.theta_cases import items
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("page", pa.string()), ("user", pa.int64())])
+
+
+def visits(second: int, page: str | None, users: Any) -> list[dict[str, Any]]:
+    return [{"ts": at(second), "page": page, "user": user} for user in users]
+
+
+def estimates(said: dict[str, Any]) -> Any:
+    sizes = {entry["audience"]: entry["estimate"] for entry in said["audiences"]}
+    pairs = {
+        (entry["left"], entry["right"]): {
+            name: part["estimate"] for name, part in entry.items() if isinstance(part, dict)
+        }
+        for entry in said["pairs"]
+    }
+    return sizes, pairs
+
+
+def test_overlaps_stand_in_windows_and_are_corrected() -> None:
+    script = [
+        [*visits(1, "a", range(60)), *visits(2, "b", range(40, 90)), *visits(3, None, [1, 2])],
+        [*visits(4, "c", [5, None]), *visits(70, "b", [1])],
+        [*visits(75, "other", [1])],
+        [*visits(30, "c", range(50, 60)), *visits(150, "a", [3])],
+    ]
+    played = replay(
+        windows.tumbling(
+            "1 minute",
+            time="ts",
+            agg={"who": approx_overlap("user", of="page", between=["a", "b", "c"], k=32)},
+            delay="0 seconds",
+            allowed_lateness="1 hour",
+            stragglers="retract",
+        ),
+        script,
+        schema=SCHEMA,
+        restart=True,
+    )
+    rows = [row for batch in played for row in batch.rows if row["window_start"] == at(0)]
+    final = [row for row in rows if row["_change_type"] != "update_preimage"][-1]
+    pages = {"a": range(60), "b": range(40, 90), "c": [5, *range(50, 60)]}
+    users = {name: items(seen) for name, seen in pages.items()}
+    assert estimates(final["who"]) == oracle.overlaps(users, 32)
+    assert {row["_change_type"] for row in rows} == {
+        "insert",
+        "update_preimage",
+        "update_postimage",
+    }
+
+
+def test_it_says_what_it_is() -> None:
+    between = ["a", dt.date(2024, 1, 2), 3, True, b"x"]
+    said = repr(approx_overlap("user", of="page", between=between))
+    assert said == (
+        "approx_overlap('user', of='page', "
+        "between=['a', datetime.date(2024, 1, 2), 3, True, b'x'], k=4096)"
+    )
+    assert approx_overlap("user", of="page", between=("a", "b")).columns == ("user", "page")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "ab",
+        b"ab",
+        None,
+        [],
+        ["a"],
+        ["a", "a"],
+        [1, True],
+        [1.5, 2.5],
+        ["a", None],
+        ["a", ["b"]],
+        [at(0), at(1)],
+        list(range(17)),
+        {"a", "b"},
+    ],
+    ids=repr,
+)
+def test_what_names_no_audiences_is_refused(between: Any) -> None:
+    with pytest.raises(SpecError, match="2 to 16 values unlike one another") as caught:
+        approx_overlap("user", of="page", between=between)
+    assert caught.value.code == "NOT_AUDIENCES"
+
+
+@pytest.mark.parametrize(("column", "of"), [(1, "page"), ("user", None)])
+def test_columns_are_named(column: Any, of: Any) -> None:
+    with pytest.raises(SpecError, match="NOT_A_NAME"):
+        approx_overlap(column, of=of, between=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "between"),
+    [
+        (pa.string(), [1, 2]),
+        (pa.int64(), ["a", "b"]),
+        (pa.int8(), [1, 300]),
+        (pa.float64(), [1, 2]),
+        (pa.timestamp("us", "UTC"), [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]),
+    ],
+    ids=str,
+)
+def test_audiences_are_values_of_their_column(kind: pa.DataType, between: Any) -> None:
+    schema = SCHEMA.set(1, pa.field("page", kind))
+    aggregate = approx_overlap("user", of="page", between=between)
+    with pytest.raises(SchemaError) as caught:
+        aggregate.bind(schema, time="ts", where="windows.tumbling")
+    assert caught.value.code == "AUDIENCE_TYPE"
+    assert f"between={between!r}, column 'page' of type" in str(caught.value)
+
+
+def test_k_is_as_for_a_sketch() -> None:
+    with pytest.raises(SpecError, match="K_OUT_OF_RANGE"):
+        approx_overlap("user", of="page", between=["a", "b"], k=100)
+
+
+def test_spark_has_none() -> None:
+    with pytest.raises(SpecError, match="NO_SPARK_SKETCH"):
+        approx_overlap("user", of="page", between=["a", "b"]).to_spark()

@@ -1,0 +1,44 @@
+"""Theta sketches err no more than is promised, at fixed items."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sketches.theta_accuracy import KS, SHARES, SIZES, Figure, distinct, overlap, percent
+
+# A few figures in the quick tests, all of them with the laws.
+QUICK = {(10**2, 1_024), (10**3, 1_024), (10**4, 1_024), (10**4, 4_096)}
+
+
+def cases(rows: tuple[float, ...]) -> list[object]:
+    return [
+        pytest.param(row, k, marks=[] if (row, k) in QUICK else [pytest.mark.laws])
+        for row in rows
+        for k in KS
+    ]
+
+
+def keeps_its_promise(figure: Figure) -> bool:
+    """The root of a mean of few squares may be a little above; two standard errors are bounds."""
+    return (
+        figure.error <= 1.3 * figure.promised
+        and figure.worst <= 4 * figure.promised
+        and figure.within >= 0.9
+    )
+
+
+@pytest.mark.parametrize(("size", "k"), cases(SIZES))
+def test_numbers_are_as_near_as_promised(size: int, k: int) -> None:
+    figure = distinct(size, k)
+    assert keeps_its_promise(figure), figure
+    assert (figure.error == 0) == (size <= k)
+
+
+@pytest.mark.parametrize(("share", "k"), cases(SHARES))
+def test_what_two_share_is_as_near_as_promised(share: float, k: int) -> None:
+    figure = overlap(share, k)
+    assert keeps_its_promise(figure), figure
+
+
+def test_figures_are_shown_as_parts_of_a_hundred() -> None:
+    assert (percent(0.0), percent(0.015625)) == ("0", "1.56 %")
