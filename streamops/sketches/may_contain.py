@@ -73,4 +73,5 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
 
     # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
     make: Any = arrow_udf
-    return value.isNotNull() & make(run, "boolean")(F.xxhash64(value))
+    found: Column = value.isNotNull() & make(run, "boolean")(F.xxhash64(value))
+    return found
