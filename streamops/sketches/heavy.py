@@ -17,7 +17,7 @@ from streamops.sketches.counting import CountingAggregate, StoredCounts
 from streamops.sketches.reading import Kind
 from streamops.spark.columns import type_name
 
-__all__ = ["HeavyHitters", "approx_heavy_hitters", "heavy_hitters_sketch"]
+__all__ = ["HeavyHitters", "StoredHeavyHitters", "approx_heavy_hitters", "heavy_hitters_sketch"]
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -204,6 +204,57 @@ def heavy_hitters_sketch(
     )
 
 
+class StoredHeavyHitters(StoredCounts):
+    """Stored heavy hitters, as ``sketches.read`` makes them."""
+
+    __slots__ = ()
+
+    def to_datasketches(self) -> bytes:
+        """The image that Apache's frequent-items sketch reads, of items that are strings or longs.
+
+        Raises
+        ------
+        SchemaError
+            ``NO_APACHE_ITEMS``.
+        """
+        core: Frequent = self.sketch  # type: ignore[assignment]
+        return bytes(core.images(self.states)[0].as_py())
+
+    @classmethod
+    def from_datasketches(
+        cls, image: bytes, *, counters: int, item_type: str = "string"
+    ) -> StoredHeavyHitters:
+        """The sketch of such an image.
+
+        Parameters
+        ----------
+        image : bytes
+        counters : int
+            Items that are kept, 1 or more. Apache's sketch of 2^k slots errs by at most 3.5 / 2^k of all
+            that it has counted: with fewer than 2^k / 3.5 counters it is read for sure.
+        item_type : "string" or "bigint"
+            What its items are.
+
+        Raises
+        ------
+        SpecError
+            ``COUNTERS_OUT_OF_RANGE``; ``UNKNOWN_TYPE``.
+        SchemaError
+            ``NO_APACHE_ITEMS``.
+        SketchFormatError
+            ``SKETCH_CORRUPT``: it is no image, or its error is above that of so many counters.
+        """
+        like = HeavyHitters(
+            function="heavy_hitters_sketch",
+            column="",
+            is_stored=True,
+            counters=counters,
+            item_type=item_type,
+        )
+        core: Frequent = like.sketch(None, "StoredHeavyHitters.from_datasketches")  # type: ignore[assignment]
+        return cls.of(core, core.from_images(pa.array([bytes(image)], pa.binary())))
+
+
 def _of(parameters: Mapping[str, Parameter]) -> Sketch:
     counters, name = parameters["counters"], parameters["type"]
     kind = flat_type(str(name))
@@ -216,7 +267,7 @@ def _of(parameters: Mapping[str, Parameter]) -> Sketch:
     return Frequent("", kind, counters)
 
 
-KIND = Kind(Frequent.format, _of, StoredCounts)
+KIND = Kind(Frequent.format, _of, StoredHeavyHitters)
 
 
 def _refuse_count(value: object, parameter: str, least: int, most: int, where: str) -> None:

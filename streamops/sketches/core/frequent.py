@@ -21,20 +21,20 @@ from streamops.kernel.columns import codes, one
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, in_order, pair
 from streamops.kernel.ordering import ranks
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.itembytes import fits, measured, read, write
-from streamops.sketches.core.layout import corrupt, pieces, put, require, seen, whole
+from streamops.sketches.core.frequent_bytes import Parts, read_payloads, write_payloads
+from streamops.sketches.core.frequent_images import read_images, write_images
+from streamops.sketches.core.layout import corrupt, require
 from streamops.sketches.core.tallies import (
     are_ascending,
     found,
     listed,
     result_type,
     sizes_of,
-    spread,
     total,
     united,
     weighed,
 )
-from streamops.sketches.core.types import is_flat, normal, type_name
+from streamops.sketches.core.types import is_flat, is_normal, normal, type_name
 
 __all__ = ["MOST_COUNTERS", "Frequent", "counters_for"]
 
@@ -42,7 +42,6 @@ MOST_COUNTERS = 1_000_000
 
 # Of a product of doubles: that a share is written in binary must not cost an item its place.
 _ALMOST = 1 - 2.0**-50
-_HEAD = 20
 
 
 def counters_for(at_least: float) -> int:
@@ -101,8 +100,15 @@ class Frequent:
     @property
     def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
         """The counters, the offset, and the number of items."""
-        entry = pa.struct([("item", self.type), ("count", pa.int64())])
-        return (("items", pa.list_(entry)), ("offset", pa.int64()), ("count", pa.int64()))
+        return (
+            ("items", pa.list_(pa.struct(self._entry))),
+            ("offset", pa.int64()),
+            ("count", pa.int64()),
+        )
+
+    @property
+    def _entry(self) -> list[pa.Field]:
+        return [pa.field("item", self.type), pa.field("count", pa.int64())]
 
     @property
     def result(self) -> pa.DataType:
@@ -179,17 +185,7 @@ class Frequent:
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Count, offset, number of items; their counts; the items: ascending."""
         assert is_flat(self.type), "items of nested types have no bytes"
-        lists, offset, count = states
-        entries, _, counts = _flat(lists)
-        items, sizes = entries.field(0), sizes_of(lists)
-        lengths = _HEAD + 8 * sizes + measured(items, sizes)
-        data, starts = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
-        put(data, starts, np.asarray(count), "<i8")
-        put(data, starts + 8, np.asarray(offset), "<i8")
-        put(data, starts + 16, sizes, "<u4")
-        put(data, spread(starts + _HEAD, sizes, 8), counts, "<i8")
-        write(data, starts + _HEAD + 8 * sizes, items, sizes)
-        return pieces(data, lengths)
+        return write_payloads(self._parts(states))
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states again; every byte is checked, for all at once.
@@ -199,31 +195,36 @@ class Frequent:
         SketchFormatError
             ``SKETCH_CORRUPT``: they are no payload of these parameters.
         """
-        data, starts, lengths = whole(payloads)
-        self._require(lengths >= _HEAD, f"at least {_HEAD} bytes")
-        count, offset = seen(data, starts, "<i8"), seen(data, starts + 8, "<i8")
-        sizes = seen(data, starts + 16, "<u4").astype(np.int64)
-        self._require(sizes <= self.counters, f"at most {self.counters} items")
-        self._require(lengths >= _HEAD + 8 * sizes, "a count for each item")
-        counts = seen(data, spread(starts + _HEAD, sizes, 8), "<i8")
-        groups = Groups(np.repeat(np.arange(len(sizes)), sizes), len(sizes))
-        self._require(self._is_promised(groups, counts, offset, count), "counts as promised")
-        begin = starts + _HEAD + 8 * sizes
-        room = lengths - _HEAD - 8 * sizes
-        self._require(fits(data, begin, room, sizes, self.type), "items, and nothing else")
+        kind = self.format.kind
         try:
-            items = read(data, begin, sizes, self.type)
+            items, sizes, *rest = read_payloads(payloads, self.type, self.counters, kind)
         except pa.ArrowInvalid as error:
-            expected = f"items of type {type_name(self.type)}"
-            raise corrupt(self.format.kind, str(error), expected) from None
-        self._require(
-            are_ascending(groups, ranks(items)) & _are_normal(groups, items),
-            "items in order, each of them once",
-        )
-        entries = pa.StructArray.from_arrays(
-            [items, pa.array(counts)], fields=list(self.fields[0][1].value_type)
-        )
+            raise corrupt(kind, str(error), f"items of type {type_name(self.type)}") from None
+        counts, offset, count = rest
+        groups = self._promised(sizes, counts, offset, count)
+        known = are_ascending(groups, ranks(items)) & _all(groups, is_normal(items))
+        require(known, kind, "items in order, each of them once")
+        entries = pa.StructArray.from_arrays([items, pa.array(counts)], fields=self._entry)
         return [listed(entries, sizes), pa.array(offset), pa.array(count)]
+
+    def images(self, states: Sequence[pa.Array]) -> pa.Array:
+        """Each state as Apache's image: ``binary``."""
+        return write_images(self._parts(states), self.counters)
+
+    def from_images(self, images: pa.Array) -> list[pa.Array]:
+        """The states of Apache's images, cut to as many counters.
+
+        Raises
+        ------
+        SketchFormatError
+            ``SKETCH_CORRUPT``: no such images, or their error is above what is promised here.
+        """
+        try:
+            items, sizes, counts, offset, count = read_images(images, self.type)
+        except pa.ArrowInvalid as error:
+            raise corrupt(self.format.kind, str(error), "items in UTF-8") from None
+        groups = self._promised(sizes, counts, offset, count)
+        return self._kept(groups, items, counts, offset, count)
 
     def _unite(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         lists, offset, count = states
@@ -249,7 +250,7 @@ class Frequent:
         order = np.argsort(in_order(ids, ranks(items)))
         entries = pa.StructArray.from_arrays(
             [items.take(pa.array(order)), pa.array(counts[order])],
-            fields=list(self.fields[0][1].value_type),
+            fields=self._entry,
         )
         sizes = np.bincount(ids, minlength=groups.count)
         return [listed(entries, sizes), pa.array(offset + cut), pa.array(count)]
@@ -266,20 +267,30 @@ class Frequent:
             result[full] = counts[order[starts + self.counters]]
         return result
 
-    def _is_promised(self, groups: Groups, counts: Ints, offset: Ints, count: Ints) -> Mask:
-        """Where no count is below 1, and the error is within its bound."""
+    def _parts(self, states: Sequence[pa.Array]) -> Parts:
+        lists, offset, count = states
+        entries, _, counts = _flat(lists)
+        return entries.field(0), sizes_of(lists), counts, np.asarray(offset), np.asarray(count)
+
+    def _promised(self, sizes: Ints, counts: Ints, offset: Ints, count: Ints) -> Groups:
+        """The groups of these counts, of which none is below 1, and whose error is within its bound."""
+        groups = Groups(np.repeat(np.arange(len(sizes)), sizes), len(sizes))
         summed = np.zeros(groups.count, np.int64)
         np.add.at(summed, groups.ids, counts)
         # Wrapped around once, a sum is negative; beyond that, it is out of the range of two.
-        fine: Mask = (summed >= 0) & (groups.sum_floats(counts.astype(np.float64)) < 1.5 * 2**63)
-        fine &= groups.where(counts < 1).sizes() == 0
+        fine = (summed >= 0) & (groups.sum_floats(counts.astype(np.float64)) < 1.5 * 2**63)
+        fine &= _all(groups, counts >= 1)
         fine &= (count >= 0) & (offset >= 0) & (offset <= count // (self.counters + 1))
         room = count - np.where(fine, offset, 0) * (self.counters + 1)
         fine &= np.where(offset == 0, summed == count, summed <= room)
-        return fine
+        require(fine, self.format.kind, "counts as promised")
+        return groups
 
-    def _require(self, fine: Mask, expected: str) -> None:
-        require(fine, self.format.kind, expected)
+
+def _all(groups: Groups, fine: Mask) -> Mask:
+    """Where it is so of every entry."""
+    result: Mask = groups.where(~fine).sizes() == 0
+    return result
 
 
 def _flat(lists: pa.Array) -> tuple[pa.Array, Ids, Ints]:
@@ -287,14 +298,3 @@ def _flat(lists: pa.Array) -> tuple[pa.Array, Ids, Ints]:
     entries = lists.flatten()
     owners = np.repeat(np.arange(len(lists)), sizes_of(lists))
     return entries, owners, np.asarray(entries.field(1))
-
-
-def _are_normal(groups: Groups, items: pa.Array) -> Mask:
-    """Where each item is written as all are that are equal to it."""
-    wrong = np.zeros(len(items), np.bool_)
-    if pa.types.is_floating(items.type):
-        written, known = (each.to_numpy(zero_copy_only=False) for each in (items, normal(items)))
-        width = f"i{written.itemsize}"
-        wrong = written.view(width) != known.view(width)
-    result: Mask = groups.where(wrong).sizes() == 0
-    return result

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["flat_type", "is_flat", "normal", "type_name"]
+__all__ = ["flat_type", "is_flat", "is_normal", "normal", "type_name"]
 
 _FLAT: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -95,6 +96,16 @@ def normal(items: pa.Array) -> pa.Array:
         return items
     values = items.to_numpy(zero_copy_only=False)
     return pa.array(np.where(np.isnan(values), np.nan, values + 0.0), items.type, from_pandas=False)
+
+
+def is_normal(items: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which items are written as all are that are equal to them."""
+    if not pa.types.is_floating(items.type):
+        return np.ones(len(items), np.bool_)
+    written, known = (each.to_numpy(zero_copy_only=False) for each in (items, normal(items)))
+    width = f"i{written.itemsize}"
+    same: npt.NDArray[np.bool_] = written.view(width) == known.view(width)
+    return same
 
 
 def _quoted(name: str) -> str:
