@@ -6,7 +6,8 @@ turn it into a Spark expression with ``to_spark()``. Types are Spark's: a sum of
 decimals has four more digits behind the point, variance is the sample variance.
 
 ``distinct``, ``quantiles``, ``collect`` and ``top`` keep values, and say of how many: a bound, and
-what happens beyond it. ``approx_distinct`` and its like keep a sketch instead: see :mod:`streamops.sketches`.
+what happens beyond it. ``approx_distinct`` and its like keep a sketch instead: see
+:mod:`streamops.sketches`.
 Whatever satisfies :class:`streamops.kernel.contract.Aggregation` can stand beside these:
 ``docs/aggregates.md`` has one to copy.
 """
@@ -28,6 +29,7 @@ from streamops.sketches import (
     approx_distinct,
     approx_frequency,
     approx_heavy_hitters,
+    approx_overlap,
     approx_quantiles,
 )
 
@@ -36,6 +38,7 @@ __all__ = [
     "approx_distinct",
     "approx_frequency",
     "approx_heavy_hitters",
+    "approx_overlap",
     "approx_quantiles",
     "collect",
     "count",

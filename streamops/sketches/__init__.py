@@ -6,6 +6,7 @@ sketch of a day is that of its hours merged, to the last bit where the kind of s
 """
 
 from streamops.sketches.aggregation import SketchAggregate
+from streamops.sketches.bloom import BloomFilter, StoredBloom, bloom_fill, bloom_filter
 from streamops.sketches.counting import CountBounds, StoredCounts, count_of
 from streamops.sketches.counts import approx_frequency, frequency_sketch
 from streamops.sketches.distinct import distinct
@@ -19,22 +20,26 @@ from streamops.sketches.heavy import (
 from streamops.sketches.heavy_hitters import heavy_hitters
 from streamops.sketches.hll import Hll, StoredHll, approx_distinct, datasketch_hash, hll_sketch
 from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
+from streamops.sketches.may_contain import may_contain
 from streamops.sketches.merging import estimate, merged
 from streamops.sketches.minhash import MinHashSketch, StoredMinHash, minhash_hash, minhash_sketch
 from streamops.sketches.overlap import overlap
 from streamops.sketches.overlapping import approx_overlap
 from streamops.sketches.quantiles import quantiles
 from streamops.sketches.reading import StoredSketch, read
+from streamops.sketches.seen import seen
 from streamops.sketches.sets import difference, intersection, overlap_of, union
 from streamops.sketches.stored_quantiles import StoredQuantiles
 from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
 __all__ = [
+    "BloomFilter",
     "CountBounds",
     "Hll",
     "Kll",
     "MinHashSketch",
     "SketchAggregate",
+    "StoredBloom",
     "StoredCounts",
     "StoredHeavyHitters",
     "StoredHll",
@@ -47,6 +52,8 @@ __all__ = [
     "approx_heavy_hitters",
     "approx_overlap",
     "approx_quantiles",
+    "bloom_fill",
+    "bloom_filter",
     "count_of",
     "datasketch_hash",
     "difference",
@@ -60,6 +67,7 @@ __all__ = [
     "hll_sketch",
     "intersection",
     "kll_sketch",
+    "may_contain",
     "merged",
     "minhash_hash",
     "minhash_sketch",
@@ -67,6 +75,7 @@ __all__ = [
     "overlap_of",
     "quantiles",
     "read",
+    "seen",
     "theta_distinct",
     "theta_sketch",
     "to_datasketches",

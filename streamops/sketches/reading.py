@@ -19,6 +19,7 @@ from streamops.sketches.core.stored import Sealed, revived
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
 KINDS: Mapping[str, str] = {
+    "bloom": "streamops.sketches.bloom",
     "frequency": "streamops.sketches.counts",
     "heavy_hitters": "streamops.sketches.heavy",
     "hll": "streamops.sketches.hll",

@@ -1,5 +1,5 @@
-"""Transforms that keep state and no watermark: each row comes out once, in its micro-batch, with
-something said of it.
+"""Transforms that keep state and no watermark: each row comes out in its micro-batch or not at all,
+with something said of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AnnotateTransform", "Annotating", "Annotation", "Annotator"]
 
-_EMITTED = "emitted binary"
+_EMITTED = "emitted binary, counts array<bigint>"
+"""One row per cell of packed rows. The counts of a step stand in the first of its rows only."""
 
 
 class Annotator(Protocol):
@@ -55,6 +57,9 @@ class Annotator(Protocol):
 
     def run(self, spec: Any, rows: pa.Table) -> pa.Table:
         """The batch result over all rows."""
+
+    def delivered(self, spec: Any, rows: pa.Table) -> tuple[pa.Table, Sequence[int]]:
+        """What comes out of the rows of a step or a batch, and the counts that the core tells."""
 
 
 class Annotation(Protocol):
@@ -81,8 +86,12 @@ class Annotation(Protocol):
     def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """The rows as the core left them, with the columns of the result."""
 
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Names of the counts that the core tells: all there are, or none of them."""
+
     def counts(self) -> Mapping[str, Column]:
-        """What is counted, over the columns of the result."""
+        """What is counted, over the columns of the result, where the core tells none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,35 +118,56 @@ class AnnotateTransform:
         if frame.isStreaming:
             api = state_api(frame, self.options.state_api, where=where)
         names = frame.schema.names
-        rows = self._rows(frame, spec, api)
+        # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
+        asked = frame.isStreaming or self.options.name != where.rpartition(".")[2]
+        name, taken = metric_name(frame, self.options.name) if asked else (None, [])
+        rows = self._rows(frame, spec, api, name)
         result = self.settings.finish(_restored(rows, frame), names)
-        counted = [count.alias(name) for name, count in self.settings.counts().items()]
+        counted = [count.alias(each) for each, count in self.settings.counts().items()]
+        if name is not None and counted:
+            result = result.observe(name, *counted)
         if api is None:
-            # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
-            asked = self.options.name != where.rpartition(".")[2]
-            return result.observe(self.options.name, *counted) if asked else result
-        name, taken = metric_name(frame, self.options.name)
+            return result
         told = {METRICS: ",".join(taken), STATE_API: api}
-        return noted(result.observe(name, *counted), self.settings.marked, told)
+        return noted(result, self.settings.marked, told)
 
     def __repr__(self) -> str:
         said = [*shown(self.settings), *shown(self.options)]
         kept = (each for each in said if not each.startswith("engine="))
         return f"{self.operator}({', '.join(kept)})"
 
-    def _rows(self, frame: DataFrame, spec: Any, api: str | None) -> DataFrame:
-        """The rows with what the core says of them."""
+    def _rows(self, frame: DataFrame, spec: Any, api: str | None, name: str | None) -> DataFrame:
+        """The rows with what the core says of them; what it tells is counted under this name."""
         packs = packed(frame, self.core, spec, self.options.shards)
         made = spark_schema(spec.output)
-        if api is None:
-            return packs.groupBy("shard").applyInArrow(_runner(self.core, spec), made)
         step = Annotating(self.operator, self.core, spec, self.options.shards)
-        return untimed(packs, step, _EMITTED, api).mapInArrow(unpacker(spec.output), made)
+        told = self.settings.told if name is not None else ()
+        if api is not None:
+            emitted = untimed(packs, step, _EMITTED, api)
+        elif told:
+            emitted = packs.groupBy("shard").applyInArrow(_packed_runner(step), _EMITTED)
+        else:
+            return packs.groupBy("shard").applyInArrow(_runner(step), made)
+        if told:
+            totals = (F.sum(F.col("counts")[i]) for i in range(len(told)))
+            named = zip(told, totals, strict=True)
+            counted = [F.coalesce(total, F.lit(0)).alias(each) for each, total in named]
+            emitted = emitted.observe(str(name), *counted)
+        return emitted.select("emitted").mapInArrow(unpacker(spec.output), made)
 
 
-def _runner(core: Annotator, spec: Any) -> Callable[[pa.Table], pa.Table]:
+def _runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
-        return core.run(spec, _opened(core, spec, table.column("packed").to_pylist()))
+        return step.run(table.column("packed").to_pylist())[0]
+
+    return run
+
+
+def _packed_runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        frame = _shown(*step.run(table.column("packed").to_pylist()))
+        kinds = pa.schema([("emitted", pa.binary()), ("counts", pa.list_(pa.int64()))])
+        return pa.Table.from_pandas(frame, kinds, preserve_index=False)
 
     return run
 
@@ -182,9 +212,7 @@ class Annotating:
     def __call__(
         self, stored: Sequence[Any] | None, packs: list[bytes]
     ) -> tuple[tuple[Any, ...] | None, pd.DataFrame | None]:
-        """Advance by one micro-batch: what to store, and packed rows."""
-        import pandas as pd
-
+        """Advance by one micro-batch: what to store; packed rows that come out, and counts."""
         if not packs:  # a shard without rows is left alone
             return None, None
         known = self.core.STATE, self.spec.identity, self.shards
@@ -192,5 +220,18 @@ class Annotating:
         if stored is not None:
             state = Stored(*stored).state(known, where=self.operator)
         after, rows = self.core.step(self.spec, state, _opened(self.core, self.spec, packs))
-        cells = pd.DataFrame({"emitted": [*cells_of(rows)]}, dtype=object)
-        return astuple(Stored.of(after, known)), cells
+        kept = astuple(Stored.of(after, known))
+        return kept, _shown(*self.core.delivered(self.spec, rows))
+
+    def run(self, packs: list[bytes]) -> tuple[pa.Table, Sequence[int]]:
+        """The batch: the rows that come out, and counts."""
+        rows = self.core.run(self.spec, _opened(self.core, self.spec, packs))
+        return self.core.delivered(self.spec, rows)
+
+
+def _shown(rows: pa.Table, counts: Sequence[int]) -> pd.DataFrame:
+    import pandas as pd
+
+    cells: list[bytes | None] = [*cells_of(rows)] or [None]
+    told = [[*counts], *[None] * (len(cells) - 1)]
+    return pd.DataFrame({"emitted": cells, "counts": told}, dtype=object)

@@ -52,6 +52,11 @@ class TrackSettings(ClockSettings):
         return TrackSettings(**rules, by=names, horizon=back, step=jump)
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """The core counts nothing."""
+        return ()
+
+    @property
     def qualities(self) -> tuple[str, ...]:
         """What may be thought of a corrected time."""
         return TRACKED

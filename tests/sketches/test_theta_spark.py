@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ from pyspark.sql import functions as F
 from streamops import sketches, windows
 from streamops.kernel.errors import SpecError
 from streamops.sketches import StoredTheta, approx_overlap, theta_distinct, theta_sketch
+from streamops.testing import assert_rows, replay, stream
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import items
 from tests.sketches.linear import linear_sketch
+from tests.sketches.test_overlapping import SCHEMA, estimates, visits
 
 pytestmark = pytest.mark.spark
 
@@ -153,3 +156,50 @@ def test_like_must_say_which_sketches_they_are(spark: SparkSession) -> None:
             sketches.to_datasketches("a", like=like)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="NOT_A_NAME"):
         sketches.difference("a", F.col("b"), like=LIKE)  # type: ignore[arg-type]
+
+
+SCRIPT = [
+    [*visits(1, "a", range(60)), *visits(2, "b", range(40, 90))],
+    [*visits(70, "b", range(7)), *visits(3, None, [1])],
+    [*visits(30, "b", range(50, 95)), *visits(150, "a", [3])],
+    visits(31, "b", [94, 95]),
+]
+
+
+def reached(**said: Any) -> Any:
+    return sketches.overlap("user", of="page", between=["a", "b"], k=K, shards=2, **said)
+
+
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_audiences_overlap_on_a_stream_as_they_are_replayed_through_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    running = reached(changes="retract", state_api=api)
+    got = [
+        each
+        for part in (SCRIPT[:1], SCRIPT[1:])
+        for each in stream(spark, running, part, schema=SCHEMA, directory=tmp_path)
+    ]
+    expected = replay(running, SCRIPT, schema=SCHEMA, restart=True)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert (ours.state_rows, ours.state_bytes) == (theirs.state_rows, theirs.state_bytes)
+    assert got[-1].rows
+    users = {"a": items([*range(60), 3]), "b": items([*range(40, 96), *range(7)])}
+    (final,) = (row for row in got[-1].rows if row["_change_type"] == "update_postimage")
+    assert estimates(final["overlap"]) == oracle.overlaps(users, K)
+
+
+def test_windows_of_audiences_are_corrected_as_they_are_replayed(spark: SparkSession) -> None:
+    said: dict[str, Any] = {"size": "1 minute", "time": "ts", "delay": "0 seconds"}
+    corrected = reached(**said, allowed_lateness="1 hour", stragglers="update")
+    got = stream(spark, corrected, SCRIPT, schema=SCHEMA)
+    for ours, theirs in zip(got, replay(corrected, SCRIPT, schema=SCHEMA), strict=True):
+        assert_rows(ours.table, theirs.table)
+    assert {row["revision"] for each in got for row in each.rows} == {0, 1}
+    rows = [tuple(row.values()) for batch in SCRIPT for row in batch]
+    frame = spark.createDataFrame(rows, "ts timestamp, page string, user bigint")
+    (whole,) = frame.transform(reached()).toArrow().to_pylist()
+    assert whole["revision"] == 0
+    (pair,) = whole["overlap"]["pairs"]
+    assert pair["either"]["lower"] <= 96 <= pair["either"]["upper"]

@@ -1,0 +1,221 @@
+"""What was seen before keeps the laws of a step without a watermark, and never forgets too early."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.contract import State
+from streamops.kernel.hashing import shard_of
+from streamops.sketches.core import seen
+from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
+from streamops.testing.laws import rows_of
+from streamops.testing.values import comparable
+from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
+from tests.oracles.seen import SeenOracle
+from tests.oracles.windows import Row, key_of
+
+pytestmark = pytest.mark.laws
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("word", pa.string()),
+        ("ts", INSTANT),
+        ("x", pa.float64()),
+        ("id", pa.int64()),
+        ("map", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+ODD = [None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A history of micro-batches."""
+
+    spec: SeenSpec
+    batches: tuple[pa.Table, ...]
+    oracle: Callable[[], SeenOracle]
+    seed: int
+
+    @property
+    def rows(self) -> pa.Table:
+        """All rows, below one another."""
+        return pa.concat_tables([SCHEMA.empty_table(), *self.batches]).combine_chunks()
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, in_order: bool = False) -> Case:
+    """Few identities, that come again soon, late, and after they were forgotten."""
+    horizon = draw(st.sampled_from([100, 100, 1_000, 7, 1, None]))
+    generations = min(draw(st.sampled_from([1, 2, 4, 9])), horizon or 9)
+    by = draw(st.sampled_from([("n",), ("n",), ("n", "word"), ("x", "word")]))
+    time = None if horizon is None and draw(st.booleans()) else "ts"
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    odd = 0 if in_order else draw(st.sampled_from([0, 0, 1]))
+    now, number, batches = draw(st.sampled_from([10**15, 0, -(10**9)])), 0, []
+    for _ in range(draw(st.sampled_from([8, 4, 1]))):
+        rows = []
+        for _ in range(dice.choice([0, 3, 8, 12])):
+            now += dice.choice([0, 0, 0, 1, 1, 3, 3, 10, 10, 40, 200])
+            late = 0 if in_order else dice.choice([0, 0, 0, 0, 1, 7, 60, 130, 2_000])
+            row: Row = {"n": dice.choice([0, 1, 1, 2, 7, 7, 2**40, None if odd else 5])}
+            row |= {"word": dice.choice(WORDS), "ts": now - late, "x": dice.choice(NUMBERS)}
+            row |= {"id": number, "map": dice.choice([None, [("a", 1)]])}
+            if dice.randrange(15) < odd:
+                row["ts"] = dice.choice(ODD)
+            rows.append(row)
+            number += 1
+        batches.append(table_of(rows))
+    # So large that a false positive is all but impossible.
+    spec = SeenSpec(by, time, horizon, generations, 2_000, 1e-9, 1, "fail", "flag", SCHEMA)
+    oracle = SeenOracle(by, time, horizon, generations)
+    return Case(spec, tuple(batches), oracle.fresh, draw(st.integers(0, 2**16)))
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Rows with their instants as microseconds."""
+    kinds = [pa.int64() if f.type == INSTANT else f.type for f in SCHEMA]
+    columns = [
+        pa.array([row[f.name] for row in rows], kind).cast(f.type)
+        for f, kind in zip(SCHEMA, kinds, strict=True)
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def play(
+    spec: SeenSpec,
+    batches: Sequence[pa.Table],
+    between: Callable[[State], State] = lambda state: state,
+) -> tuple[list[pa.Table], list[State]]:
+    """The rows that come out of each micro-batch, and the states."""
+    state, said, states = seen.empty(spec), [], []
+    for batch in batches:
+        state, rows = seen.step(spec, between(state), seen.pack(spec, batch))
+        seen.check(spec, state)
+        assert rows.schema == spec.output
+        assert {n: t.schema for n, t in state.tables.items()} == dict(seen.layout(spec))
+        said.append(rows)
+        states.append(state)
+    return said, states
+
+
+def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
+    """What was said of each row; each came out once."""
+    rows = [row for table in tables for row in rows_of(table)]
+    found = {row["id"]: comparable(row) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def bag(spec: SeenSpec, rows: Sequence[Row], said: Sequence[str]) -> Counter[Any]:
+    """Verdicts by identity and event time: which of several equal ones is first is not asked."""
+    where = [(comparable(key_of(row, spec.by)), row["ts"] if spec.time else 0) for row in rows]
+    return Counter(zip(where, said, strict=True))
+
+
+def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
+    """The rows in the same order in other pieces."""
+    borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(6)))
+    pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
+    return [rows.slice(begin, end - begin) for begin, end in pairs]
+
+
+@given(case=histories())
+def test_every_row_is_what_the_oracle_says(case: Case) -> None:
+    oracle = case.oracle()
+    for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
+        rows, got = rows_of(batch), rows_of(out)
+        said = [row.pop(SEEN) for row in got]
+        assert not any(row.pop(FULL) for row in got)
+        assert comparable(got) == comparable(rows)  # the same rows, in the same order
+        assert bag(case.spec, rows, said) == bag(case.spec, rows, oracle.judge(rows))
+
+
+@given(case=histories(in_order=True))
+def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
+    dice, whole = random.Random(case.seed), case.rows
+    batch = seen.run(case.spec, seen.pack(case.spec, whole))
+    for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
+        out = pa.concat_tables(play(case.spec, batches)[0])
+        pairs = ((rows_of(t), t.column(SEEN).to_pylist()) for t in (batch, out))
+        one, other = (bag(case.spec, *pair) for pair in pairs)
+        assert one == other
+
+
+@given(case=histories())
+def test_the_batch_is_what_the_oracle_says(case: Case) -> None:
+    rows = rows_of(case.rows)
+    batch = seen.run(case.spec, seen.pack(case.spec, case.rows))
+    said = batch.column(SEEN).to_pylist()
+    assert "too_old" not in said
+    assert bag(case.spec, rows, said) == bag(case.spec, rows, case.oracle().judge(rows))
+
+
+@given(case=histories())
+def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
+    rng = np.random.default_rng(case.seed)
+    shuffled = [batch.take(pa.array(rng.permutation(len(batch)))) for batch in case.batches]
+    one, other = play(case.spec, case.batches), play(case.spec, shuffled)
+    assert by_id(one[0]) == by_id(other[0])
+    for left, right in zip(one[1], other[1], strict=True):
+        assert (left.watermark, left.tables) == (right.watermark, right.tables)
+
+
+@given(case=histories())
+def test_a_restart_and_packs_change_nothing(case: Case) -> None:
+    known = seen.STATE, case.spec.identity, 3
+
+    def restarted(state: State) -> State:
+        return State(state.watermark, decode(encode(*known, state.tables), *known, where="laws"))
+
+    in_packs = []
+    for batch in case.batches:
+        half = len(batch) // 2
+        packs = [seen.pack(case.spec, batch[:half]), seen.pack(case.spec, batch[half:])]
+        in_packs.append(pa.concat_tables(packs).combine_chunks())
+    assert by_id(play(case.spec, case.batches)[0]) == by_id(play(case.spec, in_packs, restarted)[0])
+
+
+@given(case=histories(in_order=True))
+def test_identities_may_be_spread_over_any_number_of_shards(case: Case) -> None:
+    together: dict[int, Any] = {}
+    spec = dataclasses.replace(case.spec, shards=3)
+    for shard in range(3):
+        mine = [b.filter(pa.array(shard_of(b, spec.by, 3) == shard)) for b in case.batches]
+        together |= by_id(play(spec, mine)[0])
+    assert together == by_id(play(case.spec, case.batches)[0])
+
+
+@given(case=histories(), when_full=st.sampled_from(["flag", "rotate"]))
+def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
+    """Far too small a filter tells too much to have been seen, and never too little."""
+    if case.spec.horizon is None:
+        when_full = "flag"
+    spec = dataclasses.replace(case.spec, capacity=2, rate=0.5, when_full=when_full)
+    oracle = case.oracle()
+    for batch, out in zip(case.batches, play(spec, case.batches)[0], strict=True):
+        said = rows_of(out)
+        assert oracle.forgotten(rows_of(batch), [row[SEEN] for row in said]) == []
+        if when_full == "rotate" and any(row[FULL] for row in said):
+            oracle.first.clear()  # forgotten early, and said so
+
+
+@given(case=histories())
+def test_state_has_one_filter_for_each_cell_of_the_horizon(case: Case) -> None:
+    for state in play(case.spec, case.batches)[1]:
+        cells = state.tables["generations"].column("cell").to_pylist()
+        assert len(set(cells)) == len(cells) <= case.spec.generations + 1

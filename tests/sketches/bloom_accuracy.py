@@ -1,0 +1,112 @@
+"""False positives of Bloom filters, measured beside what is promised: at fixed seeds.
+
+``python -m tests.sketches.bloom_accuracy`` prints the tables of ``docs/sketches.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.groups import Groups
+from streamops.sketches.core import seen
+from streamops.sketches.core.bloom import Bloom
+from streamops.sketches.core.filters import Shape, positions
+from streamops.sketches.core.generations import NEVER, newest_cells, read
+from streamops.sketches.core.hashes import items
+from streamops.sketches.core.seen import SeenSpec
+
+__all__ = ["RATES", "measured", "suppressed"]
+
+RATES = (1e-2, 1e-3, 1e-4)
+SIZES = (10**4, 10**5, 10**6)
+_AT_ONCE = 1_000_000
+
+
+def measured(capacity: int, rate: float, *, asked: int, parts: int = 1, seed: int = 1) -> float:
+    """Of values that are not in it, the share that a filter at its capacity says yes to.
+
+    With parts, it is merged from as many that overlap. Nothing that is in it is ever denied.
+    """
+    rng = np.random.default_rng((seed, capacity, round(1 / rate)))
+    sketch = Bloom.of("v", "bigint", capacity, rate)
+    there = np.unique(rng.integers(0, 1 << 62, capacity + capacity // 100))[:capacity]
+    states = []
+    for part in range(parts):
+        mine = there[max(part * capacity // parts - 10, 0) : (part + 1) * capacity // parts]
+        one = Groups(np.zeros(len(mine), np.int64), 1)
+        states += sketch.update(one, pa.table({"v": mine}))
+    merged = sketch.merge(Groups(np.zeros(parts, np.int64), 1), [pa.concat_arrays(states)])
+    found = done = 0
+    while done < asked:
+        count = min(asked - done, _AT_ONCE)
+        others = rng.integers(1 << 62, 2**63 - 1, count)  # none of those that are there
+        found += int(sketch.contains(merged, items(pa.array(others))[0]).sum())
+        done += count
+    assert sketch.contains(merged, items(pa.array(there))[0]).all()
+    return found / asked
+
+
+def suppressed(
+    capacity: int, rate: float, *, shards: int, generations: int, asked: int, seed: int = 1
+) -> float:
+    """Of new identities, the share that one shard takes for duplicates when it is at its capacity.
+
+    All generations are full: those of the horizon, and the one that is under way.
+    """
+    rng = np.random.default_rng((seed, capacity, round(1 / rate), shards))
+    schema = pa.schema([("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    spec = SeenSpec(
+        by=("v",),
+        time="ts",
+        horizon=1_000 * generations,
+        generations=generations,
+        capacity=capacity,
+        rate=rate,
+        shards=shards,
+        when_full="fail",
+        again="flag",
+        input=schema,
+    )
+    mine = round(capacity / generations / shards)
+    state = seen.empty(spec)
+    for cell in range(generations + 1):
+        values = rng.integers(0, 1 << 62, mine)
+        times = pa.array(np.full(mine, 1_000 * cell)).cast(schema[1].type)
+        state, _ = seen.step(spec, state, pa.table([pa.array(values), times], schema=schema))
+    kept = read(state.tables["generations"])
+    assert len(kept) == generations + 1
+    found = done = 0
+    while done < asked:
+        count = min(asked - done, _AT_ONCE // 4)
+        others = rng.integers(1 << 62, 2**63 - 1, count)
+        cells = newest_cells(kept, positions(spec.shape, others))
+        found += int((cells != NEVER).sum())
+        done += count
+    return found / asked
+
+
+def main() -> None:
+    """The tables."""
+    print("| values | promised | bytes | measured | merged from 7 parts |")
+    print("|---|---|---|---|---|")
+    for capacity in SIZES:
+        for rate in RATES:
+            asked = round(2_000 / rate)
+            one, seven = (measured(capacity, rate, asked=asked, parts=parts) for parts in (1, 7))
+            size = Shape.of(capacity, rate).bits // 8
+            print(f"| {capacity:,} | {rate:.2%} | {size:,} | {one:.4%} | {seven:.4%} |")
+    print()
+    print("| capacity | promised | in 1 shard | in 8 shards |")
+    print("|---|---|---|---|")
+    for capacity in SIZES:
+        for rate in RATES:
+            each = (
+                suppressed(capacity, rate, shards=n, generations=4, asked=round(2_000 / rate))
+                for n in (1, 8)
+            )
+            print(f"| {capacity:,} | {rate:.2%} | {' | '.join(f'{x:.4%}' for x in each)} |")
+
+
+if __name__ == "__main__":
+    main()
