@@ -296,7 +296,10 @@ def test_a_sound_payload_is_read() -> None:
         (payload_of([1, 2], A_AND_B, count=6, offset=1), "counts as promised"),
         (payload_of([1, 2], A_AND_B, count=LARGEST, offset=LARGEST), "counts as promised"),
         (payload_of([LARGEST] * 2, A_AND_B, count=LARGEST), "counts as promised"),
-        (payload_of([LARGEST, LARGEST, 3], b"\x01\0\0\0" * 3 + b"abc", count=1), "counts as promised"),
+        (
+            payload_of([LARGEST, LARGEST, 3], b"\x01\0\0\0" * 3 + b"abc", count=1),
+            "counts as promised",
+        ),
         (SOUND[:-1], "items, and nothing else"),
         (SOUND + b"c", "items, and nothing else"),
         (SOUND[:40], "items, and nothing else"),
