@@ -29,6 +29,7 @@ check: $(STAMP) ## Check format, lint, types and import direction; run the quick
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) tests/architecture/rules.py
+	@# Types on one core, while the tests are collected on the other.
 	$(PYTHON) -m mypy & types=$$!; \
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)"; tests=$$?; \
 	wait $$types && exit $$tests
@@ -44,8 +45,7 @@ laws: $(STAMP) ## Try every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
 coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no quick test takes.
-	$(PYTHON) -m coverage run -m pytest -q -m "$(QUICK)"
-	$(PYTHON) -m coverage report
+	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)" --cov --cov-report=term:skip-covered
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 # draws new ones each time.
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=25, derandomize=True, **_CALM)
-settings.register_profile("test", max_examples=200, derandomize=True, **_CALM)
+settings.register_profile("test", max_examples=100, derandomize=True, **_CALM)
 settings.register_profile("laws", max_examples=1_000, print_blob=True, **_CALM)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

@@ -240,6 +240,8 @@ def _values(values: Any, name: str) -> pa.Array:
             return array if kind is None else array.cast(kind)
         if kind is None:
             raise TypeError("values of a nested type are given as an Arrow array")
+        if pa.types.is_integer(kind) and pa.types.is_floating(pa.array(values).type):
+            raise TypeError("they are not whole")  # Arrow would cut them
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SpecError(

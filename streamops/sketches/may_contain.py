@@ -1,16 +1,18 @@
-"""Membership in a Bloom filter, as a condition of Spark's own."""
+"""Membership in a Bloom filter, as a condition."""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.errors import SpecError
 from streamops.sketches.bloom import StoredBloom
+from streamops.sketches.core.filters import contained, positions
 from streamops.sketches.core.types import flat_type
 from streamops.sketches.reading import StoredSketch, read
 from streamops.spark.columns import column as quoted
@@ -18,20 +20,17 @@ from streamops.spark.columns import require_name
 
 __all__ = ["may_contain"]
 
-_DIGITS = 7  # bits that a byte of ASCII has
-
 
 def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
-    """Whether a value may be in a Bloom filter: a condition that Spark computes by itself.
+    """Whether a value may be in a Bloom filter: a condition for ``where`` and ``select``.
 
-    For ``where`` and ``select``, in batch and stream: no Python takes part in it. Never null, and
-    false where the value is.
+    In batch and stream; never null, and false where the value is. Spark hashes the values, and only
+    their hashes pass through Python.
 
     Parameters
     ----------
     filter : bytes or StoredBloom
-        Of a ``bloom_filter``, at hand where the plan is built. Its bits become part of the plan: up
-        to some megabytes.
+        Of a ``bloom_filter``, at hand where the plan is built. It is sent to the tasks once.
     column : Column or str
         Values, or the name of their column. Cast to the type of the values in the filter: what cannot
         be cast is not in it. Where that type is nested, the column must have it.
@@ -62,25 +61,17 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     if not isinstance(column, Column):
         require_name(column, parameter="column", where=where)
         column = quoted(column)
-    sketch = stored.core
-    is_flat = flat_type(sketch.type) is not None
-    value = column.try_cast(sketch.type) if is_flat else column
-    # A byte of the filter is read as a character of ASCII: so with 7 bits, and without Python.
-    spread = np.unpackbits(stored.filter.view(np.uint8), bitorder="little")
-    spread.resize(-(-len(spread) // _DIGITS) * _DIGITS, refcheck=False)
-    digits = np.packbits(spread.reshape(-1, _DIGITS), axis=1, bitorder="little")
-    table, item, bits = F.lit(digits.tobytes()), F.xxhash64(value), F.lit(sketch.shape.bits)
-    there = (_bit(table, item, bits, probe) for probe in range(sketch.shape.probes))
-    return value.isNotNull() & reduce(and_, there)
+    shape, words = stored.core.shape, stored.filter
+    kind = stored.core.type
+    value = column if flat_type(kind) is None else column.try_cast(kind)
 
+    def run(items: pa.Array) -> pa.Array:
+        asked = np.asarray(items)
+        result = np.zeros(len(asked), np.bool_)
+        result[contained(words, positions(shape, asked), np.arange(len(asked)))] = True
+        return pa.array(result)
 
-def _bit(table: Column, item: Column, bits: Column, probe: int) -> Column:
-    """Whether the bit of a probe is set: as ``positions`` says which. No product overflows."""
-    word = F.xxhash64(F.lit(probe // 2), item)
-    upper, lower = F.shiftrightunsigned(word, 32), word.bitwiseAND(F.lit(0xFFFFFFFF))
-    half = lower if probe % 2 else upper
-    at = F.shiftright(half * bits.cast("bigint"), 32)
-    inside = at % F.lit(_DIGITS)
-    place = ((at - inside) / F.lit(_DIGITS)).cast("int") + F.lit(1)
-    byte = F.ascii(F.substring(table, place, F.lit(1)).cast("string"))
-    return F.getbit(byte, inside.cast("int")) == F.lit(1)
+    # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
+    make: Any = arrow_udf
+    found: Column = value.isNotNull() & make(run, "boolean")(F.xxhash64(value))
+    return found

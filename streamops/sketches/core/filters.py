@@ -5,8 +5,7 @@ bit per *probe*. Every probe has a hash of its own: two of them are the halves o
 ``xxhash64(number, item)`` as Spark computes it. So the bits that an item sets are those of as many
 independent numbers, and the rate of false positives is that of the formula, for small filters and
 low rates, too. (Double hashing, as in Kirsch and Mitzenmacher, "Less Hashing, Same Performance",
-2006, takes a third of the hashes; its rate is above the formula where filters are small.) And Spark
-can ask a filter by itself: no product in it overflows.
+2006, takes a third of the hashes; its rate is above the formula where filters are small.)
 
 Bits are numbered from the least significant one of the first byte. A filter is at hand as
 little-endian words of 64 bits.

@@ -216,7 +216,8 @@ class HyperLogLog:
         self._spread(table, row[ids[spread]], found[spread])
         if registers is not None and len(registers):
             owners, registers = greatest(owners, registers)
-            table[row[owners]] = np.maximum(table[row[owners]], registers)
+            rows = row[owners] if len(owners) < len(table) else slice(None)  # which copies nothing
+            table[rows] = np.maximum(table[rows], registers)
         kept = lists(found[~spread], np.where(dense, 0, sizes), ~dense)
         return [kept, binaries(table, dense)]
 

@@ -1,0 +1,73 @@
+"""Bloom filters, and what was seen by them, are read for ever once they were written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamops.kernel.codec import decode, ipc_read
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.sketches.core import seen
+from streamops.sketches.core.bloom import Bloom
+from streamops.sketches.core.generations import read as generations
+from streamops.sketches.core.seen import SEEN
+from tests.golden.bloom_sketches import (
+    BATCHES,
+    CASES,
+    FILE,
+    SEEN_FILE,
+    SPEC,
+    orders,
+    state,
+    state_of,
+    table,
+)
+from tests.golden.states import NOW, SECOND, SHARDS
+
+STORED = ipc_read(FILE.read_bytes())
+
+
+def read(**known: Any) -> State:
+    said = {"layout": seen.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
+    tables = decode(SEEN_FILE.read_bytes(), **said, where="sketches.seen")
+    return State(NOW + BATCHES[-1][2] * SECOND, tables)
+
+
+def test_payloads_of_version_1_are_what_is_written_now() -> None:
+    assert STORED.equals(table())
+
+
+@pytest.mark.parametrize("row", range(len(CASES)))
+def test_payloads_of_version_1_are_the_filters_of_their_items(row: int) -> None:
+    capacity, rate, _ = CASES[row]
+    payload = STORED.column("payload").chunk(0)[row : row + 1]
+    revived = Bloom.of("v", "bigint", capacity, rate).revive(payload)
+    assert revived == state_of(*CASES[row])
+
+
+def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+    found = read()
+    assert (found.watermark, found.tables) == (state().watermark, state().tables)
+    seen.check(SPEC, found)
+    cells = [each.cell for each in generations(found.tables["generations"])]
+    assert len(cells) > len(set(cells)) > 2
+
+
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+    _, told = seen.step(SPEC, read(), orders(0, 60, 501))
+    words = told.column(SEEN).to_pylist()
+    assert words == ["first"] * 40 + ["again"] * 12 + ["first"] * 8
+
+
+def test_state_of_version_1_is_refused_by_another_version_and_with_other_parameters() -> None:
+    with pytest.raises(StateFormatError) as caught:
+        read(layout=StateFormat("sketches.seen", 2))
+    assert caught.value.code == "STATE_VERSION"
+    for changed in ({"horizon": 1}, {"generations": 3}, {"capacity": 9}, {"time": None}):
+        with pytest.raises(StateFormatError) as caught:
+            read(identity=dataclasses.replace(SPEC, **changed).identity)
+        assert caught.value.code == "STATE_PARAMETERS"
+        assert next(iter(changed)) in caught.value.what

@@ -1,0 +1,175 @@
+"""Bloom filters as a user makes, stores and asks them, in plain Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops import sketches
+from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
+from streamops.kernel.groups import Groups
+from streamops.sketches.core.contract import Format
+from streamops.sketches.core.frame import sealed
+from streamops.sketches.core.hashes import items
+from streamops.sketches.core.stored import Sealed
+from tests.sketches.linear import Linear
+
+UTC = dt.UTC
+
+
+def stored(values: pa.Array, *, capacity: int = 1_000, rate: float = 1e-6) -> sketches.StoredBloom:
+    made = sketches.bloom_filter("v", capacity=capacity, false_positive_rate=rate)
+    rows = pa.table({"v": values})
+    summary = made.bind(rows.schema, time="ts", where="test")
+    states = summary.update(Groups(np.zeros(len(values), np.int64), 1), rows)
+    value = sketches.read(summary.estimate(states)[0].as_py())
+    assert isinstance(value, sketches.StoredBloom)
+    return value
+
+
+def test_a_filter_is_asked_in_python() -> None:
+    found = stored(pa.array(["ann", "bob", None]))
+    assert found.may_contain(["ann", "eve", None, "bob"]).tolist() == [True, False, False, True]
+    assert found.may_contain([]).tolist() == []
+    assert found.estimate()["estimate"] == 2
+    assert (found.kind, found.parameters["type"]) == ("bloom", "string")
+    both = found.merge(stored(pa.array(["eve"])))
+    assert both.may_contain(["ann", "eve", "dan"]).tolist() == [True, True, False]
+    assert both == stored(pa.array(["eve", "bob", "ann"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "other"),
+    [
+        (pa.int32(), [1, -7], 2),
+        (pa.float64(), [0.0, float("nan")], 1.5),
+        (pa.bool_(), [True], False),
+        (pa.binary(), [b"a", b""], b"b"),
+        (pa.date32(), [dt.date(2026, 1, 1)], dt.date(2026, 1, 2)),
+        (pa.timestamp("us", "UTC"), [dt.datetime(2026, 1, 1, tzinfo=UTC)],
+         dt.datetime(2026, 1, 2, tzinfo=UTC)),
+        (pa.decimal128(6, 2), [Decimal("1.50")], Decimal("1.51")),
+    ],
+)  # fmt: skip
+def test_values_of_any_flat_type_are_taken_as_that_type(kind: Any, values: Any, other: Any) -> None:
+    found = stored(pa.array(values, kind))
+    assert found.may_contain(values).all()
+    assert found.may_contain([other]).tolist() == [False]
+    assert found.may_contain(pa.array([values[0]], kind)).tolist() == [True]
+
+
+def test_values_of_nested_types_are_asked_as_arrays() -> None:
+    kind = pa.list_(pa.int64())
+    found = stored(pa.array([[1, 2], []], kind))
+    asked = pa.chunked_array([pa.array([[1, 2], [2, 1]], kind)])
+    assert found.may_contain(asked).tolist() == [True, False]
+    for wrong in ([[1, 2]], pa.array([[1]], pa.list_(pa.int32()))):
+        with pytest.raises(SpecError) as caught:
+            found.may_contain(wrong)
+        assert caught.value.code == "NOT_AN_ITEM"
+        assert caught.value.expected == "values of type array<bigint>"
+
+
+@pytest.mark.parametrize("wrong", [["a"], [2**40], [1.5], 7, pa.array(["a"])])
+def test_values_of_another_type_are_refused(wrong: Any) -> None:
+    found = stored(pa.array([1, 2], pa.int32()))
+    with pytest.raises(SpecError) as caught:
+        found.may_contain(wrong)
+    assert (caught.value.code, caught.value.expected) == ("NOT_AN_ITEM", "values of type int")
+
+
+def test_a_sketch_of_another_kind_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamops.sketches.reading.KINDS", {"linear": "tests.sketches.linear"})
+    sketch = Linear("v", 4)
+    states = sketch.update(Groups(np.zeros(1, np.int64), 1), pa.table({"v": ["a"]}))
+    blob = Sealed(sketch).estimate(states)[0].as_py()
+    with pytest.raises(SpecError) as caught:
+        sketches.may_contain(blob, "v")
+    assert (caught.value.code, caught.value.got) == (
+        "NOT_A_BLOOM_FILTER", "a sketch of the kind 'linear'"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"column": 7}, "NOT_A_NAME"),
+        ({"capacity": 0}, "CAPACITY_OUT_OF_RANGE"),
+        ({"capacity": 10**9}, "FILTER_TOO_LARGE"),
+        ({"false_positive_rate": 1.0}, "RATE_OUT_OF_RANGE"),
+        ({"item_type": 7}, "NOT_A_NAME"),
+        ({"item_type": "long"}, "UNKNOWN_TYPE"),
+    ],
+)
+@pytest.mark.parametrize("function", [sketches.bloom_filter, sketches.bloom_fill])
+def test_a_mistake_is_refused_where_it_was_made(function: Any, said: Any, code: str) -> None:
+    given = {"column": "v", "capacity": 10} | said
+    with pytest.raises(SpecError) as caught:
+        function(given.pop("column"), **given)
+    assert caught.value.code == code
+    assert caught.value.where == f"sketches.{function.__name__}"
+
+
+def test_stored_filters_are_read_with_the_type_of_their_values() -> None:
+    like = sketches.bloom_filter("v", capacity=10)
+    with pytest.raises(SpecError) as caught:
+        sketches.merged("s", like=like).bind(
+            pa.schema([("s", pa.binary())]), time="ts", where="test"
+        )
+    assert caught.value.code == "ITEM_TYPE_REQUIRED"
+    assert 'item_type="string"' in caught.value.fix
+    typed = sketches.bloom_filter("v", capacity=10, item_type="array<int>")
+    assert repr(typed) == (
+        "bloom_filter('v', capacity=10, false_positive_rate=0.001, item_type='array<int>')"
+    )
+    assert typed.sketch(None, "test").parameters["type"] == "array<int>"
+    with pytest.raises(SchemaError) as other:
+        typed.bind(pa.schema([("v", pa.int64())]), time="ts", where="test")
+    assert (other.value.code, other.value.got) == (
+        "ITEM_TYPE_DIFFERS", "column 'v' of type bigint"
+    )  # fmt: skip
+    with pytest.raises(SchemaError) as unhashed:
+        like.bind(pa.schema([("v", pa.map_(pa.int8(), pa.int8()))]), time="ts", where="test")
+    assert unhashed.value.code == "KEY_NOT_HASHABLE"
+
+
+GOOD = {"type": "bigint", "capacity": 10, "false_positive_rate": 0.01, "bits": 128, "probes": 7}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bits": 100},
+        {"bits": 1 << 29},
+        {"probes": 129},
+        {"probes": 0},
+        {"capacity": 1.5},
+        {"capacity": True},
+        {"type": 7},
+        {"false_positive_rate": 2.0},
+        {"false_positive_rate": "x"},
+    ],
+    ids=repr,
+)
+def test_bytes_with_impossible_parameters_are_refused(wrong: dict[str, Any]) -> None:
+    def blob(parameters: Any) -> bytes:
+        found: bytes = sealed(Format("bloom", 1), parameters, pa.array([b""]))[0].as_py()
+        return found
+
+    assert sketches.read(blob(GOOD)).estimate()["estimate"] == 0
+    for parameters in (GOOD | wrong, {key: GOOD[key] for key in GOOD if key not in wrong}):
+        with pytest.raises(SketchFormatError) as caught:
+            sketches.read(blob(parameters))
+        assert caught.value.code == "SKETCH_PARAMETERS"
+
+
+def test_its_bits_are_those_that_its_parameters_say() -> None:
+    found = stored(pa.array([7]))
+    hashed, _ = items(pa.array([7]))
+    assert found.core.contains(found.states, hashed).tolist() == [True]
+    assert int(np.unpackbits(found.filter.view(np.uint8)).sum()) == found.parameters["probes"]

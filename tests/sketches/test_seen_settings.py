@@ -1,0 +1,160 @@
+"""What a user may say about duplicates, and what every mistake is answered with."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import TimestampType as Timestamp
+
+from streamops import sketches
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
+
+COLUMNS: list[tuple[str, DataType]] = [
+    ("order_id", LongType()), ("ts", Timestamp()), ("tags", MapType(StringType(), LongType()))
+]  # fmt: skip
+
+
+class FakeFrame:
+    """A frame that is nothing but its columns."""
+
+    def __init__(self, *kinds: tuple[str, DataType], mark: str = "") -> None:
+        told = {"spark.watermarkDelayMs": 0}
+        self.schema = StructType(
+            [StructField(n, kind, metadata=told if n == mark else {}) for n, kind in kinds]
+        )
+        self.isStreaming = bool(mark)
+        self.sparkSession = self.conf = self
+
+    def get(self, key: str) -> str:
+        assert key == "spark.sql.caseSensitive"
+        return "false"
+
+
+def seen(**changed: Any) -> Any:
+    said = {"identity": "order_id", "capacity": 1_000, "time": "ts", "horizon": "30 days"}
+    return sketches.seen(**(said | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"identity": 1}, "NOT_A_NAME"),
+        ({"identity": ["order_id", None]}, "NOT_A_NAME"),
+        ({"identity": []}, "NO_IDENTITY"),
+        ({"identity": ["a", "a"]}, "NO_IDENTITY"),
+        ({"capacity": 0}, "CAPACITY_OUT_OF_RANGE"),
+        ({"capacity": 1e6}, "CAPACITY_OUT_OF_RANGE"),
+        ({"capacity": True}, "CAPACITY_OUT_OF_RANGE"),
+        ({"capacity": 10**9}, "FILTER_TOO_LARGE"),
+        ({"false_positive_rate": 0}, "RATE_OUT_OF_RANGE"),
+        ({"false_positive_rate": 0.51}, "RATE_OUT_OF_RANGE"),
+        ({"false_positive_rate": 1e-10}, "RATE_OUT_OF_RANGE"),
+        ({"false_positive_rate": float("nan")}, "RATE_OUT_OF_RANGE"),
+        ({"false_positive_rate": "1 %"}, "RATE_OUT_OF_RANGE"),
+        ({"time": 7}, "NOT_A_NAME"),
+        ({"time": None}, "HORIZON_WITHOUT_TIME"),
+        ({"horizon": "0 seconds"}, "DURATION_TOO_SMALL"),
+        ({"horizon": "1 month"}, "CALENDAR_DURATION"),
+        ({"horizon": "soon"}, "BAD_DURATION"),
+        ({"generations": 0}, "GENERATIONS_OUT_OF_RANGE"),
+        ({"generations": 65}, "GENERATIONS_OUT_OF_RANGE"),
+        ({"generations": 4.0}, "GENERATIONS_OUT_OF_RANGE"),
+        ({"again": "route"}, "UNKNOWN_CHOICE"),
+        ({"when_full": "null"}, "UNKNOWN_CHOICE"),
+        ({"state_api": "now"}, "UNKNOWN_CHOICE"),
+        ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
+        ({"name": 7}, "NOT_A_NAME"),
+    ],
+    ids=repr,
+)
+def test_a_mistake_is_refused_where_it_was_made(changed: dict[str, Any], code: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        seen(**changed)
+    assert (caught.value.code, caught.value.where) == (code, "sketches.seen")
+
+
+def test_a_filter_that_is_too_large_says_how_many_shards_it_takes() -> None:
+    with pytest.raises(SpecError) as caught:
+        seen(capacity=10**9)
+    number = int(caught.value.fix.removeprefix("shards=").removesuffix(" or more"))
+    assert seen(capacity=10**9, shards=number).settings.shards == number
+
+
+@pytest.mark.parametrize(
+    ("columns", "changed", "kind", "code"),
+    [
+        (COLUMNS[1:], {}, ColumnNotFound, "COLUMN_NOT_FOUND"),
+        (COLUMNS, {"identity": ["order_id", "Order_id"]}, ColumnNotFound, "COLUMN_NOT_FOUND"),
+        (COLUMNS[:1], {}, ColumnNotFound, "COLUMN_NOT_FOUND"),
+        ([*COLUMNS[:1], ("ts", StringType())], {}, SchemaError, "COLUMN_TYPE"),
+        ([*COLUMNS, ("Seen", LongType())], {}, SchemaError, "NAME_TAKEN"),
+        ([*COLUMNS, ("seen_full", LongType())], {}, SchemaError, "NAME_TAKEN"),
+        (COLUMNS, {"identity": "tags"}, SchemaError, "KEY_NOT_HASHABLE"),
+        ([*COLUMNS, ("_change_type", StringType())], {}, SchemaError, "SKETCH_CANNOT_FORGET"),
+        ([*COLUMNS, COLUMNS[0]], {}, SchemaError, "DUPLICATE_COLUMN"),
+        (
+            [("order_id", StringType("UTF8_LCASE")), COLUMNS[1]],
+            {},
+            SchemaError,
+            "COLLATED_COLUMN",
+        ),
+    ],
+)
+def test_a_frame_it_cannot_read_is_refused(
+    columns: Any, changed: dict[str, Any], kind: type[SchemaError], code: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        seen(**changed)(FakeFrame(*columns))
+    assert caught.value.code == code
+
+
+def test_the_error_of_an_identity_without_a_hash_speaks_sparks_language() -> None:
+    with pytest.raises(SchemaError) as caught:
+        seen(identity="tags")(FakeFrame(*COLUMNS))
+    assert (caught.value.got, caught.value.where) == (
+        "map<string,bigint>", "sketches.seen, column 'tags'"
+    )  # fmt: skip
+
+
+def test_a_frame_with_a_watermark_is_refused_and_told_where_it_goes() -> None:
+    with pytest.raises(WatermarkError) as caught:
+        seen()(FakeFrame(*COLUMNS, mark="ts"))
+    error = caught.value
+    assert (error.code, error.got) == (
+        "SEEN_BEHIND_WATERMARK", "a frame with a watermark on 'ts'"
+    )  # fmt: skip
+    assert "after it" in error.fix
+
+
+def test_what_may_change_when_a_query_starts_again_is_not_part_of_the_state() -> None:
+    schema = pa.schema([("order_id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+
+    def identity(**changed: Any) -> Any:
+        return seen(**changed).settings.bind(schema).identity
+
+    for changed in ({"when_full": "flag"}, {"again": "flag"}, {"name": "a"}, {"state_api": "auto"}):
+        assert identity(**changed) == identity()
+    for changed in (
+        {"capacity": 999}, {"false_positive_rate": 0.01}, {"horizon": "1 day"}, {"generations": 3},
+        {"identity": "ts"}, {"horizon": None}, {"horizon": None, "time": None},
+    ):  # fmt: skip
+        assert identity(**changed) != identity()
+
+
+def test_its_repr_shows_everything() -> None:
+    assert repr(seen(horizon=None, again="flag", shards=3, name="orders")) == (
+        "sketches.seen(identity=('order_id',), capacity=1000, false_positive_rate=0.001, "
+        "time='ts', horizon=None, generations=4, again='flag', when_full='fail', "
+        "state_api='auto', shards=3, name='orders')"
+    )
+
+
+@pytest.mark.parametrize("name", ["seen", "bloom"])
+def test_the_examples_in_the_docstrings_run(name: str) -> None:
+    module = importlib.import_module(f"streamops.sketches.{name}")
+    assert doctest.testmod(module).failed == 0

@@ -1,0 +1,211 @@
+"""What was seen before, on Spark: against its oracle, through restarts, and asked in a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import sketches, windows
+from streamops.testing import at, micro_batches
+from streamops.testing.laws import rows_of
+from tests.oracles.seen import SeenOracle
+
+pytestmark = pytest.mark.spark
+
+APIS = ("transformWithStateInPandas", "applyInPandasWithState")
+UTC = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [
+        ("order.id", pa.int64()),
+        ("shop", pa.string()),
+        ("ts", UTC),
+        ("n", pa.int64()),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+
+def order(number: int | None, shop: str | None, second: int | None) -> dict[str, Any]:
+    when = None if second is None else at(second)
+    return {"order.id": number, "shop": shop, "ts": when, "tags": [("a", second)]}
+
+
+# Duplicates in one micro-batch and across them, one that was forgotten, one far behind, and rows that
+# cannot be judged.
+SCRIPT = [
+    [order(1, "a", 5), order(1, "a", 3), order(1, "b", 4), order(2, "a", 6)],
+    [],
+    [order(1, "a", 60), order(None, "a", 61), order(3, "a", 70), order(3, "a", None)],
+    [order(2, "a", 70), order(4, None, 71), order(2, "a", 99)],
+    [order(1, "a", 140), order(2, "a", 141), order(5, "a", 141)],
+    [order(3, "a", 142), order(5, "a", 142), order(6, "a", 1)],
+]
+for number, row in enumerate(row for batch in SCRIPT for row in batch):
+    row["n"] = number
+SAID: dict[str, Any] = {
+    "identity": ["order.id", "shop"], "time": "ts", "horizon": "100 seconds", "capacity": 1_000,
+    "false_positive_rate": 1e-6, "shards": 2,
+}  # fmt: skip
+
+
+def seen(**changed: Any) -> Any:
+    return sketches.seen(**(SAID | changed))
+
+
+def expected() -> dict[int, str]:
+    """The verdict of each row."""
+    oracle = SeenOracle(("order.id", "shop"), "ts", 100_000_000, 4)
+    found = {}
+    for batch in SCRIPT:
+        said = oracle.judge(rows_of(pa.Table.from_pylist(batch, SCHEMA)))
+        found |= {row["n"]: word for row, word in zip(batch, said, strict=True)}
+    return found
+
+
+def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
+    """The query's output, and its observed metrics."""
+    kept: list[dict[str, Any]] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        kept.extend(batch.toArrow().to_pylist())
+
+    query = (
+        frame.writeStream.outputMode("append")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .foreachBatch(keep)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(200)
+    return kept, [progress.observedMetrics for progress in query.recentProgress]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    got, told = [], []
+    # What to do with duplicates may change when the query starts again.
+    for there, again in ((SCRIPT[:3], "flag"), (SCRIPT[3:], "drop")):
+        frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)
+        comment = F.col("n").alias("n", metadata={"comment": "its number"})
+        result = frame.withColumn("n", comment).transform(seen(state_api=api, again=again))
+        rows, counts = run(result, tmp_path)
+        got += rows
+        told += [each["seen"] for each in counts if "seen" in each]
+    assert result.columns == [*SCHEMA.names, "seen", "seen_full"]
+    assert result.schema["n"].metadata["comment"] == "its number"
+    wanted = expected()
+    assert set(wanted.values()) >= {"first", "again", "too_old", "null_identity", "null_time"}
+    first = sum(map(len, SCRIPT[:3]))
+    assert {r["n"]: r["seen"] for r in got} == {
+        n: word for n, word in wanted.items() if n < first or word != "again"
+    }
+    assert not any(row["seen_full"] for row in got)
+    assert got[0]["tags"] == [("a", got[0]["ts"].second)]
+    totals = {name: sum(each[name] for each in told) for name in told[0].asDict()}
+    assert totals.pop("rows") == len(wanted)
+    words = list(wanted.values())
+    assert totals == {word: words.count(word) for word in totals}
+    more = micro_batches(spark, [[SCRIPT[0][0]]], schema=SCHEMA, directory=tmp_path)
+    with pytest.raises(StreamingQueryException) as caught:
+        run(more.transform(seen(state_api=api, capacity=999)), tmp_path)
+    assert "[STATE_PARAMETERS]" in str(caught.value)
+    assert "capacity=1000" in str(caught.value)
+
+
+def test_a_batch_is_judged_in_the_order_of_event_time(spark: SparkSession) -> None:
+    wanted = {n: word for n, word in expected().items() if word != "too_old"}  # none in a batch
+    rows = [row for batch in SCRIPT for row in batch if row["n"] in wanted]
+    table = pa.Table.from_pylist(rows[::-1], SCHEMA)
+    frame = spark.createDataFrame(table.cast(SCHEMA))
+    got = frame.transform(seen(again="flag")).toArrow().to_pylist()
+    assert {row["n"]: row["seen"] for row in got} == wanted
+    dropped = frame.transform(seen(name="orders")).toArrow().to_pylist()
+    assert {row["n"] for row in dropped} == {n for n, word in wanted.items() if word != "again"}
+    # Two of them meet without a name, and are counted only where there is one.
+    assert frame.transform(seen()).union(frame.transform(seen())).count() == 2 * len(dropped)
+
+
+def test_windows_and_filters_follow_and_a_full_one_fails(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    per_shop = windows.tumbling(
+        "50 seconds", time="ts", by="shop", delay="0 seconds", shards=2,
+        agg={
+            "n": agg.count(),
+            "orders": sketches.bloom_filter("order.id", capacity=100, false_positive_rate=1e-6),
+            "fill": sketches.bloom_fill("order.id", capacity=100, false_positive_rate=1e-6),
+        },
+    )  # fmt: skip
+    frame = micro_batches(spark, SCRIPT[:4], schema=SCHEMA, directory=tmp_path)
+    got, told = run(frame.transform(seen()).transform(per_shop), tmp_path)
+    closed = {(row["shop"], row["window_start"]): row for row in got}
+    assert {key: row["n"] for key, row in closed.items()} == {("a", at(0)): 2, ("b", at(0)): 1}
+    assert closed["a", at(0)]["fill"]["estimate"] == 2
+    assert sum(each["seen"]["again"] for each in told if "seen" in each) == 4
+
+    blob = closed["a", at(0)]["orders"]
+    filter = sketches.read(blob)
+    assert isinstance(filter, sketches.StoredBloom)
+    assert filter.may_contain([1, 2, 3, None]).tolist() == [True, True, False, False]
+    like = sketches.bloom_filter(
+        "order.id", capacity=100, false_positive_rate=1e-6, item_type="bigint"
+    )
+    rows = [(row["window_start"], row["orders"]) for row in got]
+    stored = spark.createDataFrame(rows, "ts timestamp, orders binary")
+    per_day = windows.tumbling(
+        "1 day", time="ts", agg={"all": sketches.merged("orders", like=like)}
+    )
+    (day,) = stored.transform(per_day).toArrow().to_pylist()
+    assert sketches.read(day["all"]) == filter.merge(sketches.read(closed["b", at(0)]["orders"]))
+
+    # The condition in a stream, of a column of another type; what cannot be cast is not in it.
+    asked = micro_batches(spark, SCRIPT, schema=SCHEMA, directory=tmp_path / "asked")
+    text = F.coalesce(F.col("`order.id`").cast("string"), F.lit("none"))
+    known, _ = run(asked.where(sketches.may_contain(blob, text)), tmp_path / "asked")
+    assert {row["order.id"] for row in known} == {1, 2}
+
+    # One identity more than there is room for.
+    with pytest.raises(StreamingQueryException) as caught:
+        run(
+            micro_batches(spark, SCRIPT[:1], schema=SCHEMA, directory=tmp_path / "full").transform(
+                sketches.seen("n", capacity=1, generations=1, shards=1)
+            ),
+            tmp_path / "full",
+        )
+    assert "[SEEN_FULL]" in str(caught.value)
+
+
+def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None:
+    table = pa.table({"v": pa.array([*range(5_000), None], pa.int64())})
+    for capacity, rate in ((1_000, 0.2), (100_000, 0.001)):
+        made = sketches.bloom_filter("v", capacity=capacity, false_positive_rate=rate)
+        frame = spark.createDataFrame(table.slice(0, 1_000)).withColumn("ts", F.lit(at(0)))
+        per_hour = windows.tumbling("1 hour", time="ts", agg={"s": made})
+        (row,) = frame.transform(per_hour).toArrow().to_pylist()
+        filter = sketches.read(row["s"])
+        assert isinstance(filter, sketches.StoredBloom)
+        asked = spark.createDataFrame(table).select(
+            "v", sketches.may_contain(filter, "v").alias("x")
+        )
+        assert not asked.schema["x"].nullable or asked.where("x is null").count() == 0
+        found = {r["v"]: r["x"] for r in asked.toArrow().to_pylist()}
+        said = filter.may_contain(table.column("v")).tolist()
+        assert found == dict(zip(table.column("v").to_pylist(), said, strict=True))
+        assert sum(said[:1_000]) == 1_000
+        assert sum(said[1_000:]) < 1.2 * rate * 4_000 + 10
+
+
+def test_rows_that_are_dropped_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    frame = micro_batches(spark, [SCRIPT[0], SCRIPT[0]], schema=SCHEMA, directory=tmp_path)
+    got, told = run(frame.transform(seen(name="orders")), tmp_path)
+    assert len(got) == 3
+    assert [each["orders"]["again"] for each in told] == [1, 4]
