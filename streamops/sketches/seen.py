@@ -99,7 +99,8 @@ def seen(
         A parameter has the wrong type, is out of range, or needs another; or a filter would be too
         large for one shard.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type, or the frame has a column of the result.
+        A column does not exist or has the wrong type, or the frame has a column of the result; or
+        it is a change stream.
     WatermarkError
         The frame has a watermark already.
     CapacityError

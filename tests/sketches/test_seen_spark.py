@@ -150,7 +150,7 @@ def test_windows_and_filters_follow_and_a_full_one_fails(
     closed = {(row["shop"], row["window_start"]): row for row in got}
     assert {key: row["n"] for key, row in closed.items()} == {("a", at(0)): 2, ("b", at(0)): 1}
     assert closed["a", at(0)]["fill"]["estimate"] == 2
-    assert sum(each["seen"]["again"] for each in told if "seen" in each) == 3
+    assert sum(each["seen"]["again"] for each in told if "seen" in each) == 4
 
     blob = closed["a", at(0)]["orders"]
     filter = sketches.read(blob)

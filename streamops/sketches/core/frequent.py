@@ -40,7 +40,6 @@ from streamops.sketches.core.types import is_flat, is_normal, normal, type_name
 __all__ = ["MOST_COUNTERS", "Frequent", "counters_for"]
 
 MOST_COUNTERS = 1_000_000
-
 # Of a product of doubles: that a share is written in binary must not cost an item its place.
 _ALMOST = 1 - 2.0**-50
 
@@ -86,6 +85,7 @@ class Frequent:
     weight: str | None = None
 
     format: ClassVar[Format] = Format("heavy_hitters", 1)
+    merges_exactly: ClassVar[bool] = False
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

@@ -10,7 +10,9 @@ hash has only so many bits left. (An item has more zeros than that once in ``2**
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeVar
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -229,10 +231,27 @@ def _table(p: int) -> Table:
     side, and the window of them moves on where the next one is as near as its first: half way
     between the two. Returned are these middles, and the mean of each window.
     """
-    # Not before it is needed: datasketch brings SciPy.
-    from datasketch.hyperloglog_const import _bias, _raw_estimate, _thresholds
+    known = _constants()
+    raw, bias = np.asarray(known._raw_estimate[p - 4]), np.asarray(known._bias[p - 4])
+    order = np.argsort(raw, kind="stable")
+    raw = raw[order]
+    means = np.lib.stride_tricks.sliding_window_view(bias[order], _NEAREST).mean(axis=1)
+    return float(known._thresholds[p - 4]), (raw[:-_NEAREST] + raw[_NEAREST:]) / 2, means
 
-    order = np.argsort(_raw_estimate[p - 4], kind="stable")
-    raw, bias = np.asarray(_raw_estimate[p - 4])[order], np.asarray(_bias[p - 4])[order]
-    means = np.lib.stride_tricks.sliding_window_view(bias, _NEAREST).mean(axis=1)
-    return float(_thresholds[p - 4]), (raw[:-_NEAREST] + raw[_NEAREST:]) / 2, means
+
+@cache
+def _constants() -> Any:
+    """The tables of datasketch, without the package around them.
+
+    That would bring SciPy, and cost each worker of Spark 0.4 seconds.
+    """
+    package = find_spec("datasketch")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    (folder,) = package.submodule_search_locations
+    spec = spec_from_file_location("_hyperloglog_const", Path(folder) / "hyperloglog_const.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -98,6 +98,7 @@ def test_filters_that_do_not_fit_into_a_column_are_refused(monkeypatch: pytest.M
 
 
 def test_states_are_their_own_payloads() -> None:
+    assert SMALL.inputs == ("v",)
     states = states_of(SMALL, [], [7, 8], np.arange(50))
     assert SMALL.revive(SMALL.payload(states)) == states
     assert SMALL.revive(SMALL.payload([states[0][1:]])) == [states[0][1:]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -246,6 +248,17 @@ def test_payloads_are_as_documented_and_come_back() -> None:
         assert [column.type for column in revived] == [kind for _, kind in sketch.fields]
         start = 4 - len(part) if len(part) == 3 else 2
         assert bits(revived) == bits([column.slice(start, len(part)) for column in states])
+
+
+def test_an_estimate_does_not_import_all_of_datasketch() -> None:
+    program = (
+        "import sys, numpy as np\n"
+        "from streamops.sketches.core.hll_registers import estimates\n"
+        "estimates(np.ones((1, 4096), np.uint8), 12)\n"
+        "print({'scipy', 'datasketch'} & {*sys.modules})"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("set()\n", "")
 
 
 def test_it_says_what_it_reads_and_what_it_is() -> None:
