@@ -138,9 +138,10 @@ def test_per_key_they_are_told_when_they_change_also_after_a_restart(
 def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(f"w{i * i % 7}",) for i in range(100)], "w string")
     like = heavy_hitters_sketch("w", counters=20, item_type="string")
-    theirs = frame.agg(F.expr("approx_top_k_accumulate(w, 100)").alias("s")).select("s.*")
-    (name,) = (f.name for f in theirs.schema.fields if f.dataType.simpleString() == "binary")
-    back = theirs.select(sketches.from_datasketches(name, like=like).alias("ours")).select(
+    theirs = frame.agg(F.expr("approx_top_k_accumulate(w, 100)").alias("s"))
+    # Behind the image Spark counts nulls.
+    image = theirs.select(F.expr("substring(s.sketch, 1, length(s.sketch) - 8)").alias("image"))
+    back = image.select(sketches.from_datasketches("image", like=like).alias("ours")).select(
         sketches.estimate("ours", like=like).alias("said"),
         sketches.to_datasketches("ours", like=like).alias("image"),
     )
