@@ -175,16 +175,17 @@ def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None
 def test_more_than_promised_fails_the_query_and_may_go_on_otherwise(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    many = [[{**order(i, "a", 5), "n": i} for i in range(start, start + 200)] for start in (0, 200)]
+    many = [[{**order(i, "a", 5), "n": i} for i in range(start, start + 900)] for start in (0, 900)]
     frame = micro_batches(spark, many[:1], schema=SCHEMA, directory=tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
         run(frame.transform(seen(capacity=100)), tmp_path)
     assert "[SEEN_FULL] sketches.seen, identity order.id, shop" in str(caught.value)
     frame = micro_batches(spark, many[1:], schema=SCHEMA, directory=tmp_path)
     got, told = run(frame.transform(seen(capacity=100, when_full="rotate")), tmp_path)
-    assert len(got) == 400
-    assert all(row["seen_full"] for row in got[:200])
-    assert [each["seen"]["full"] for each in told] == [200, 200]
+    assert [each["seen"]["first"] for each in told] == [900, 900]  # both: the query had failed
+    assert [each["seen"]["full"] for each in told] == [900, 900]
+    assert len(got) == 1_800
+    assert all(row["seen_full"] for row in got)
 
 
 def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None:
