@@ -48,8 +48,8 @@ def seen(
     Watermark    none before it: it is defined after it. A row from the future makes it forget: put
                  ``time.guard`` before it
     State        per shard: filters of 1.44 log2((generations + 1) / rate) bits for each of
-                 capacity / shards identities, and a part of `generations` more: 2.8 MB for a
-                 million at 0.001. Never more than three times that
+                 capacity / shards identities, and a part of `generations` more: 2.8 MB over
+                 all shards for a million at 0.001. Never more than three times that
     Order        each row comes out in its own micro-batch. Of the rows of an identity in one
                  micro-batch the first by event time passes; of the same event time, that with the
                  lowest hash of all columns. Across micro-batches, the one that came first
