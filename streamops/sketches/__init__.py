@@ -29,6 +29,7 @@ from streamops.sketches.quantiles import quantiles
 from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.seen import seen
 from streamops.sketches.sets import difference, intersection, overlap_of, union
+from streamops.sketches.similarity import similarity
 from streamops.sketches.stored_quantiles import StoredQuantiles
 from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
 
@@ -76,6 +77,7 @@ __all__ = [
     "quantiles",
     "read",
     "seen",
+    "similarity",
     "theta_distinct",
     "theta_sketch",
     "to_datasketches",

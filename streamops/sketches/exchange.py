@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import Sealed, revived
-from streamops.spark.columns import column as quoted
+from streamops.sketches.expressions import expression
 from streamops.spark.columns import require_name
 
 __all__ = ["from_datasketches", "to_datasketches"]
@@ -56,13 +53,14 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     >>> minutes.select(F.hll_sketch_estimate(image))  # doctest: +SKIP
     """
     where = "sketches.to_datasketches"
+    require_name(column, parameter="column", where=where)
     sketch = _exchanged(like, where)
     place = f"{where}({column!r}, like={like!r})"
 
-    def run(blobs: pa.Array) -> pa.Array:
-        return _among_nulls(sketch.images(revived(sketch, blobs, where=place)), blobs)
+    def images(blobs: pa.Array) -> pa.Array:
+        return sketch.images(revived(sketch, blobs, where=place))
 
-    return _applied(run, column, where)
+    return expression(images, pa.binary(), column)
 
 
 def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
@@ -89,35 +87,19 @@ def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
         While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``.
     """
     where = "sketches.from_datasketches"
+    require_name(column, parameter="column", where=where)
     sketch = _exchanged(like, where)
     place = f"{where}({column!r}, like={like!r})"
 
-    def run(images: pa.Array) -> pa.Array:
+    def stored(images: pa.Array) -> pa.Array:
         try:
-            states = sketch.from_images(images.cast(pa.binary()).drop_null())
+            states = sketch.from_images(images.cast(pa.binary()))
         except SketchFormatError as error:  # an image does not know where it stands
             facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
             raise SketchFormatError(error.code, error.what, where=place, **facts) from None
-        return _among_nulls(Sealed(sketch).estimate(states), images)
+        return Sealed(sketch).estimate(states)
 
-    return _applied(run, column, where)
-
-
-def _applied(run: Any, column: str, where: str) -> Column:
-    require_name(column, parameter="column", where=where)
-
-    def typed(array: pa.Array) -> pa.Array:
-        return run(array)
-
-    make: Any = arrow_udf  # scalar, by its type hints
-    found: Column = make(typed, T.BinaryType())(quoted(column))
-    return found
-
-
-def _among_nulls(found: pa.Array, rows: pa.Array) -> pa.Array:
-    """One value for each row that is not null."""
-    there = np.asarray(rows.is_valid())
-    return found if there.all() else found.take(pa.array(np.cumsum(there) - 1, mask=~there))
+    return expression(stored, pa.binary(), column)
 
 
 def _exchanged(like: object, where: str) -> _Exchanged:

@@ -17,7 +17,13 @@ from streamops.sketches.core.hashes import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash
 from streamops.sketches.reading import Kind, StoredSketch
 
-__all__ = ["KIND", "MinHashSketch", "StoredMinHash", "minhash_hash", "minhash_sketch"]
+__all__ = [
+    "KIND",
+    "MinHashSketch",
+    "StoredMinHash",
+    "minhash_hash",
+    "minhash_sketch",
+]
 
 _MOST = 1 << 16
 _SEEDS = 1 << 32
@@ -62,8 +68,8 @@ def minhash_sketch(
 ) -> MinHashSketch:
     """A sketch of the set of values, as framed bytes: two of them say how alike their sets are.
 
-    Read with :func:`~streamops.sketches.read`, one tells its ``similarity`` to another: the share
-    of the values of both that are in each. The standard error of a similarity J is
+    Read with :func:`~streamops.sketches.read`, one tells its ``similarity`` to another, and so does
+    ``similarity`` of two columns: the share of the values of both that are in each. The standard error of a similarity J is
     ``sqrt(J * (1 - J) / permutations)``: with 128 at most 0.044. It also estimates how many
     distinct values there are, with a relative error of ``1 / sqrt(permutations)``; nulls are not
     counted. ``approx_distinct`` does that better.
@@ -129,10 +135,8 @@ class StoredMinHash(StoredSketch):
             ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: they cannot be compared.
         """
         self.merge(other)  # refuses what cannot be compared
-        mine, theirs = (self._core.least(each.states[0]) for each in (self, other))
-        if len(mine) + len(theirs) == 0:
-            return float("nan")
-        return float((mine == theirs).mean()) if len(mine) == len(theirs) else 0.0
+        (share,) = self._core.similarities(self.states[0], other.states[0])
+        return float(share)
 
     def to_datasketch(self) -> Any:
         """A ``datasketch.MinHash`` that has seen the same, and can go on."""

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from datasketch import HyperLogLogPlusPlus, LeanMinHash, MinHash
+from pyspark.sql import SparkSession
 
 from streamops import sketches, windows
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
@@ -164,6 +165,32 @@ def test_a_type_that_has_no_hash_is_refused_and_it_says_what_it_is() -> None:
     assert repr(minhash_sketch("v", permutations=64)) == (
         "minhash_sketch('v', permutations=64, seed=1, scheme='affine32')"
     )
+
+
+def test_columns_are_compared_as_sketches_that_say_so() -> None:
+    for left, right, like, code in (
+        (1, "b", minhash_sketch("v"), "NOT_A_NAME"),
+        ("a", None, minhash_sketch("v"), "NOT_A_NAME"),
+        ("a", "b", sketches.hll_sketch("v"), "NOT_A_MINHASH_SKETCH"),
+    ):
+        with pytest.raises(SpecError) as caught:
+            sketches.similarity(left, right, like=like)  # type: ignore[arg-type]
+        assert caught.value.code == code
+
+
+@pytest.mark.spark
+def test_columns_are_compared_on_spark(spark: SparkSession) -> None:
+    sets = [(range(90), range(31, 90)), (range(9), range(9, 20)), (range(0), range(0))]
+    rows = [
+        [StoredMinHash.from_datasketch(theirs(each)).to_bytes() for each in both] for both in sets
+    ]
+    frame = spark.createDataFrame([*rows, [None, rows[0][0]]], "`a.b` binary, c binary")
+    alike = sketches.similarity("a.b", "c", like=minhash_sketch("v", seed=5))
+    said = frame.coalesce(1).select(alike.alias("alike")).toArrow().column("alike").to_pylist()
+    first, second = (theirs(each) for each in sets[0])
+    assert said[:2] == [first.jaccard(second), 0.0]
+    assert np.isnan(said[2])
+    assert said[3] is None
 
 
 def refused(count: int) -> None:

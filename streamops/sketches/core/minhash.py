@@ -117,6 +117,15 @@ class MinHash:
             -1, self.permutations
         )
 
+    def similarities(self, left: pa.Array, right: pa.Array) -> Floats:
+        """How alike two sketches are, row by row; NaN where both are empty."""
+        mine, theirs = self._there(left), self._there(right)
+        both = mine & theirs
+        result = np.where(mine | theirs, 0.0, np.nan)
+        one, other = self.least(left)[both[mine]], self.least(right)[both[theirs]]
+        result[both] = np.count_nonzero(one == other, axis=1) / self.permutations
+        return result
+
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """How many distinct items there are; bounds at two standard errors; the standard error."""
         counts, error = self._counts(states), self._error

@@ -103,3 +103,14 @@ def test_payloads_come_back_and_others_do_not() -> None:
         "  expected:  a MinHash of 2 permutations, affine32: nothing, or 8 bytes\n"
         "  fix:       restore them from where they were written, or make the sketch anew"
     )
+
+
+def test_similarities_are_told_row_by_row() -> None:
+    sketch = MinHash("v", 64)
+    left = ours(sketch, pa.array(LONGS[:300]), np.arange(300) // 100, 5)[0]
+    right = ours(sketch, pa.array(LONGS[:300]), np.arange(300) // 150 * 2, 5)[0]
+    said = sketch.similarities(left, right)
+    known = [theirs(LONGS[part], 64, 1, "affine32") for part in (slice(100), slice(150))]
+    last = [theirs(LONGS[part], 64, 1, "affine32") for part in (slice(200, 300), slice(150, 300))]
+    assert said[:3].tolist() == [known[0].jaccard(known[1]), 0.0, last[0].jaccard(last[1])]
+    assert np.isnan(said[3:]).all()
