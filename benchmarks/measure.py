@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.cpu import ProcessTree
 from benchmarks.systems import SYSTEMS, session
-from benchmarks.workloads import P, Workload, prepare
+from benchmarks.workloads import RATE, P, Workload, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,6 +94,11 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
         if (len(found), found["v"].sum()) != (len(sent), sent["v"].sum()):
             raise RunFailed(f"{system}: rows or sums differ from what was sent")
         return f"{len(found):,} rows passed through, nothing lost"
+    if workload.windows == "seen":
+        there, passed = len(np.unique(workload.events()["u"])), len(found)
+        if found["u"].duplicated().any() or not there * (1 - 1.1 * RATE) <= passed <= there:
+            raise RunFailed(f"{system}: {passed:,} rows passed, of {there:,} different items")
+        return f"{passed:,} rows passed, of {there:,} different items; no duplicate"
     expected = workload.expected()
     if workload.windows == "distinct":
         return _within_error(system, found, expected)

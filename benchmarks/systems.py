@@ -16,12 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from benchmarks.workloads import (
+    CAPACITY,
     COUNTED_MS,
     DELAY,
     GAP_MS,
     HOPS,
     LARGE,
     MINUTE_MS,
+    RATE,
     REACH_MS,
     SMALL,
     P,
@@ -210,8 +212,8 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 
 
 def _on_a_grid(workload: Workload) -> list[Workload]:
-    """Return the workload if Spark has its windows: a sliding one is no operator of a stream's."""
-    return [] if workload.windows == "sliding" else [workload]
+    """Return the workload if Spark has its operator: no sliding window, no Bloom filter."""
+    return [] if workload.windows in ("sliding", "seen") else [workload]
 
 
 def _fewer(phase: Phase) -> Phase:
@@ -223,6 +225,7 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
     def build(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
         # Here, not above: the other systems are measured without this library in the process.
         from streamops import aggregates as agg
+        from streamops import sketches
         from streamops.windows import hopping, session, sliding, tumbling
 
         said: dict[str, Any] = {
@@ -235,9 +238,14 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
             **({} if shards is None else {"shards": shards}),
         }
         match windows:
+            case "seen":
+                api: Any = {
+                    "state_api": state_api,
+                    **({} if shards is None else {"shards": shards}),
+                }
+                seen = sketches.seen("u", capacity=CAPACITY, false_positive_rate=RATE, **api)
+                return events.transform(seen)
             case "distinct":
-                from streamops import sketches
-
                 said["agg"] = {"users": sketches.approx_distinct("u", p=P)}
                 counted = events.transform(tumbling(f"{COUNTED_MS} milliseconds", **said))
                 return counted.withColumn("n", F.col("users.estimate")).drop("users")

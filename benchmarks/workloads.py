@@ -39,7 +39,7 @@ ITEM = "u long"
 # Micro-batches of this many rows and more are large; of fewer than that, small.
 LARGE = 200_000
 SMALL = 10_000
-# Number of keys, and the windows that are computed over them.
+# Number of keys (or of items to be remembered), and the windows that are computed over them.
 WORKLOADS = {
     "100k-keys": (100_000, "tumbling"),
     "1k-keys": (1_000, "tumbling"),
@@ -48,6 +48,7 @@ WORKLOADS = {
     "100k-keys-sliding": (100_000, "sliding"),
     "1k-keys-distinct": (1_000, "distinct"),
     "10k-keys-distinct": (10_000, "distinct"),
+    "10m-items-seen": (10_000_000, "seen"),
 }
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute
@@ -55,6 +56,7 @@ GAP_MS = 5 * MINUTE_MS
 REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
 COUNTED_MS = 10 * MINUTE_MS  # distinct items are counted in tumbling windows of ten minutes
 ITEMS = 200_000
+CAPACITY, RATE = 16_000_000, 0.001  # of the filter: what is promised of how many items
 P = 12
 """Of HyperLogLog: 2^P registers."""
 
@@ -107,7 +109,7 @@ class Workload:
     @property
     def schema(self) -> str:
         """Columns of the events, as Spark has them."""
-        return f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA
+        return f"{SCHEMA}, {ITEM}" if self.windows in ("distinct", "seen") else SCHEMA
 
     def events(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all events in arrival order: key, value, event time in milliseconds, item."""
@@ -122,6 +124,11 @@ class Workload:
         }
         if self.windows == "distinct":
             columns["u"] = rng.integers(0, ITEMS, self.rows, dtype=np.int64)
+        if self.windows == "seen":
+            # So many different items; after them, one half of the rows has more of these.
+            again = rng.integers(0, self.keys, self.rows, dtype=np.int64)
+            is_new = (place < self.keys) | (rng.random(self.rows) < 0.5)
+            columns["u"] = np.where(is_new, np.cumsum(is_new) - 1, again)
         return columns
 
     def expected(self) -> pd.DataFrame:
@@ -184,7 +191,10 @@ def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
     of a second of the JVM's compiler in each. Only more micro-batches help, so there are many, and
     small ones, which take the least time, come first.
     """
+    keys, windows = WORKLOADS[name]
     phases = [Phase(500_000, 2 if quick else 8, 0)]
+    if windows == "seen":  # all items are known before the first measurement
+        phases = [Phase(500_000, -(-keys // 500_000), 0)]
     for rows in sorted(sizes):
         if rows >= LARGE:
             warm, measured = 2, 1_000_000 if quick else 4_000_000
@@ -195,7 +205,6 @@ def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
             # windows close, and results come out, once a minute.
             warm, measured = 10 if quick else 120, ROWS_PER_MINUTE * (1 if quick else 2)
         phases.append(Phase(rows, warm, max(1, -(-measured // rows))))
-    keys, windows = WORKLOADS[name]
     return Workload(keys, tuple(phases), windows=windows)
 
 
@@ -203,6 +212,8 @@ def for_verification(name: str) -> Workload:
     """Return a short workload with micro-batches of three sizes, to compare results on."""
     keys, windows = WORKLOADS[name]
     phases = (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10))
+    if windows == "seen":
+        keys = 300_000
     return Workload(keys, phases, windows=windows)
 
 
