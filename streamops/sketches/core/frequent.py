@@ -229,8 +229,8 @@ class Frequent:
     def _unite(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         lists, offset, count = states
         entries, owners, counts = _flat(lists)
-        error = groups.sum_ints(np.asarray(offset))
         number = total(groups, np.asarray(count), self.column)
+        error = groups.sum_ints(np.asarray(offset))  # which is far below
         parts = Groups(groups.ids[owners], groups.count)
         return self._kept(parts, entries.field(0), counts, error, number)
 
