@@ -90,7 +90,7 @@ def test_it_says_what_it_is() -> None:
         ["a", ["b"]],
         [at(0), at(1)],
         list(range(17)),
-        {"a", "b"},
+        pytest.param({"a", "b"}, id="a set"),
     ],
     ids=repr,
 )

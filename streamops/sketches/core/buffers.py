@@ -21,7 +21,8 @@ def binary_of(ends: Ints, data: Bytes) -> pa.Array:
     >>> binary_of(np.array([0, 1, 1, 3]), np.array([97, 98, 99], np.uint8)).to_pylist()
     [b'a', b'', b'bc']
     """
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    offsets = pa.array(ends).cast(pa.int32())  # a cast, so that too many bytes are an error
+    buffers = [None, offsets.buffers()[1], pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.hashing import xxhash64
+from streamops.sketches.core.buffers import binary_of
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.frame import Header, header_of, opened, sealed, sound
 
@@ -215,3 +216,8 @@ def test_many_frames_are_as_one() -> None:
     payloads = pa.array([b"q" * int(size) for size in sizes], pa.binary())
     alone = [sealed(FORMAT, {}, payloads[i : i + 1])[0].as_py() for i in range(len(sizes))]
     assert sealed(FORMAT, {}, payloads).to_pylist() == alone
+
+
+def test_more_bytes_than_an_array_can_hold_are_refused() -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        binary_of(np.array([0, 1 << 31]), np.empty(0, np.uint8))
