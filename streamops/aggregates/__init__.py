@@ -31,6 +31,7 @@ from streamops.sketches import (
     approx_heavy_hitters,
     approx_overlap,
     approx_quantiles,
+    theta_distinct,
 )
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "quantiles",
     "stddev",
     "sum",
+    "theta_distinct",
     "top",
     "variance",
 ]

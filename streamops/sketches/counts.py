@@ -102,7 +102,7 @@ def approx_frequency(
 
     Error        ``error`` is 0, and counts are exact, while the distinct items of a group are no more
                  than half the cells of the table: ceil(e / relative_error) times
-                 ceil(ln(1 / (1 - confidence))). Beyond that it is count * relative_error, rounded down
+                 ceil(ln(1 / (1 - confidence))). Beyond, it is never above count * relative_error
     Merge        sketches of equal `relative_error` and `confidence`, and of one type
 
     For items that are known beforehand and stay the same, counting the rows of each is exact and needs

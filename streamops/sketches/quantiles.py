@@ -39,7 +39,7 @@ def quantiles(
     State        per shard: one sketch per key, of at most some 3 k values, 24 k bytes; never
                  forgotten, at most `max_keys`. With `size` one per key and window that may change
     Order        rows may come in any order. A sketch beyond k values depends on how its rows were
-                 cut into micro-batches, its error does not
+                 cut into pieces, its error does not
     Batch        one row per key, of all rows; with `size` one per key and window
 
     Parameters

@@ -42,13 +42,14 @@ def seen(
     Output       the same columns · seen: string, what the row is: "first"; "again", a duplicate;
                  or what could not be judged, and always passes: "null_identity", "null_time",
                  "time_out_of_range", "too_old" (more than a horizon behind, and not known) ·
-                 seen_full: boolean, whether there are more identities than `capacity`
+                 seen_full: boolean, whether there are so many more identities than `capacity` that
+                 the rate is not kept
     Output mode  append
     Watermark    none before it: it is defined after it. A row from the future makes it forget: put
                  ``time.guard`` before it
     State        per shard: filters of 1.44 log2((generations + 1) / rate) bits for each of
-                 capacity / shards identities, and a part of `generations` more: 2.8 MB for a
-                 million at 0.001. Never more than three times that
+                 capacity / shards identities, and a part of `generations` more: 2.8 MB over
+                 all shards for a million at 0.001. Never more than three times that
     Order        each row comes out in its own micro-batch. Of the rows of an identity in one
                  micro-batch the first by event time passes; of the same event time, that with the
                  lowest hash of all columns. Across micro-batches, the one that came first
@@ -76,7 +77,7 @@ def seen(
         What happens to duplicates: they are left out and counted, or delivered as the others are,
         told apart by the column `seen`.
     when_full : "fail", "flag" or "rotate"
-        What happens when there are more than `capacity`. "fail": the query fails. "flag": it goes
+        What happens when there are more than `capacity`, so that the rate would not be kept. "fail": the query fails. "flag": it goes
         on, and more new identities than promised are taken for duplicates. "rotate": the oldest
         are forgotten before their time, and pass again. Rows judged so have `seen_full`. It may be
         changed when a query is started again.
@@ -99,7 +100,8 @@ def seen(
         A parameter has the wrong type, is out of range, or needs another; or a filter would be too
         large for one shard.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type, or the frame has a column of the result.
+        A column does not exist or has the wrong type, or the frame has a column of the result; or
+        it is a change stream.
     WatermarkError
         The frame has a watermark already.
     CapacityError

@@ -25,6 +25,7 @@ __all__ = ["Again", "SeenSettings", "WhenFull"]
 Again = Literal["drop", "flag"]
 WhenFull = Literal["fail", "flag", "rotate"]
 
+_CHANGE = "_change_type"
 _MOST_GENERATIONS = 64
 
 
@@ -123,6 +124,16 @@ class SeenSettings:
                 raise ColumnNotFound(name, list(fields), where=self.where, role="identity")
         if self.time is not None:
             instant_field(frame, self.time, role="time", where=self.where)
+        if _CHANGE in fields:
+            raise SchemaError(
+                "SKETCH_CANNOT_FORGET",
+                "rows of a change stream that have the same identity are no duplicates",
+                where=self.where,
+                got=f"a frame with the column {_CHANGE!r}",
+                expected="rows that are only ever added",
+                fix=f"suppress duplicates before what makes the change stream; or drop {_CHANGE!r} "
+                "where all rows are inserts",
+            )
         marks = [name for name, each in fields.items() if WATERMARK in (each.metadata or {})]
         if frame.isStreaming and marks:
             raise WatermarkError(

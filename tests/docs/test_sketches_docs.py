@@ -6,11 +6,16 @@ import inspect
 import re
 from typing import get_args
 
+import pyarrow as pa
+
 from streamops import sketches
-from streamops.sketches.core import frame, running
+from streamops.sketches import seen_settings
+from streamops.sketches.core import frame, running, seen
+from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.running import Changes, WhenFull
 from streamops.sketches.per_key import PerKey
 from streamops.sketches.running_settings import MOST_KEYS
+from streamops.sketches.seen_settings import Again
 from streamops.spark.running import TOLD
 from tests.docs.test_readme import ROOT, public, words
 
@@ -26,6 +31,26 @@ def test_every_refusal_of_a_sketch_is_documented() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     assert set(re.findall(r"^\| `(SKETCH_[A-Z]+)` \|", text, re.MULTILINE)) == raised
     assert f"## The frame of a sketch, version {frame.FRAME}\n" in text
+
+
+def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
+    glossary = words(ROOT / "docs" / "glossary.md")
+    said = {word for choice in (Again, seen_settings.WhenFull) for word in get_args(choice)}
+    assert {*said, *seen.COUNTS, seen.SEEN, seen.FULL} - glossary == set()
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {seen.STATE.kind}, version {seen.STATE.version}\n"
+    own = text.partition(heading)[2].partition("\n## ")[0]
+    spec = seen.SeenSpec(
+        ("v",), None, None, 4, 10, 0.1, 1, "fail", "drop", pa.schema([("v", pa.int8())])
+    )
+    assert set(spec.identity) <= set(re.findall(r"`(\w+)`", own))
+    for table, schema in seen.layout(spec).items():
+        assert f"**Table `{table}`**" in own
+        columns = re.findall(r"^\| `(\w+)` \|", own.partition("**Table")[2], re.MULTILINE)
+        assert columns == schema.names
+    assert f"## Sketch {Bloom.format.kind}, version {Bloom.format.version}\n" in text
+    page = (ROOT / "docs" / "sketches.md").read_text()
+    assert {*seen.VERDICTS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))
 
 
 def test_the_words_and_the_state_of_running_values_are_documented() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import datasketches
 import pyarrow as pa
 import pytest
 
@@ -378,3 +379,37 @@ def test_sketches_of_items_of_another_type_are_not_merged() -> None:
         one.merge(other)
     assert caught.value.code == "SKETCH_PARAMETERS"
     assert caught.value.got == "type='bigint'"
+
+
+def test_stored_heavy_hitters_are_apaches_and_back() -> None:
+    theirs = datasketches.frequent_strings_sketch(6)
+    for number in range(500):
+        theirs.update(f"w{number * number % 97}", 2)
+    value = sketches.StoredHeavyHitters.from_datasketches(theirs.serialize(), counters=18)
+    assert value.parameters == {"counters": 18, "type": "string"}
+    assert value.estimate()["count"] == 1_000
+    assert sketches.read(value.to_bytes()) == value
+    back = datasketches.frequent_strings_sketch.deserialize(value.to_datasketches())
+    assert [back.get_lower_bound(f"w{n}") for n in range(9)] == [
+        found.lower for found in value.count_of([f"w{n}" for n in range(9)])
+    ]
+    numbers = sketches.StoredHeavyHitters.from_datasketches(
+        bytes([1, 1, 10, 3, 3, 5, 0, 0]), counters=1, item_type="bigint"
+    )
+    assert numbers.estimate() == {"items": [], "error": 0, "count": 0}
+    for said, code in [
+        ({"counters": 0}, "COUNTERS_OUT_OF_RANGE"),
+        ({"counters": 9, "item_type": "long"}, "UNKNOWN_TYPE"),
+    ]:
+        with pytest.raises(SpecError) as caught:
+            sketches.StoredHeavyHitters.from_datasketches(b"", **said)  # type: ignore[arg-type]
+        assert caught.value.code == code
+    with pytest.raises(SchemaError) as refused:
+        sketches.StoredHeavyHitters.from_datasketches(b"", counters=9, item_type="double")
+    assert refused.value.code == "NO_APACHE_ITEMS"
+
+
+def test_apache_has_no_sketch_that_is_our_count_min() -> None:
+    with pytest.raises(SpecError) as caught:
+        sketches.to_datasketches("s", like=frequency_sketch("v", item_type="string"))
+    assert caught.value.code == "NO_APACHE_SKETCH"

@@ -18,6 +18,7 @@ from streamops.sketches import (
     heavy_hitters_sketch,
 )
 from streamops.testing import at, stream
+from tests.docs.test_readme import ROOT, examples
 
 pytestmark = pytest.mark.spark
 
@@ -115,3 +116,49 @@ def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
     assert {i["item"]: i["upper"] for i in found["f"]["items"]} == weights
     (most,) = found["h"]["items"]
     assert (most["item"], most["lower"]) == ("a", truth("x", "a") + truth("y", "a"))
+
+
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_per_key_they_are_told_when_they_change_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    operator = sketches.heavy_hitters("page", at_least=0.2, top=1, by="k", shards=2, state_api=api)
+    played = [
+        batch
+        for script in (SCRIPT[:1], SCRIPT[1:2])
+        for batch in stream(spark, operator, script, schema=SCHEMA, directory=tmp_path)
+    ]
+    told = {each["k"]: each for batch in played for each in batch.rows}
+    assert {key: each["revision"] for key, each in told.items()} == {"x": 1, "y": 1}
+    for key, each in told.items():
+        (most,) = each["heavy_hitters"]["items"]
+        assert (most["item"], most["upper"]) == ("a", truth(key, "a"))
+
+
+def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(f"w{i * i % 7}",) for i in range(100)], "w string")
+    like = heavy_hitters_sketch("w", counters=20, item_type="string")
+    theirs = frame.agg(F.expr("approx_top_k_accumulate(w, 100)").alias("s"))
+    # Behind the image Spark counts nulls.
+    image = theirs.select(F.expr("substring(s.sketch, 1, length(s.sketch) - 8)").alias("image"))
+    back = image.select(sketches.from_datasketches("image", like=like).alias("ours")).select(
+        sketches.estimate("ours", like=like).alias("said"),
+        sketches.to_datasketches("ours", like=like).alias("image"),
+    )
+    (row,) = back.toArrow().to_pylist()
+    told = {each["item"]: (each["lower"], each["upper"]) for each in row["said"]["items"]}
+    assert told == {f"w{m}": (n, n) for m, n in {0: 15, 1: 29, 2: 28, 4: 28}.items()}
+    value = sketches.StoredHeavyHitters.from_datasketches(row["image"], counters=20)
+    assert value.estimate() == row["said"]
+    assert value.to_datasketches() == row["image"]
+
+
+def test_the_example_of_the_document_runs(spark: SparkSession) -> None:
+    (example,) = (
+        each
+        for each in examples(ROOT / "docs" / "sketches.md")
+        if each.spark and "count_of" in each.source
+    )
+    namespace: dict[str, Any] = {"spark": spark, "sketches": sketches}
+    example.run(namespace)
+    assert namespace["asked"].toArrow().column(0).to_pylist() == [3]

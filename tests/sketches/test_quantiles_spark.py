@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from streamops import sketches, windows
 from streamops.testing import assert_rows, at, replay, stream
+from tests.docs.test_readme import ROOT, examples
 
 pytestmark = pytest.mark.spark
 
@@ -118,3 +119,12 @@ def test_running_quantiles_of_a_stream_are_those_that_are_replayed(
         assert_rows(ours.table, theirs.table)
         assert ours.counts == theirs.counts
     assert {row["revision"] for row in got[-1].rows} == {0, 1}
+
+
+def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:
+    (example,) = (
+        each
+        for each in examples(ROOT / "docs" / "sketches.md")
+        if each.spark and "kll_sketch_agg_double" in each.source
+    )
+    assert example.run({"spark": spark, "sketches": sketches}) == example.output

@@ -95,6 +95,7 @@ def test_a_filter_that_is_too_large_says_how_many_shards_it_takes() -> None:
         ([*COLUMNS, ("Seen", LongType())], {}, SchemaError, "NAME_TAKEN"),
         ([*COLUMNS, ("seen_full", LongType())], {}, SchemaError, "NAME_TAKEN"),
         (COLUMNS, {"identity": "tags"}, SchemaError, "KEY_NOT_HASHABLE"),
+        ([*COLUMNS, ("_change_type", StringType())], {}, SchemaError, "SKETCH_CANNOT_FORGET"),
         ([*COLUMNS, COLUMNS[0]], {}, SchemaError, "DUPLICATE_COLUMN"),
         (
             [("order_id", StringType("UTF8_LCASE")), COLUMNS[1]],

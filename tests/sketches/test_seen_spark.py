@@ -134,9 +134,7 @@ def test_a_batch_is_judged_in_the_order_of_event_time(spark: SparkSession) -> No
     assert frame.transform(seen()).union(frame.transform(seen())).count() == 2 * len(dropped)
 
 
-def test_windows_and_filters_follow_and_a_full_one_fails(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None:
     per_shop = windows.tumbling(
         "50 seconds", time="ts", by="shop", delay="0 seconds", shards=2,
         agg={
@@ -150,7 +148,7 @@ def test_windows_and_filters_follow_and_a_full_one_fails(
     closed = {(row["shop"], row["window_start"]): row for row in got}
     assert {key: row["n"] for key, row in closed.items()} == {("a", at(0)): 2, ("b", at(0)): 1}
     assert closed["a", at(0)]["fill"]["estimate"] == 2
-    assert sum(each["seen"]["again"] for each in told if "seen" in each) == 3
+    assert sum(each["seen"]["again"] for each in told if "seen" in each) == 4
 
     blob = closed["a", at(0)]["orders"]
     filter = sketches.read(blob)
@@ -173,15 +171,21 @@ def test_windows_and_filters_follow_and_a_full_one_fails(
     known, _ = run(asked.where(sketches.may_contain(blob, text)), tmp_path / "asked")
     assert {row["order.id"] for row in known} == {1, 2}
 
-    # One identity more than there is room for.
+
+def test_more_than_promised_fails_the_query_and_may_go_on_otherwise(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    many = [[{**order(i, "a", 5), "n": i} for i in range(start, start + 900)] for start in (0, 900)]
+    frame = micro_batches(spark, many[:1], schema=SCHEMA, directory=tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
-        run(
-            micro_batches(spark, SCRIPT[:1], schema=SCHEMA, directory=tmp_path / "full").transform(
-                sketches.seen("n", capacity=1, generations=1, shards=1)
-            ),
-            tmp_path / "full",
-        )
-    assert "[SEEN_FULL]" in str(caught.value)
+        run(frame.transform(seen(capacity=100)), tmp_path)
+    assert "[SEEN_FULL] sketches.seen, identity order.id, shop" in str(caught.value)
+    frame = micro_batches(spark, many[1:], schema=SCHEMA, directory=tmp_path)
+    got, told = run(frame.transform(seen(capacity=100, when_full="rotate")), tmp_path)
+    assert [each["seen"]["first"] for each in told] == [900, 900]  # both: the query had failed
+    assert [each["seen"]["full"] for each in told] == [900, 900]
+    assert len(got) == 1_800
+    assert all(row["seen_full"] for row in got)
 
 
 def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None:

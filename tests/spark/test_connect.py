@@ -16,7 +16,8 @@ import sys, tempfile
 from pathlib import Path
 from time import monotonic, sleep
 from pyspark.sql import SparkSession
-from streamops import aggregates as agg, observe, time, windows
+from streamops import aggregates as agg, observe, sketches, time, windows
+from streamops.sketches.per_key import per_key
 from streamops.spark.preflight import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 
@@ -60,6 +61,13 @@ rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "tim
 for engine in ("kernel", "native"):
     whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
     assert rows.transform(whole).collect()[0]["n"] == 1
+distinct = per_key("sketches.distinct", {"n": sketches.approx_distinct("ts")}, {"by": "k", "shards": 2})
+for one, other in zip(replay(distinct, script[:2]), stream(spark, distinct, script[:2]), strict=True):
+    assert_rows(one.rows, other.rows)
+    assert one.counts == other.counts
+sketch = sketches.hll_sketch("k")
+stored = rows.transform(windows.tumbling("1 day", time="ts", agg={"s": sketch}))
+assert stored.select(sketches.estimate("s", like=sketch).alias("n")).collect()[0]["n"]["estimate"] == 1
 guarded = rows.selectExpr("'2999-01-01' ts", "ts received", "ts sent").transform(time.guard("ts", name="g"))
 three = time.correct_clock("ts", sent="sent", received="received")
 assert guarded.transform(three).collect()[0]["clock_quality"] == "no_event_time"

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import codes, one
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, in_order, pair
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
 from streamops.kernel.ordering import ranks
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.frequent_bytes import Parts, read_payloads, write_payloads
@@ -27,6 +27,7 @@ from streamops.sketches.core.layout import corrupt, require
 from streamops.sketches.core.tallies import (
     are_ascending,
     found,
+    in_groups,
     listed,
     result_type,
     sizes_of,
@@ -39,7 +40,6 @@ from streamops.sketches.core.types import is_flat, is_normal, normal, type_name
 __all__ = ["MOST_COUNTERS", "Frequent", "counters_for"]
 
 MOST_COUNTERS = 1_000_000
-
 # Of a product of doubles: that a share is written in binary must not cost an item its place.
 _ALMOST = 1 - 2.0**-50
 
@@ -85,6 +85,7 @@ class Frequent:
     weight: str | None = None
 
     format: ClassVar[Format] = Format("heavy_hitters", 1)
+    merges_exactly: ClassVar[bool] = False
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -228,8 +229,8 @@ class Frequent:
     def _unite(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         lists, offset, count = states
         entries, owners, counts = _flat(lists)
-        error = groups.sum_ints(np.asarray(offset))
         number = total(groups, np.asarray(count), self.column)
+        error = groups.sum_ints(np.asarray(offset))  # which is far below
         parts = Groups(groups.ids[owners], groups.count)
         return self._kept(parts, entries.field(0), counts, error, number)
 
@@ -246,7 +247,7 @@ class Frequent:
             counts = counts - cut[ids]
             kept = counts > 0
             ids, items, counts = ids[kept], items.filter(pa.array(kept)), counts[kept]
-        order = np.argsort(in_order(ids, ranks(items)))
+        order = in_groups(ids, ranks(items))
         entries = pa.StructArray.from_arrays(
             [items.take(pa.array(order)), pa.array(counts[order])],
             fields=self._entry,
@@ -261,7 +262,7 @@ class Frequent:
         if full.any():
             rows = np.flatnonzero(full[groups.ids])
             # Which of several equal counts stands there does not matter: all of them go.
-            order = rows[np.argsort(in_order(groups.ids[rows], -counts[rows]))]
+            order = rows[in_groups(groups.ids[rows], -counts[rows])]
             starts = np.cumsum(sizes[full]) - sizes[full]
             result[full] = counts[order[starts + self.counters]]
         return result

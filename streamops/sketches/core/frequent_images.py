@@ -4,7 +4,7 @@ Little-endian: 4 (longs of the head), 1 (version), 10 (family), log2 of the larg
 size of a hash table that is full by three quarters, three unused bytes; the number of items, uint32,
 and four unused bytes; the total weight and the offset, int64; the counts, int64; the items. An image
 of nothing may end after eight bytes, of which the first is 1. Spark's ``approx_top_k_accumulate`` has
-such an image inside.
+such an image inside, and eight bytes behind it, in which it counts nulls.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ class QuantileSketch:
     probabilities: tuple[float, ...] = (0.5,)
 
     format: ClassVar[Format] = Format("kll", 1)
+    merges_exactly: ClassVar[bool] = False
     fields: ClassVar[tuple[tuple[str, pa.DataType], ...]] = STATE
     result: ClassVar[pa.DataType] = ANSWER
 

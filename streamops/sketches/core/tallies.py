@@ -107,14 +107,21 @@ def in_groups(ids: Ids, hashes: Ints) -> Ids:
     >>> in_groups(np.array([1, 0, 1]), np.array([7, 9, -7])).tolist()
     [1, 2, 0]
     """
-    # One number of both, as many bits of the hash as find room: sorting it is several times
-    # faster. Hashes hardly ever differ in the other bits alone.
-    bits = int(ids.max(initial=0)).bit_length()
-    keys = (ids << (63 - bits)) | ((hashes >> (bits + 1)) + (1 << (62 - bits)))
+    if not len(ids):
+        return ids
+    # One number of both, with as many bits of the hash as find room: sorting it is several times
+    # faster. Hashes that are far apart hardly ever differ in the other bits alone.
+    room = 63 - int(ids.max()).bit_length()
+    lowest = int(hashes.min())
+    width = (int(hashes.max()) - lowest).bit_length()
+    shift = max(width - room, 0)
+    above = (hashes.view(np.uint64) - np.uint64(lowest % (1 << 64))) >> np.uint64(shift)
+    keys = (ids << min(width, room)) | above.view(np.int64)
     order = np.argsort(keys)
-    keys, hashes_ = keys[order], hashes[order]
-    if np.any((keys[1:] == keys[:-1]) & (hashes_[1:] != hashes_[:-1])):
-        return np.lexsort((hashes, ids))
+    if shift:
+        keys, sorted_ = keys[order], hashes[order]
+        if np.any((keys[1:] == keys[:-1]) & (sorted_[1:] != sorted_[:-1])):
+            return np.lexsort((hashes, ids))
     return order
 
 

@@ -98,6 +98,7 @@ def test_filters_that_do_not_fit_into_a_column_are_refused(monkeypatch: pytest.M
 
 
 def test_states_are_their_own_payloads() -> None:
+    assert SMALL.inputs == ("v",)
     states = states_of(SMALL, [], [7, 8], np.arange(50))
     assert SMALL.revive(SMALL.payload(states)) == states
     assert SMALL.revive(SMALL.payload([states[0][1:]])) == [states[0][1:]]
@@ -147,7 +148,7 @@ def survive(count: int) -> None:
     states = states_of(SMALL, [], [7], np.arange(5), np.arange(14), np.arange(50), np.arange(900))
     payloads = SMALL.payload(states).to_pylist()
     revived = 0
-    for blob in mutated(payloads, count, 1):
+    for blob in mutated(payloads, count // 20, 1):
         try:
             found = SMALL.revive(pa.array([blob], pa.binary()))
         except SketchFormatError:
@@ -156,7 +157,7 @@ def survive(count: int) -> None:
         assert SMALL.payload(found).to_pylist() == [blob]
         SMALL.estimate(found)
         SMALL.merge(Groups(np.zeros(2, np.int64), 1), [pa.concat_arrays([found[0], found[0]])])
-    assert 0 < revived < count
+    assert 0 < revived < count // 20
     # In their frames none of them is taken for a filter, unless nothing of it was changed.
     framed = Sealed(SMALL).estimate(states).to_pylist()
     blobs = [each for each in mutated(framed, count, 2) if each not in framed]
@@ -165,7 +166,7 @@ def survive(count: int) -> None:
 
 
 def test_damaged_bytes_are_never_taken_for_a_filter() -> None:
-    survive(1_000)
+    survive(5_000)
 
 
 @pytest.mark.laws

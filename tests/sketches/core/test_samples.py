@@ -73,6 +73,8 @@ def test_sets_are_compared_below_the_lesser_theta() -> None:
         assert sample(found.where([0], [1])) == (frozenset([1]), 6)
         assert sample(found.where([0])) == (frozenset([1, 5, 9]), 10)
         assert sample(found.where([0, 1])) == (frozenset([5]), 6)
+        assert sample(found.either(2)) == (frozenset([1, 2]), 5)
+        assert sample(found.either(3)) == (frozenset([1, 2, 5]), 6)
 
 
 @pytest.mark.parametrize("width", [1, 2])

@@ -93,6 +93,25 @@ def test_the_first_is_the_earliest_of_the_micro_batch_and_then_by_its_content() 
     }
 
 
+def test_columns_without_a_hash_do_not_decide_which_row_is_first() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    schema = SCHEMA.append(pa.field("tags", kind))
+    spec = dataclasses.replace(SPEC, input=schema)
+    batch = rows((1, 7, "a"), (1, 7, "b"), (1, 7, "b")).append_column(
+        schema.field("tags"), pa.array([[("x", 1)], None, [("y", 2)]], kind)
+    )
+    said = play(spec, seen.pack(spec, batch))[1][0]
+    without = play(SPEC, batch.drop_columns("tags"))[1][0]
+    assert said == without
+    assert said.count("first") == 1
+
+
+def test_its_state_is_laid_out_as_it_says() -> None:
+    state, _ = play(SPEC, rows((1, 5)), rows())
+    assert {name: table.schema for name, table in state.tables.items()} == seen.layout(SPEC)
+    assert state.watermark == 5
+
+
 def test_what_cannot_be_judged_passes_with_its_reason() -> None:
     year_1, year_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
     batch = rows(

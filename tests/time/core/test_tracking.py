@@ -252,3 +252,8 @@ def test_a_restart_reads_what_was_written() -> None:
     )
     stream.state = State(stream.state.watermark, tables)
     assert stream.step((1003, 9), (1003, 2, "b")) == [(3, ESTIMATED), (2, ESTIMATED)]
+
+
+def test_every_row_comes_out_and_spark_counts_them() -> None:
+    rows = Stream().table([(0, 3), (1, 2)])
+    assert tracking.delivered(Stream().spec, rows) == (rows, ())

@@ -1,0 +1,68 @@
+"""What windows take back of sketches is what they published, also where merging tells."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from streamops import sketches, windows
+from streamops.kernel.contract import merges_exactly
+from streamops.testing import at, fold, replay
+
+SKETCHES = [
+    sketches.heavy_hitters_sketch("v", counters=2),
+    sketches.kll_sketch("n", k=8),
+    sketches.hll_sketch("v"),
+]
+WINDOWS: list[tuple[Any, list[str]]] = [
+    (lambda **said: windows.cumulative("60 seconds", "10 seconds", **said), ["window_end"]),
+    (lambda **said: windows.hopping("60 seconds", "10 seconds", **said), ["window_end"]),
+    (lambda **said: windows.session("2 seconds", **said), ["window_start", "window_end"]),
+    (lambda **said: windows.sliding("30 seconds", **said), ["ts"]),
+]
+
+
+def script(seed: int) -> list[list[dict[str, Any]]]:
+    dice, now, batches = random.Random(seed), 0, []
+    for _ in range(12):
+        now += dice.randrange(1, 15)
+        behind = [dice.choice([0, 0, 5, 20, 40]) for _ in range(dice.randrange(1, 25))]
+        batches.append(
+            [
+                {
+                    "ts": at(max(0, now - late)),
+                    "v": str(min(dice.choices(range(400), k=2))),
+                    "n": dice.random(),
+                }
+                for late in behind
+            ]
+        )
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("make", "key"), WINDOWS, ids=["cumulative", "hopping", "session", "sliding"]
+)
+@pytest.mark.parametrize("aggregate", SKETCHES, ids=repr)
+def test_what_is_taken_back_was_published(aggregate: Any, make: Any, key: list[str]) -> None:
+    taking_back = make(
+        time="ts",
+        agg={"sketch": aggregate},
+        delay="0 seconds",
+        allowed_lateness="50 seconds",
+        stragglers="retract",
+    )
+    for seed in range(2):
+        played = replay(taking_back, script(seed), flush=True)
+        assert fold((row for batch in played for row in batch.rows), key=key)
+        assert sum(batch.counts.corrections for batch in played if batch.counts) > 3
+
+
+def test_the_sketches_that_depend_on_their_history_say_so() -> None:
+    said = [merges_exactly(each.sketch(None, "")) for each in SKETCHES[1:]]
+    assert said == [False, True]
+    assert not merges_exactly(
+        sketches.heavy_hitters_sketch("v", counters=2, item_type="string").sketch(None, "")
+    )
