@@ -68,7 +68,8 @@ def test_columns_of_images_keep_their_nulls_and_name_what_is_wrong(spark: SparkS
     assert [field.type for field in none.toArrow().schema] == [pa.binary()] * 2
     with pytest.raises(PythonException) as caught:
         frame.select(back).toArrow()
-    assert "[SKETCH_CORRUPT] sketches.hll: these bytes are no sketch" in str(caught.value)
+    place = "sketches.from_datasketches('s.x', like=hll_sketch('v', p=9))"
+    assert f"[SKETCH_CORRUPT] {place}: these bytes are no sketch" in str(caught.value)
 
 
 def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:
