@@ -72,11 +72,13 @@ def run(source: Path) -> NotebookNode:
 
 
 def main() -> None:
-    """Run every notebook."""
+    """Run every notebook, or those that are named."""
     parser = argparse.ArgumentParser(prog="python -m notebooks", description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE, help="where to store them (%(default)s)")
-    out: Path = parser.parse_args().out
-    for path in stored():
+    parser.add_argument("name", nargs="*", help="which ones, such as windows (all of them)")
+    said = parser.parse_args()
+    out: Path = said.out
+    for path in [HERE / f"{name}.ipynb" for name in said.name] or stored():
         begun = time.monotonic()
         notebook = run(path.with_suffix(".py"))
         nbformat.write(notebook, out / path.name)

@@ -42,8 +42,10 @@ def outputs(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
                 yield cell.id, output["data"]["text/plain"]
 
 
-def test_there_is_a_notebook_about_windows() -> None:
-    assert "windows.ipynb" in [path.name for path in NOTEBOOKS]
+def test_every_source_has_its_notebook() -> None:
+    scripts = sorted((ROOT / "notebooks").glob("*.py"))
+    sources = [path.stem for path in scripts if path.read_text().startswith("# ---\n# jupyter")]
+    assert sources == [path.stem for path in NOTEBOOKS] == ["sketches", "windows"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
@@ -86,10 +88,11 @@ def test_every_link_of_a_notebook_leads_somewhere(path: Path) -> None:
 
 
 def test_a_source_that_was_changed_is_noticed(tmp_path: Path) -> None:
-    source = NOTEBOOKS[0].with_suffix(".py").read_text()
-    changed = tmp_path / "changed.py"
-    changed.write_text(source.replace("1 second", "2 seconds", 1))
-    assert written(from_source(changed)) != written(read(NOTEBOOKS[0]))
+    for path in NOTEBOOKS:
+        source = path.with_suffix(".py").read_text()
+        changed = tmp_path / f"{path.stem}.py"
+        changed.write_text(source.replace("shards=1", "shards=2", 1))
+        assert written(from_source(changed)) != written(read(path))
 
 
 @pytest.mark.spark
