@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamops.demo.__main__ import main
-from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, read_table
+from streamops.demo.contents import QUERIES, WINDOWS
+from streamops.demo.tables import Run, changes, read_table
 from tests.demo.conftest import make_run
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from streamops.demo.contents import WINDOWS, query_of
 from streamops.demo.job import operators
 from streamops.demo.lateness import by_right, overdue
-from streamops.demo.tables import WINDOWS, late, query_of, read_table
+from streamops.demo.tables import late, read_table
 from streamops.demo.verify import RECOMPUTED, compare
 from tests.demo.conftest import facts_of, make_run
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from streamops.demo.contents import QUERIES
 from streamops.demo.progress import Progress
-from streamops.demo.tables import QUERIES
 
 HOURS = QUERIES["hours"].windows
 

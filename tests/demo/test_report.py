@@ -11,17 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamops.demo.__main__ import main
+from streamops.demo.contents import QUERIES, WINDOWS, query_of
 from streamops.demo.report import gather, report
-from streamops.demo.tables import (
-    QUERIES,
-    WINDOWS,
-    Run,
-    changes,
-    late,
-    query_of,
-    read_table,
-    write_tables,
-)
+from streamops.demo.tables import Run, changes, late, read_table, write_tables
 from streamops.testing import fold
 from tests.demo.conftest import facts_of
 
