@@ -68,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m streamops.demo",
         description="Departures of New York's airports by the hour and by the day, the working "
         "days of aircraft, the last hour at each departure, with corrections for flights that "
-        "left late: a year of real flights as a stream, verified against a batch.",
+        "left late; aircraft of airlines, delays of routes and the busiest routes, by sketches: a "
+        "year of real flights as a stream, verified against a batch.",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("out/demo"), help="folder of the results (%(default)s)"

@@ -102,8 +102,8 @@ class Progress(StreamingQueryListener):
         titles = "".join(f"{TOLD[name].title:>9}" for name in self.counts)
         groups = "".join(f"{what.replace('_', ' '):^{len(titles)}}" for what in self._shown)
         return (
-            f"{'state':>49}{groups.rstrip()}\n"
-            f"  batch     rows  watermark (New York)   rows  kB{titles * len(self._shown)}"
+            f"{'state':>50}{groups.rstrip()}\n"
+            f"  batch     rows  watermark (New York)   rows   kB{titles * len(self._shown)}"
         )
 
     def line(self, state: Mapping[str, int]) -> str:
@@ -115,7 +115,7 @@ class Progress(StreamingQueryListener):
         cells = "".join(f"{total[what]:>9,}" for what in self._shown for total in totals)
         return (
             f"{self._done:>3}/{self._batches:<3} {totals[0]['rows']:>8,}  {clock:>19}"
-            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>4}{cells}"
+            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>5,}{cells}"
         )
 
     def _show(self, line: str) -> None:

@@ -80,6 +80,15 @@ def gather_promises(out: Path, rows: pd.DataFrame, run: Run) -> Promises:
                 "departures in the log",
                 len(rows),
             ),
+            Sum(
+                "departures read",
+                {
+                    "in sketches": sum(each["count"] for each in said[name]),
+                    "ignored": run.counts[name]["ignored"],
+                },
+                "rows counted by the operator",
+                run.counts[name]["rows"],
+            ),
             _counted("results", len(table), run.counts[name]["results"]),
             _counted("corrections", int(table["revision"].sum()), run.counts[name]["corrections"]),
         ]

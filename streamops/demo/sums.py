@@ -30,11 +30,14 @@ def lines(columns: Mapping[str, Sequence[Sum | None]]) -> Iterator[str]:
     ----------
     columns : mapping of str to sequence
         The sums of each column under its heading, in one order; None where there is nothing to add.
+        Where nothing is all that there should be, nothing is said.
     """
     yield line("", [*columns])
     for sums in zip(*columns.values(), strict=True):
         first = next((each for each in sums if each is not None), None)
-        if first is None:
+        if first is None or not any(
+            each and (each.expected or any(each.parts.values())) for each in sums
+        ):
             continue
         yield first.title
         for part in first.parts:

@@ -18,7 +18,8 @@ import pytest
 from streamops.demo.contents import QUERIES, WINDOWS
 from streamops.demo.flights import borders, departures, flights, of_days, write_log
 from streamops.demo.job import OPERATORS
-from streamops.demo.report import Facts, gather
+from streamops.demo.promises import gather_promises
+from streamops.demo.report import Facts, gather, report
 from streamops.demo.tables import Run, write_tables
 from streamops.kernel.contract import Counts
 from streamops.testing import BatchResult, replay
@@ -98,7 +99,12 @@ def total(counts: Iterable[Counts]) -> dict[str, int]:
 
 def of_running(told: dict[str, int]) -> dict[str, int]:
     """As Spark names them where there are no windows."""
-    said = {"rows": "rows", "ignored": "rejected", "results": "results", "corrections": "corrections"}
+    said = {
+        "rows": "rows",
+        "ignored": "rejected",
+        "results": "results",
+        "corrections": "corrections",
+    }
     return {name: told[theirs] for name, theirs in said.items()}
 
 
@@ -110,6 +116,12 @@ def routed(rows: pa.Table) -> pa.Table:
 
 def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
     return {windows: gather(out, rows, Run.read(out), windows) for windows in WINDOWS}
+
+
+def text_of(out: Path, rows: pd.DataFrame) -> str:
+    """The report of a run."""
+    run = Run.read(out)
+    return report(facts_of(out, rows), gather_promises(out, rows, run), run)
 
 
 @pytest.fixture(scope="session")
