@@ -17,8 +17,9 @@ _HOUR = pd.Timedelta(hours=1)
 
 
 def findings(out: Path) -> str:
-    """The days of 23 and 25 hours, the working day of most departures, the busiest hour."""
-    return "\n".join([*_changed_clocks(out), *_fullest_day(out), *_busiest_hour(out)])
+    """Days of 23 and 25 hours, the fullest working day, the busiest hour and route, a large fleet."""
+    told = (_changed_clocks, _fullest_day, _busiest_hour, _largest_fleet, _busiest_route)
+    return "\n".join(line for each in told for line in each(out))
 
 
 def _changed_clocks(out: Path) -> Iterator[str]:
@@ -49,6 +50,33 @@ def _busiest_hour(out: Path) -> Iterator[str]:
         yield (
             f"{row['departures']} departures of {row['origin']} were scheduled in the hour up to "
             f"{end:%-d %B %H:%M}: no hour had more."
+        )
+
+
+def _largest_fleet(out: Path) -> Iterator[str]:
+    fleets, days = read_table(out, "airline_years"), read_table(out, "airline_days")
+    if fleets.empty:
+        return
+    fleet = max(fleets.to_dict("records"), key=lambda row: row["aircraft"]["estimate"])
+    said = fleet["aircraft"]
+    ours = [row["estimate"] for row in days[days["carrier"] == fleet["carrier"]]["aircraft"]]
+    yield (
+        f"{fleet['carrier']} came with about {said['estimate']} aircraft, {said['lower']} to "
+        f"{said['upper']}, and with {max(ours)} on its fullest day: sketches of {fleet['days']} "
+        f"days, merged."
+    )
+
+
+def _busiest_route(out: Path) -> Iterator[str]:
+    items = read_table(out, "busiest_routes")["routes"].iloc[0]["items"]
+    delays = read_table(out, "route_delays")
+    for route in items[:1]:
+        ours = delays["origin"] + "-" + delays["dest"] == route["item"]
+        median, most, nearly_all = delays[ours]["delays"].iloc[0]["quantiles"]
+        yield (
+            f"The busiest route, {route['item']}, had {route['lower']:,} to {route['upper']:,} "
+            f"departures: a median delay of {median:.0f} minutes, the 90th percentile is {most:.0f}, "
+            f"the 99th {nearly_all:.0f}."
         )
 
 

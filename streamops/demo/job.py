@@ -1,4 +1,4 @@
-"""The job: five windows over one log, in two streaming queries, into Parquet."""
+"""The job: windows and sketches over one log, in three streaming queries, into Parquet."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
+from streamops.demo.contents import QUERIES
 from streamops.demo.flights import SCHEMA
-from streamops.demo.tables import QUERIES
+from streamops.demo.sketching import routed, sketched
 
 __all__ = ["OPERATORS", "operators", "run", "sink", "windowed"]
 
 
 def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFrame]]:
-    """The windows by their name in the tables."""
+    """The windows and sketches by their name in the tables."""
     settings: dict[str, Any] = {
         "time": "scheduled",
         "agg": {"departures": agg.count(), "mean_delay": agg.mean("delay")},
@@ -37,6 +38,7 @@ def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFram
         # An aircraft that did not leave New York for eight hours has ended its working day there.
         "working_days": windows.session("8 hours", by="tailnum", name="working_days", **settings),
         "last_hour": windows.sliding("1 hour", name="last_hour", **of_airports),
+        **sketched(settings),
     }
 
 
@@ -46,8 +48,11 @@ OPERATORS = operators("6 hours")
 
 def windowed(departures: DataFrame, names: Iterable[str]) -> DataFrame:
     """Results and late rows of these windows; the column ``windows`` says whose."""
+    rows = {"busiest_routes": routed(departures)}
     frames = [
-        departures.transform(OPERATORS[name]).select(F.lit(name).alias("windows"), "*")
+        rows.get(name, departures)
+        .transform(OPERATORS[name])
+        .select(F.lit(name).alias("windows"), "*")
         for name in names
     ]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
@@ -81,7 +86,7 @@ def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
 
 def run(spark: SparkSession, log: Path, out: Path, query: str) -> None:
     """Run a query over the log, from beginning to end."""
-    names, files = QUERIES[query].windows, QUERIES[query].files
+    names, files = QUERIES[query].told, QUERIES[query].files
     departures = (
         spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(log))
     )

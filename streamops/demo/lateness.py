@@ -26,6 +26,7 @@ _ENDS: dict[str, Callable[[pd.DataFrame], list[pd.Series]]] = {
     # On its own: where there is a session for it, that ends later.
     "working_days": lambda rows: [rows["scheduled"] + SILENCE],
     "last_hour": lambda rows: [rows["scheduled"]],
+    "airline_days": lambda rows: [days_of(rows["scheduled"])[1]],
 }
 """The ends of the windows that each row lies in."""
 

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from streamops.demo.contents import TOLD
 from streamops.demo.flights import NEW_YORK
-from streamops.demo.tables import WINDOWS
 
 __all__ = ["Progress"]
 
@@ -91,7 +91,7 @@ class Progress(StreamingQueryListener):
             # State is what there is now; everything else adds up.
             state.update({k: counted.pop(k, 0) for k in ("state_rows", "state_bytes")})
             self.counts[name].update(counted)
-            if observed["watermark"] is not None:
+            if observed.get("watermark") is not None:  # values without windows have none
                 # Spark words it in the session's time zone, which is UTC.
                 told = dt.datetime.fromisoformat(str(observed["watermark"]))
                 self.watermark = told.replace(tzinfo=dt.UTC)
@@ -99,11 +99,11 @@ class Progress(StreamingQueryListener):
 
     def header(self) -> str:
         """What the columns of a line are."""
-        titles = "".join(f"{WINDOWS[name].title:>9}" for name in self.counts)
+        titles = "".join(f"{TOLD[name].title:>9}" for name in self.counts)
         groups = "".join(f"{what.replace('_', ' '):^{len(titles)}}" for what in self._shown)
         return (
-            f"{'state':>49}{groups.rstrip()}\n"
-            f"  batch     rows  watermark (New York)   rows  kB{titles * len(self._shown)}"
+            f"{'state':>50}{groups.rstrip()}\n"
+            f"  batch     rows  watermark (New York)   rows   kB{titles * len(self._shown)}"
         )
 
     def line(self, state: Mapping[str, int]) -> str:
@@ -115,7 +115,7 @@ class Progress(StreamingQueryListener):
         cells = "".join(f"{total[what]:>9,}" for what in self._shown for total in totals)
         return (
             f"{self._done:>3}/{self._batches:<3} {totals[0]['rows']:>8,}  {clock:>19}"
-            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>4}{cells}"
+            f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>5,}{cells}"
         )
 
     def _show(self, line: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,27 +11,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.demo.contents import QUERIES, WINDOWS, query_of
 from streamops.demo.flights import NEW_YORK, borders, files_of
 from streamops.demo.lateness import LATENESS, by_right, overdue
-from streamops.demo.tables import QUERIES, WINDOWS, Run, changes, late, query_of, read_table
+from streamops.demo.promises import Promises, promises
+from streamops.demo.sums import Sum, line, lines
+from streamops.demo.tables import Run, changes, late, read_table
 from streamops.demo.verify import RECOMPUTED, TOLERANCE, Comparison, compare
 
-__all__ = ["Facts", "Sum", "gather", "report"]
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Parts, and what they must add up to."""
-
-    title: str
-    parts: dict[str, int]
-    total: str
-    expected: int
-
-    @property
-    def holds(self) -> bool:
-        """Whether they do."""
-        return sum(self.parts.values()) == self.expected
+__all__ = ["Facts", "gather", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,54 +159,48 @@ def _accepted(table: pd.DataFrame, comparison: Comparison, counted: Mapping[str,
     )
 
 
-def report(facts: Mapping[str, Facts], run: Run) -> str:
-    """The report as text."""
+def report(facts: Mapping[str, Facts], found: Promises, run: Run) -> str:
+    """The report as text.
+
+    Parameters
+    ----------
+    facts : mapping of str to Facts
+        Of each of the windows.
+    found : Promises
+        Of the sketches.
+    run : Run
+        What the operators counted.
+    """
     parts = []
     for query, about in QUERIES.items():
         ours = {name: facts[name] for name in about.windows}
-        parts += [*_sums(ours), "", *_comparison(ours, run.end(query)), ""]
-    return "\n".join([*parts, _verdict(facts)])
-
-
-def _sums(facts: Mapping[str, Facts]) -> Iterator[str]:
-    yield _row("", [WINDOWS[name].title for name in facts])
-    for sums in zip(*(each.sums for each in facts.values()), strict=True):
-        first = next((each for each in sums if each is not None), None)
-        if first is None:
-            continue
-        yield first.title
-        for part in first.parts:
-            yield _row(f"  {part}", [each and each.parts[part] for each in sums])
-        verdict = "adds up" if all(each is None or each.holds for each in sums) else _OFF
-        yield _row(f"  = {first.total}", [each and each.expected for each in sums], verdict)
+        sums = {WINDOWS[name].title: each.sums for name, each in ours.items()}
+        parts += [*lines(sums), "", *_comparison(ours, run.end(query)), ""]
+    return "\n".join([*parts, *promises(found), "", _verdict(facts, found)])
 
 
 def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator[str]:
     sides = [each.comparison for each in facts.values()]
     yield "the stream's tables against a batch over the departures that were not too late"
-    yield _row("  windows compared", [each.compared for each in sides])
-    yield _row("  missing in the stream", [each.missing for each in sides])
-    yield _row("  only in the stream", [each.unexpected for each in sides])
-    yield _row("  another count", [each.counts for each in sides])
-    yield _row(f"  means more than {TOLERANCE:g} apart", [each.means for each in sides])
-    yield _row("  furthest means apart, minutes", [f"{each.furthest:.1e}" for each in sides])
-    yield _row("  still open, not compared", [each.still_open for each in sides])
+    yield line("  windows compared", [each.compared for each in sides])
+    yield line("  missing in the stream", [each.missing for each in sides])
+    yield line("  only in the stream", [each.unexpected for each in sides])
+    yield line("  another count", [each.counts for each in sides])
+    yield line(f"  means more than {TOLERANCE:g} apart", [each.means for each in sides])
+    yield line("  furthest means apart, minutes", [f"{each.furthest:.1e}" for each in sides])
+    yield line("  still open, not compared", [each.still_open for each in sides])
     end = watermark.tz_convert(NEW_YORK)
     yield f"  open: the log ends with the watermark at {end:%-d %B %H:%M} in New York, and windows"
     yield "  that end later are published only when it passes them."
 
 
-_OFF = "DOES NOT ADD UP"
-
-
-def _verdict(facts: Mapping[str, Facts]) -> str:
-    if all(each.hold for each in facts.values()):
+def _verdict(facts: Mapping[str, Facts], found: Promises) -> str:
+    if found.hold and all(each.hold for each in facts.values()):
         windows = sum(each.comparison.compared for each in facts.values())
-        return f"VERIFIED: all sums add up, and {windows:,} windows are equal in stream and batch."
+        answers = sum(each.answers for claims in found.claims.values() for each in claims)
+        return (
+            f"VERIFIED: all sums add up, {windows:,} windows are equal in stream and batch, and "
+            f"sketches keep\nwhat they promise, in {answers:,} checks."
+        )
     examples = [each.comparison.example for each in facts.values() if each.comparison.example]
     return "\n".join(["NOT VERIFIED: see above.", *examples])
-
-
-def _row(label: str, values: Sequence[int | str | None], remark: str = "") -> str:
-    words = ["–" if v is None else f"{v:,}" if isinstance(v, int) else v for v in values]
-    return f"{label:<42}{''.join(f'{word:>14}' for word in words)}   {remark}".rstrip()

@@ -8,80 +8,17 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamops.demo.contents import TOLD, query_of
+from streamops.demo.sketching import years
 from streamops.testing import fold
 
-__all__ = [
-    "QUERIES",
-    "WINDOWS",
-    "OtherVersionError",
-    "Query",
-    "Run",
-    "Windows",
-    "changes",
-    "late",
-    "query_of",
-    "read_table",
-    "write_tables",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """How the results of one of the windows are told apart.
-
-    Parameters
-    ----------
-    title : str
-        What they are called where there is little room: eight characters at most.
-    key : tuple of str
-        The columns that no two results have in common.
-    due : str
-        The column with the instant at which a result is on time.
-    of_a_row : int
-        How many of them a row belongs to.
-    lasting : bool
-        Whether a result keeps its key when it is corrected. A session that grows does not.
-    """
-
-    title: str
-    key: tuple[str, ...]
-    due: str = "window_end"
-    of_a_row: int = 1
-    lasting: bool = True
-
-
-WINDOWS = {
-    "hourly": Windows("hourly", ("origin", "window_start")),
-    "three_hours": Windows("3 hours", ("origin", "window_start"), of_a_row=3),
-    "days": Windows("days", ("origin", "window_start", "window_end")),
-    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end"), lasting=False),
-    "last_hour": Windows("sliding", ("origin", "scheduled"), due="scheduled"),
-}
-"""The windows by their name in the tables."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One of the queries over the log.
-
-    Parameters
-    ----------
-    title : str
-        What it is about.
-    windows : tuple of str
-        What it computes.
-    files : int
-        How many files of the log it takes as a micro-batch.
-    """
-
-    title: str
-    windows: tuple[str, ...]
-    files: int
+__all__ = ["OtherVersionError", "Run", "changes", "late", "read_table", "write_tables"]
 
 
 _LATE = pa.schema(
@@ -96,28 +33,12 @@ _LATE = pa.schema(
     ]
 )
 
-QUERIES = {
-    "hours": Query("Every hour, and the three hours before", ("hourly", "three_hours"), files=1),
-    "days": Query(
-        "Days in New York, working days of aircraft, the last hour at each departure",
-        ("days", "working_days", "last_hour"),
-        files=4,
-    ),
-}
-"""The queries by name, in the order in which they run."""
-
-
-def query_of(windows: str) -> str:
-    """The query that computes these windows."""
-    (query,) = (name for name, each in QUERIES.items() if windows in each.windows)
-    return query
-
 
 class OtherVersionError(Exception):
     """The folder holds a run that another version of this made."""
 
 
-_FORMAT = 2
+_FORMAT = 3
 """Of a run's folder: goes up with every change in what a check reads there."""
 
 
@@ -172,11 +93,9 @@ class Run:
 
 def changes(out: Path, windows: str) -> pa.Table:
     """Everything that was published of these windows, in the order of publication."""
-    about = WINDOWS[windows]
-    ours = (*about.key, about.due, "departures", "mean_delay", "revision", "_change_type")
     table = _batches(out / "changes", windows)
     assert table is not None, "every micro-batch has a file of what it published"
-    return table.select([*dict.fromkeys(ours)])
+    return table.select([*TOLD[windows].columns, "_change_type"])
 
 
 def late(out: Path, windows: str) -> pd.DataFrame:
@@ -199,13 +118,20 @@ def write_tables(out: Path) -> None:
     ChangeStreamError
         A change stream contradicts itself: a row is taken back that was not published, say.
     """
-    for windows, about in WINDOWS.items():
-        path = _path(out, windows)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        order = [(name, "ascending") for name in (*about.key[1:], about.key[0])]
-        pq.write_table(_folded(changes(out, windows), about.key).sort_by(order), draft)
-        os.replace(draft, path)
+    for windows, about in TOLD.items():
+        order = [(name, "ascending") for name in (*about.key[1:], *about.key[:1])]
+        table = _folded(changes(out, windows), about.key)
+        _keep(out, windows, table.sort_by(order) if order else table)
+        if windows == "airline_days":
+            _keep(out, "airline_years", years(table))
+
+
+def _keep(out: Path, windows: str, table: pa.Table) -> None:
+    path = _path(out, windows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    pq.write_table(table, draft)
+    os.replace(draft, path)
 
 
 def read_table(out: Path, windows: str) -> pd.DataFrame:
@@ -217,7 +143,9 @@ def read_table(out: Path, windows: str) -> pd.DataFrame:
 
 def _folded(published: pa.Table, key: tuple[str, ...]) -> pa.Table:
     # `fold` takes one row at a time. What was published once, and never touched again, stands.
-    again = published.select(key).to_pandas().duplicated(keep=False)
+    # Without a key there is one row.
+    every = np.ones(len(published), bool)
+    again = published.select(key).to_pandas().duplicated(keep=False) if key else every
     alone = pc.and_(
         pc.equal(published.column("_change_type"), "insert"), pc.invert(pa.array(again))
     )

@@ -15,7 +15,16 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
-__all__ = ["HOUR", "RECOMPUTED", "SILENCE", "TOLERANCE", "Comparison", "compare", "days_of"]
+__all__ = [
+    "HOUR",
+    "RECOMPUTED",
+    "SILENCE",
+    "TOLERANCE",
+    "Comparison",
+    "accepted",
+    "compare",
+    "days_of",
+]
 
 TOLERANCE = 1e-9
 HOUR = pd.Timedelta(hours=1)
@@ -81,17 +90,20 @@ def by_the_hour(rows: pd.DataFrame, late: pd.DataFrame, hours: int) -> pd.DataFr
     pairs = pd.concat([rows.assign(window_start=last - back * HOUR) for back in range(hours)])
     missed = late[["flight_id", "window_start"]].drop_duplicates()
     marked = pairs.merge(missed, how="left", indicator="accepted")
-    accepted = marked[marked["accepted"] == "left_only"]
-    accepted = accepted.assign(window_end=accepted["window_start"] + hours * HOUR)
-    return _averaged(accepted, ["origin", "window_start", "window_end"])
+    ours = marked[marked["accepted"] == "left_only"]
+    ours = ours.assign(window_end=ours["window_start"] + hours * HOUR)
+    return _averaged(ours, ["origin", "window_start", "window_end"])
 
 
-def by_the_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
-    """The same per airport and day, from midnight to midnight on New York's clocks."""
-    accepted = _accepted(rows, late)
-    start, end = days_of(accepted["scheduled"])
-    placed = accepted.assign(window_start=start, window_end=end)
-    return _averaged(placed, ["origin", "window_start", "window_end"])
+def by_the_day(rows: pd.DataFrame, late: pd.DataFrame, of: str = "origin") -> pd.DataFrame:
+    """The same per airport and day, from midnight to midnight on New York's clocks.
+
+    Or per airline, which is another column of the departures.
+    """
+    ours = accepted(rows, late)
+    start, end = days_of(ours["scheduled"])
+    placed = ours.assign(window_start=start, window_end=end)
+    return _averaged(placed, [of, "window_start", "window_end"])
 
 
 def days_of(times: pd.Series) -> tuple[pd.Series, pd.Series]:
@@ -108,7 +120,7 @@ def days_of(times: pd.Series) -> tuple[pd.Series, pd.Series]:
 
 def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per aircraft and stretch without a silence of more than eight hours."""
-    ordered = _accepted(rows, late).sort_values(["tailnum", "scheduled"])
+    ordered = accepted(rows, late).sort_values(["tailnum", "scheduled"])
     silence = ordered.groupby("tailnum")["scheduled"].diff()
     number = (silence.isna() | (silence > SILENCE)).cumsum()
     times = ordered["scheduled"].groupby(number)
@@ -121,7 +133,7 @@ def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
 def up_to_each(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per airport and scheduled time, over the hour that ends with it."""
     pieces = []
-    for origin, ours in _accepted(rows, late).sort_values("scheduled").groupby("origin"):
+    for origin, ours in accepted(rows, late).sort_values("scheduled").groupby("origin"):
         times = ours["scheduled"].to_numpy("datetime64[us]")
         total = np.concatenate([[0], np.cumsum(ours["delay"].to_numpy())])
         moments = np.unique(times)
@@ -144,13 +156,15 @@ RECOMPUTED: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
     "days": by_the_day,
     "working_days": by_the_working_day,
     "last_hour": up_to_each,
+    "airline_days": partial(by_the_day, of="carrier"),
 }
 """The windows by name: their results, from all departures and those that were too late."""
 
 
-def _accepted(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
-    accepted: pd.DataFrame = rows[~rows["flight_id"].isin(late["flight_id"])]
-    return accepted
+def accepted(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
+    """The departures that were not too late, where each belongs to one window."""
+    ours: pd.DataFrame = rows[~rows["flight_id"].isin(late["flight_id"])]
+    return ours
 
 
 def _averaged(placed: pd.DataFrame, key: list[str]) -> pd.DataFrame:

@@ -40,6 +40,22 @@ def tables(tmp_path: Path) -> Path:
     noon = pd.Timestamp("2013-07-01 16:00", tz="UTC")
     moments = [{"origin": "LGA", "scheduled": noon, "departures": n} for n in (7, 6)]
     put(tmp_path, "last_hour", moments)
+    fleets = [("AA", 7, 3), ("UA", 90, 2)]
+    said = [{"estimate": n, "lower": n - 1, "upper": n + 2} for _, n, _ in fleets]
+    put(
+        tmp_path, "airline_years",
+        [{"carrier": c, "days": d, "aircraft": a} for (c, _, d), a in zip(fleets, said, strict=True)],
+    )  # fmt: skip
+    counts = [("AA", 7), ("UA", 40), ("UA", 60)]
+    put(tmp_path, "airline_days", [{"carrier": c, "aircraft": {"estimate": n}} for c, n in counts])
+    delays = {"quantiles": [-1.0, 31.0, 172.0]}
+    routes = [("JFK", "LAX"), ("LGA", "ATL")]
+    put(tmp_path, "route_delays", [{"origin": o, "dest": d, "delays": delays} for o, d in routes])
+    items = [
+        {"item": "LGA-ATL", "lower": 1_200, "upper": 1_210},
+        {"item": "JFK-LAX", "lower": 9, "upper": 9},
+    ]
+    put(tmp_path, "busiest_routes", [{"routes": {"items": items}}])
     return tmp_path
 
 
@@ -52,13 +68,31 @@ def test_the_two_days_are_named_with_their_hours(tables: Path) -> None:
 
 
 def test_the_working_day_of_most_departures_and_the_busiest_hour_are_named(tables: Path) -> None:
-    *_, aircraft, hour = findings(tables).splitlines()
+    *_, aircraft, hour, _, _ = findings(tables).splitlines()
     # The session ends eight hours after the last departure.
     assert aircraft.endswith("N5 left New York 5 times in one working day, from 1 July 00:00 to 1 July 16:00.")  # fmt: skip
     assert hour.startswith("7 departures of LGA were scheduled in the hour up to 1 July 12:00")
 
 
+def test_the_largest_fleet_and_the_busiest_route_are_named_with_their_bounds(
+    tables: Path,
+) -> None:
+    *_, fleet, route = findings(tables).splitlines()
+    assert fleet == "UA came with about 90 aircraft, 89 to 92, and with 60 on its fullest day: sketches of 2 days, merged."  # fmt: skip
+    assert route == "The busiest route, LGA-ATL, had 1,200 to 1,210 departures: a median delay of -1 minutes, the 90th percentile is 31, the 99th 172."  # fmt: skip
+
+
+def test_nothing_is_said_of_what_is_not_there(tables: Path) -> None:
+    for name in ("airline_years", "busiest_routes"):
+        (tables / "table" / f"windows={name}" / "part.parquet").unlink()
+        (tables / "table" / f"windows={name}").rmdir()
+    none = pd.DataFrame({"carrier": [], "aircraft": [], "days": []})
+    put(tables, "airline_years", none.to_dict("records"))
+    put(tables, "busiest_routes", [{"routes": {"items": []}}])
+    assert len(findings(tables).splitlines()) == 4
+
+
 def test_days_of_which_all_have_24_hours_are_not_named(out: Path) -> None:
     """Of the day of the storm and the day after it."""
     assert "clocks" not in findings(out)
-    assert len(findings(out).splitlines()) == 2
+    assert len(findings(out).splitlines()) == 4

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from streamops.demo.contents import QUERIES, WINDOWS, query_of
 from streamops.demo.job import operators
 from streamops.demo.lateness import by_right, overdue
-from streamops.demo.tables import WINDOWS, late, query_of, read_table
+from streamops.demo.promises import gather_promises
+from streamops.demo.tables import late, read_table
 from streamops.demo.verify import RECOMPUTED, compare
 from tests.demo.conftest import facts_of, make_run
 
@@ -29,6 +32,13 @@ def test_rows_left_out_too_soon_are_found(tmp_path: Path, days: pd.DataFrame) ->
         assert not facts[windows].hold
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the sketches, too, four files to a micro-batch: rows are judged by the one before."""
+    monkeypatch.setitem(QUERIES, "sketches", replace(QUERIES["sketches"], files=4))
+
+
+@pytest.mark.usefixtures("often")
 def test_rows_let_in_that_are_too_late_are_found(tmp_path: Path, days: pd.DataFrame) -> None:
     """The batch lets the same rows in, and every count agrees."""
     rows = stranded(days)
@@ -44,6 +54,7 @@ def test_rows_let_in_that_are_too_late_are_found(tmp_path: Path, days: pd.DataFr
             assert not facts[windows].hold
 
 
+@pytest.mark.usefixtures("often")
 def test_rows_too_late_are_left_out_of_every_window(tmp_path: Path, days: pd.DataFrame) -> None:
     rows = stranded(days)
     run = make_run(tmp_path, rows, EVERY, 2)
@@ -58,6 +69,8 @@ def test_rows_too_late_are_left_out_of_every_window(tmp_path: Path, days: pd.Dat
         end = run.end(query_of(windows))
         table = read_table(tmp_path, windows)
         assert not compare(table, kept, end, key=about.key, due=about.due).equal
+    # Nor are they in the sketches of windows; those without windows have all.
+    assert gather_promises(tmp_path, rows, run).hold
 
 
 def stranded(days: pd.DataFrame) -> pd.DataFrame:
@@ -77,6 +90,7 @@ def stranded(days: pd.DataFrame) -> pd.DataFrame:
         ("days", "2013-11-04 00:00"),  # of 25 hours
         ("working_days", "2013-11-03 11:40"),
         ("last_hour", "2013-11-03 03:40"),
+        ("airline_days", "2013-11-04 00:00"),
     ],
 )
 @pytest.mark.parametrize(("more", "late"), [(0, 1), (-1, 0), (90, 1)])

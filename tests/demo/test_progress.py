@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from streamops.demo.contents import QUERIES
 from streamops.demo.progress import Progress
-from streamops.demo.tables import QUERIES
 
 HOURS = QUERIES["hours"].windows
 
@@ -54,6 +54,15 @@ def test_the_watermark_is_shown_in_new_york_and_kept_in_utc() -> None:
     assert progress.watermark == dt.datetime(2013, 7, 1, 16, tzinfo=dt.UTC)
 
 
+def test_values_without_windows_have_no_watermark_and_no_stragglers() -> None:
+    progress = Progress(QUERIES["sketches"].told, 3, io.StringIO())
+    windowed = {"airline_days": metrics(rows=10)["hourly"]}
+    running = {"rows": 10, "ignored": 0, "results": 4, "corrections": 1, "state_rows": 4}
+    progress.add({**windowed, "route_delays": running, "busiest_routes": running}, rows=True)
+    assert progress.watermark == dt.datetime(2013, 3, 8, 17, 30, tzinfo=dt.UTC)
+    assert progress.counts["route_delays"] == {k: running[k] for k in running if k != "state_rows"}
+
+
 def test_a_terminal_shows_one_line_that_lives() -> None:
     screen = Terminal()
     progress = Progress(HOURS, 2, screen)
@@ -65,12 +74,12 @@ def test_a_terminal_shows_one_line_that_lives() -> None:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_columns_stand_under_their_headings(query: str) -> None:
-    progress = Progress(QUERIES[query].windows, 68, io.StringIO())
+    progress = Progress(QUERIES[query].told, 68, io.StringIO())
     line = progress.line({"state_rows": 1_234, "state_bytes": 56_000})
     groups, titles = progress.header().splitlines()
     assert len(groups) <= len(titles) <= 110
     assert len(line) == len(titles)
-    assert line[: titles.index("rows  kB") + 8].endswith("1,234  56")
+    assert line[: titles.index("rows   kB") + 9].endswith("1,234   56")
 
 
 def test_one_that_was_never_told_the_end_says_so() -> None:

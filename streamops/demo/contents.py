@@ -1,0 +1,137 @@
+"""What the job computes: its queries, their windows and values, and how results are told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["QUERIES", "RUNNING", "TOLD", "WINDOWS", "Query", "Running", "Windows", "query_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How the results of one of the windows are told apart.
+
+    Parameters
+    ----------
+    title : str
+        What they are called where there is little room: eight characters at most.
+    key : tuple of str
+        The columns that no two results have in common.
+    due : str
+        The column with the instant at which a result is on time.
+    of_a_row : int
+        How many of them a row belongs to.
+    lasting : bool
+        Whether a result keeps its key when it is corrected. A session that grows does not.
+    more : tuple of str
+        What it says beside the departures and their mean delay.
+    """
+
+    title: str
+    key: tuple[str, ...]
+    due: str = "window_end"
+    of_a_row: int = 1
+    lasting: bool = True
+    more: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of its table."""
+        said = ("departures", "mean_delay", *self.more, "revision")
+        return [*dict.fromkeys((*self.key, self.due, *said))]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How values without a window are told apart.
+
+    Parameters
+    ----------
+    title : str
+        What they are called where there is little room: eight characters at most.
+    key : tuple of str
+        The columns that no two values have in common; none, where there is but one.
+    said : str
+        The column with the value.
+    """
+
+    title: str
+    key: tuple[str, ...]
+    said: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of its table."""
+        return [*self.key, self.said, "revision"]
+
+
+WINDOWS = {
+    "hourly": Windows("hourly", ("origin", "window_start")),
+    "three_hours": Windows("3 hours", ("origin", "window_start"), of_a_row=3),
+    "days": Windows("days", ("origin", "window_start", "window_end")),
+    "working_days": Windows("sessions", ("tailnum", "window_start", "window_end"), lasting=False),
+    "last_hour": Windows("sliding", ("origin", "scheduled"), due="scheduled"),
+    "airline_days": Windows(
+        "airlines", ("carrier", "window_start", "window_end"), more=("aircraft", "sketch")
+    ),
+}
+"""The windows by their name in the tables."""
+
+RUNNING = {
+    "route_delays": Running("routes", ("origin", "dest"), "delays"),
+    "busiest_routes": Running("busiest", (), "routes"),
+}
+"""The values without a window by their name in the tables."""
+
+TOLD: dict[str, Windows | Running] = {**WINDOWS, **RUNNING}
+"""All that is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One of the queries over the log.
+
+    Parameters
+    ----------
+    title : str
+        What it is about.
+    windows : tuple of str
+        What it computes.
+    files : int
+        How many files of the log it takes as a micro-batch.
+    running : tuple of str
+        What it computes without windows.
+    """
+
+    title: str
+    windows: tuple[str, ...]
+    files: int
+    running: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All that it publishes."""
+        return self.windows + self.running
+
+
+QUERIES = {
+    "hours": Query("Every hour, and the three hours before", ("hourly", "three_hours"), files=1),
+    "days": Query(
+        "Days in New York, working days of aircraft, the last hour at each departure",
+        ("days", "working_days", "last_hour"),
+        files=4,
+    ),
+    "sketches": Query(
+        "Aircraft of airlines, delays of routes, the busiest routes, by sketches",
+        ("airline_days",),
+        files=16,
+        running=("route_delays", "busiest_routes"),
+    ),
+}
+"""The queries by name, in the order in which they run."""
+
+
+def query_of(windows: str) -> str:
+    """The query that computes these windows, or these values without any."""
+    (query,) = (name for name, each in QUERIES.items() if windows in each.told)
+    return query
