@@ -26,6 +26,7 @@ __all__ = [
     "StateFormat",
     "Step",
     "Summary",
+    "identified",
     "merges_exactly",
 ]
 
@@ -150,6 +151,24 @@ class Summary(Protocol):
 def merges_exactly(summary: Summary) -> bool:
     """Whether its states say the same however they were merged, as those of most do."""
     return bool(getattr(summary, "merges_exactly", True))
+
+
+def identified(name: str, words: str, summary: Summary, rows: pa.Schema) -> list[str]:
+    """What a state depends on for the sake of one aggregate: for ``Spec.identity``.
+
+    The columns of a state say of which type its values are; but a sketch (or one that another
+    summary is around, as its ``sketch``) keeps hashes of them. So its format and parameters are
+    said as well, and the types of what it reads.
+    """
+    said = [name, words, *(f"{part} {kind}" for part, kind in summary.fields)]
+    sketch: Any = summary
+    while hasattr(sketch, "sketch"):
+        sketch = sketch.sketch
+    if not hasattr(sketch, "format"):
+        return said
+    of = [f"{column} {rows.field(column).type}" for column in summary.inputs]
+    parameters = [f"{key}={value!r}" for key, value in sorted(sketch.parameters.items())]
+    return [*said, f"{sketch.format.kind} {sketch.format.version}", *parameters, *of]
 
 
 class Aggregation(Protocol):

@@ -74,6 +74,8 @@ class SketchAggregate(ABC):
     native: ClassVar[bool] = False
     instead: ClassVar[str] = "an aggregate of streamops.aggregates"
     """What answers the same question exactly, for the error of a change stream."""
+    counts: ClassVar[bool] = False
+    """Whether what is merged twice counts twice."""
 
     def __post_init__(self) -> None:
         require_name(self.column, parameter="column", where=f"sketches.{self.function}")

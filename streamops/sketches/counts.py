@@ -46,6 +46,7 @@ class Frequencies(CountingAggregate):
     confidence: float = CONFIDENCE
 
     instead: ClassVar[str] = "aggregates.count per item"
+    counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)

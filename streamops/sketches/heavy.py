@@ -45,6 +45,7 @@ class HeavyHitters(CountingAggregate):
     top: int | None = None
 
     instead: ClassVar[str] = "aggregates.count per item"
+    counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)

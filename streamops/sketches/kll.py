@@ -57,6 +57,7 @@ class Kll(SketchAggregate):
     k: int = DEFAULT_K
 
     instead: ClassVar[str] = "aggregates.quantiles"
+    counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)

@@ -18,6 +18,8 @@ from streamops.spark.columns import require_name, spark_schema, type_name
 
 __all__ = ["MergedSketches", "estimate", "merged"]
 
+_REVISION = "revision"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MergedSketches:
@@ -53,6 +55,16 @@ class MergedSketches:
                 expected="binary: sketches as an aggregate of sketches made them",
                 fix="name the column that has them, or sketch this one instead of merging it",
             )
+        if self.like.counts and _REVISION in schema.names:
+            raise SchemaError(
+                "SKETCH_REVISED",
+                f"{self!r} would count what was published before it was revised",
+                where=where,
+                got=f"results with a column {_REVISION!r}",
+                expected="each result once, as it is in the end",
+                fix="windows before that publish once (stragglers='drop' or 'route', early='never'); "
+                f"or keep the last revision of each, and drop the column {_REVISION!r}",
+            )
         sketch = self.like.sketch(None, where)
         return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {self!r}")
 
@@ -79,6 +91,9 @@ def merged(column: str, *, like: SketchAggregate) -> MergedSketches:
     ------
     SpecError
         ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of this module.
+    SchemaError
+        ``SKETCH_CANNOT_FORGET``: they are a change stream; ``SKETCH_REVISED``: they have revisions,
+        and what is merged twice counts twice (quantiles, heavy hitters, frequencies).
     SketchFormatError
         While the query runs: bytes that are no sketch, are damaged, or are a sketch of another
         kind, version or with other parameters.

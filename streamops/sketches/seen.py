@@ -35,7 +35,8 @@ def seen(
 
     It is remembered by Bloom filters. So no duplicate ever passes within the horizon, and of the
     rows of new identities at most a share of `false_positive_rate` is taken for duplicates, over all
-    generations together, while there are no more than `capacity` identities within a horizon.
+    generations together, while there are no more than `capacity` identities within a horizon and one
+    of its parts.
 
     Input        `identity`: columns of any type but maps · `time`: timestamp · other columns of any
                  type that Spark hands to Python
@@ -61,7 +62,8 @@ def seen(
         Columns that are the same in two rows that are duplicates. A row with a null in one of them
         has no identity.
     capacity : int
-        Distinct identities within a horizon, over all shards, however they are spread in time.
+        Distinct identities within a horizon and a part of `generations` more, which is what is
+        remembered at once; over all shards, however they are spread in time.
     false_positive_rate : float
         Of rows of new identities, the share that is taken for duplicates at most: 1e-9 to 0.5.
     time : str, optional

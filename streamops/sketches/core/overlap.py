@@ -19,7 +19,7 @@ from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Ids, Ints
 from streamops.sketches.core.samples import WHOLE, Samples, beside, compared, lowest
 from streamops.sketches.core.sampling import NUMBER, SHARE, number_of, share_of
-from streamops.sketches.core.theta import hashed, merged
+from streamops.sketches.core.theta import Theta, hashed, merged
 
 __all__ = ["PARTS", "Overlap", "measured", "parts"]
 
@@ -72,6 +72,11 @@ class Overlap:
         ("hashes", pa.list_(pa.list_(pa.int64()))),
         ("theta", pa.list_(pa.int64())),
     )
+
+    @property
+    def sketch(self) -> Theta:
+        """What is kept of each audience."""
+        return Theta(self.column, self.k)
 
     @property
     def inputs(self) -> tuple[str, ...]:

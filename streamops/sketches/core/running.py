@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import changed, concat, conform, key_codes, one, take
-from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary
+from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary, identified
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
@@ -105,7 +105,7 @@ class RunningSpec:
         return {
             "by": [[field.name, str(field.type)] for field in self.keys],
             "agg": [
-                [name, words, *(f"{part} {kind}" for part, kind in summary.fields)]
+                identified(name, words, summary, self.input)
                 for name, words, summary in self.aggregates
             ],
             "changes": self.changes,

@@ -243,7 +243,7 @@ def _consequence(spec: SeenSpec, rules: Keeping, kept: list[Generation]) -> list
             "more identities have been seen than there is room for",
             where=f"sketches.seen, identity {', '.join(spec.by)}",
             got=f"{items} in one of {spec.shards} shards",
-            expected=f"capacity={spec.capacity} over all shards within a horizon, "
+            expected=f"capacity={spec.capacity} over all shards, within a horizon and a generation, "
             f"which makes {rules.room * spec.generations} for each of them",
             fix='start again from this checkpoint with when_full="rotate", which forgets the '
             'oldest early, or "flag", which tells more new rows to have been seen; or from a '

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.contract import Summary, identified
 from streamops.kernel.grid import Grid
 
 __all__ = [
@@ -175,7 +175,7 @@ class WindowSpec(ABC):
             "by": [[field.name, str(field.type)] for field in self.keys],
             "time": self.time,
             "agg": [
-                [name, words, *(f"{part} {kind}" for part, kind in summary.fields)]
+                identified(name, words, summary, self.input)
                 for name, words, summary in self.aggregates
             ],
             "allowed_lateness": self.allowed_lateness,

@@ -1,0 +1,93 @@
+"""What a checkpoint knows of the sketches in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import sketches, windows
+from streamops.kernel.errors import SchemaError, StateFormatError
+from streamops.testing import at
+from streamops.testing.replaying import Replay
+
+UTC = pa.timestamp("us", "UTC")
+KINDS = [
+    pa.int32(), pa.int64(), pa.string(), pa.decimal128(10, 2), pa.decimal128(10, 3), UTC
+]  # fmt: skip
+NUMBERS = [pa.int32(), pa.int64(), pa.float64()]
+OF_ITEMS: list[Any] = [
+    sketches.approx_distinct("v"),
+    sketches.hll_sketch("v"),
+    sketches.theta_sketch("v"),
+    sketches.minhash_sketch("v"),
+    sketches.frequency_sketch("v"),
+    sketches.heavy_hitters_sketch("v", at_least=0.1),
+    sketches.bloom_filter("v", capacity=100),
+    sketches.approx_overlap("v", of="k", between=["a", "b"]),
+]
+CASES = [(each, KINDS) for each in OF_ITEMS] + [(sketches.kll_sketch("v"), NUMBERS)]
+
+
+def schema(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([("k", pa.string()), ("ts", UTC), ("v", kind)])
+
+
+def tumbling(aggregate: Any) -> Any:
+    return windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"s": aggregate}, delay="1 minute", shards=1
+    )
+
+
+@pytest.mark.parametrize(("aggregate", "kinds"), CASES, ids=repr)
+def test_a_state_knows_the_type_of_what_was_sketched(aggregate: Any, kinds: Any) -> None:
+    window = tumbling(aggregate).settings
+    found = {json.dumps(window.bind(schema(kind), carried=None).identity) for kind in kinds}
+    assert len(found) == len(kinds)
+
+
+def test_a_restart_with_another_type_is_refused() -> None:
+    operator = tumbling(sketches.approx_distinct("v"))
+    before = Replay(operator, schema(pa.int32()))
+    before.run([[{"k": "a", "ts": at(1), "v": 1}]])
+    after = Replay(operator, schema(pa.int64()))
+    after._stored = before._stored
+    with pytest.raises(StateFormatError) as refused:
+        after.run([[{"k": "a", "ts": at(2), "v": 1}]])
+    assert refused.value.code == "STATE_PARAMETERS"
+
+
+def test_a_running_value_knows_the_type_as_well() -> None:
+    settings = sketches.distinct("v", by="k").settings
+    narrow, wide = (settings.bind(schema(kind), shards=1).identity for kind in KINDS[:2])
+    assert narrow != wide
+
+
+REVISED = pa.schema([("ts", UTC), ("s", pa.binary()), ("revision", pa.int32())])
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        sketches.kll_sketch("v"),
+        sketches.heavy_hitters_sketch("v", at_least=0.1),
+        sketches.frequency_sketch("v", item_type="string"),
+    ],
+    ids=repr,
+)
+def test_what_counts_is_not_merged_with_what_it_was_before(like: Any) -> None:
+    with pytest.raises(SchemaError, match="before it was revised") as refused:
+        sketches.merged("s", like=like).bind(REVISED, time="ts", where="windows.tumbling")
+    assert refused.value.code == "SKETCH_REVISED"
+    assert "drop the column 'revision'" in refused.value.fix
+
+
+def test_sets_may_be_merged_with_what_they_were_before() -> None:
+    for like in (
+        sketches.hll_sketch("v"),
+        sketches.theta_sketch("v"),
+        sketches.minhash_sketch("v"),
+    ):
+        assert sketches.merged("s", like=like).bind(REVISED, time="ts", where="here")
