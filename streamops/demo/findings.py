@@ -61,9 +61,9 @@ def _largest_fleet(out: Path) -> Iterator[str]:
     said = fleet["aircraft"]
     ours = [row["estimate"] for row in days[days["carrier"] == fleet["carrier"]]["aircraft"]]
     yield (
-        f"{fleet['carrier']} came with about {said['estimate']} aircraft, {said['lower']} to "
-        f"{said['upper']}, and with {max(ours)} on its fullest day: sketches of {fleet['days']} "
-        f"days, merged."
+        f"{fleet['carrier']} came with about {said['estimate']} aircraft, "
+        f"{_between(said['lower'], said['upper'])}, and with {max(ours)} on its fullest day: sketches of "
+        f"{_days(fleet['days'])}, merged."
     )
 
 
@@ -74,10 +74,18 @@ def _busiest_route(out: Path) -> Iterator[str]:
         ours = delays["origin"] + "-" + delays["dest"] == route["item"]
         median, most, nearly_all = delays[ours]["delays"].iloc[0]["quantiles"]
         yield (
-            f"The busiest route, {route['item']}, had {route['lower']:,} to {route['upper']:,} "
+            f"The busiest route, {route['item']}, had {_between(route['lower'], route['upper'])} "
             f"departures: a median delay of {median:.0f} minutes, the 90th percentile is {most:.0f}, "
             f"the 99th {nearly_all:.0f}."
         )
+
+
+def _between(lower: int, upper: int) -> str:
+    return f"{lower:,}" if lower == upper else f"{lower:,} to {upper:,}"
+
+
+def _days(number: int) -> str:
+    return "one day" if number == 1 else f"{number} days"
 
 
 def _most(out: Path, windows: str) -> list[dict[Any, Any]]:

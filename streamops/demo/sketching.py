@@ -84,4 +84,5 @@ def years(days: pa.Table) -> pa.Table:
         agg={"days": agg.count(), "aircraft": aircraft},
         delay="0 seconds",
     )
-    return replay(per_year, [days.drop_columns("aircraft")], flush=True)[-1].table
+    merged = replay(per_year, [days.drop_columns("aircraft")], flush=True)[-1].table
+    return merged.sort_by("carrier")
