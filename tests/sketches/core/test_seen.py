@@ -170,7 +170,9 @@ def test_more_than_promised_fails_and_says_how_to_go_on() -> None:
     assert error.code == "SEEN_FULL"
     assert error.where == "sketches.seen, identity id"
     assert error.got == "1492 in one of 1 shards"
-    assert error.expected.startswith("capacity=1000 over all shards, within a horizon and a generation, which makes")
+    assert error.expected.startswith(
+        "capacity=1000 over all shards, within a horizon and a generation, which makes"
+    )
     assert 'when_full="rotate"' in error.fix
 
 
