@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--every",
         type=_positive,
-        default=40,
+        default=60,
         metavar="MINUTES",
         help="of arrivals in a micro-batch on 8 March (%(default)s); the rest comes by the month",
     )

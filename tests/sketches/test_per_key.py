@@ -43,7 +43,10 @@ def test_without_a_size_it_is_a_running_value() -> None:
     assert (spec.origins, spec.event_time) == ({"k": "k"}, "revision")
     assert spec.identity == {
         "by": [["k", "string"]],
-        "agg": [["n", "count_items('k', cells=4)", "counts list<item: int64>"]],
+        "agg": [
+            ["n", "count_items('k', cells=4)", "counts list<item: int64>", "linear 1", "cells=4"]
+            + ["k string"]
+        ],
         "changes": "retract",
     }
 
