@@ -13,7 +13,7 @@ REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pyarrow": ("18", None),
     "numpy": ("1.26", None),
     "protobuf": ("6.33.5", None),
-    "datasketch": ("1.6", None),
+    "datasketch": ("2", "3"),
     "tzdata": ("2024.1", None),
 }
 """For each package: the oldest version that will do, and the first that will not."""
