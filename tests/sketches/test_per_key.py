@@ -41,12 +41,10 @@ def test_without_a_size_it_is_a_running_value() -> None:
     assert spec.output.names == ["k", "n", "revision", "_change_type"]
     assert spec.limit == 125_000
     assert (spec.origins, spec.event_time) == ({"k": "k"}, "revision")
+    words, state = "count_items('k', cells=4)", "counts list<item: int64>"
     assert spec.identity == {
         "by": [["k", "string"]],
-        "agg": [
-            ["n", "count_items('k', cells=4)", "counts list<item: int64>", "linear 1", "cells=4"]
-            + ["k string"]
-        ],
+        "agg": [["n", words, state, "linear 1", "cells=4", "k string"]],
         "changes": "retract",
     }
 
