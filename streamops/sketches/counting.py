@@ -20,6 +20,7 @@ from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import revived
 from streamops.sketches.core.types import flat_type, is_flat
+from streamops.sketches.expressions import as_item
 from streamops.sketches.reading import StoredSketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, spark_schema, type_name
@@ -201,7 +202,7 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
         Sketches, as an aggregate that stores them made them: ``binary``. A null gives a null.
     item : Column or str
         The item that is asked for, or the name of its column; cast to the type that was counted. A
-        null gives a null.
+        null gives a null, and so does what is none of that type, such as 1.5 of a ``bigint``.
     like : CountingAggregate
         The aggregate that made the sketches, with `item_type`.
 
@@ -239,7 +240,7 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
     asked = quoted(item) if isinstance(item, str) else item
     # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
     make: Any = arrow_udf
-    found: Column = make(run, kind)(quoted(column), asked.cast(type_name(sketch.type)))
+    found: Column = make(run, kind)(quoted(column), as_item(asked, type_name(sketch.type)))
     return found
 
 

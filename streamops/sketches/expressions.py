@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import spark_schema
 
-__all__ = ["expression"]
+__all__ = ["as_item", "expression"]
+
+
+def as_item(column: Column, kind: str) -> Column:
+    """The value as one of this type, which is flat; null where it is none: 1.5 is no bigint."""
+    value = column.try_cast(kind)
+    # Compared only where it could be cast: the comparison casts, too, and then fails the query.
+    return F.when(value.isNotNull(), F.when(value == column, value))
 
 
 def expression(answer: Callable[..., pa.Array], result: pa.DataType, *columns: str) -> Column:

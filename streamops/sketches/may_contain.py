@@ -14,6 +14,7 @@ from streamops.kernel.errors import SpecError
 from streamops.sketches.bloom import StoredBloom
 from streamops.sketches.core.filters import contained, positions
 from streamops.sketches.core.types import flat_type
+from streamops.sketches.expressions import as_item
 from streamops.sketches.reading import StoredSketch, read
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
@@ -32,8 +33,8 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     filter : bytes or StoredBloom
         Of a ``bloom_filter``, at hand where the plan is built. It is sent to the tasks once.
     column : Column or str
-        Values, or the name of their column. Cast to the type of the values in the filter: what cannot
-        be cast is not in it. Where that type is nested, the column must have it.
+        Values, or the name of their column. Cast to the type of the values in the filter: what is none
+        of that type, such as 1.5 of a ``bigint``, is not in it. Where that type is nested, the column must have it.
 
     Raises
     ------
@@ -63,7 +64,7 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
         column = quoted(column)
     shape, words = stored.core.shape, stored.filter
     kind = stored.core.type
-    value = column if flat_type(kind) is None else column.try_cast(kind)
+    value = column if flat_type(kind) is None else as_item(column, kind)
 
     def run(items: pa.Array) -> pa.Array:
         asked = np.asarray(items)

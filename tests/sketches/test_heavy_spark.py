@@ -86,6 +86,8 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         "page",
         sketches.count_of("f", "page", like=like).alias("pages"),
         sketches.count_of("h.h", F.lit(3), like=numbers)["lower"].alias("threes"),
+        sketches.count_of("h.h", F.lit(3.5), like=numbers).alias("nothing"),
+        sketches.count_of("h.h", F.lit(3_000_000_000), like=numbers).alias("too_large"),
         sketches.estimate("h.h", like=numbers)["count"].alias("count"),
     )
     assert asked.schema["pages"].dataType.simpleString() == "struct<lower:bigint,upper:bigint>"
@@ -94,6 +96,7 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         expected = {"lower": truth(key, page), "upper": truth(key, page)}
         assert found["pages"] == (None if page is None else expected)
         assert found["threes"] == truth(key, "c")
+        assert (found["nothing"], found["too_large"]) == (None, None)
         assert found["count"] == 30
 
 

@@ -202,6 +202,12 @@ def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None
         )
         assert not asked.schema["x"].nullable or asked.where("x is null").count() == 0
         found = {r["v"]: r["x"] for r in asked.toArrow().to_pylist()}
+        for other in (
+            F.col("v") + 0.5,
+            F.col("v").cast("decimal(12,3)") + F.lit("0.001").cast("decimal(4,3)"),
+        ):
+            between = spark.createDataFrame(table).where(sketches.may_contain(filter, other))
+            assert between.count() == 0
         said = filter.may_contain(table.column("v")).tolist()
         assert found == dict(zip(table.column("v").to_pylist(), said, strict=True))
         assert sum(said[:1_000]) == 1_000
