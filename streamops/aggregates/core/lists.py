@@ -6,37 +6,24 @@ so the order in which states are merged does not matter, and a full group takes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.states import listed, sizes_of, united
 
-__all__ = ["Keep", "flat", "gathered", "listed", "merged", "refuse_full", "sizes_of"]
+__all__ = ["Keep", "flat", "gathered", "merged", "refuse_full"]
 
 Keep = Literal["all", "distinct", "first", "last"]
-
-
-def sizes_of(lists: pa.Array) -> Ints:
-    """Values per list; 0 where it is null."""
-    return np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
 
 
 def flat(lists: pa.Array) -> tuple[pa.Array, Ids]:
     """The values of all lists, one below another, and the number of each one's list."""
     return lists.flatten(), np.repeat(np.arange(len(lists)), sizes_of(lists))
-
-
-def listed(values: pa.Array, sizes: Ints, missing: Mask) -> pa.Array:
-    """Lists of so many values each, null where missing (and of size 0 there)."""
-    # Cast, so that more values than a list array can hold are an error.
-    offsets = pa.array(np.append(0, np.cumsum(sizes))).cast(pa.int32())
-    mask = pa.array(missing) if missing.any() else None
-    return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
 def gathered(
@@ -94,21 +81,15 @@ def merged(
     ``gather`` makes the lists of the groups over values, told which groups have a null member.
     A list without a companion stays as it is: in most steps, most of them.
     """
-    alone = groups.sizes() == 1
-    joined = ~alone[groups.ids]
-    number = np.cumsum(~alone) - 1
-    companions = lists.filter(pa.array(joined))
-    ids = number[groups.ids[joined]]
-    count = groups.count - int(np.count_nonzero(alone))
-    passed = np.zeros(count, np.bool_)
-    passed[ids[np.asarray(companions.is_null())]] = True
-    values, parents = flat(companions)
-    united = gather(Groups(ids[parents], count), values, passed)
-    if count == groups.count:
-        return united
-    place = len(lists) + number
-    place[groups.ids[~joined]] = np.flatnonzero(~joined)
-    return pa.concat_arrays([lists, united]).take(pa.array(place))
+
+    def unite(members: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        (companions,) = states
+        passed = np.zeros(members.count, np.bool_)
+        passed[members.ids[np.asarray(companions.is_null())]] = True
+        values, parents = flat(companions)
+        return [gather(Groups(members.ids[parents], members.count), values, passed)]
+
+    return united(groups, [lists], unite)[0]
 
 
 def refuse_full(lists: pa.Array, function: str, column: str, at_most: int) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.aggregates.core.lists import Keep, flat, gathered, listed, merged, refuse_full
+from streamops.aggregates.core.lists import Keep, flat, gathered, merged, refuse_full
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.ordering import ranks
+from streamops.kernel.states import listed
 
 __all__ = ["Ranked"]
 

@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 from streamops.aggregates.core.lists import (
     Keep,
     gathered,
-    listed,
     merged,
     refuse_full,
-    sizes_of,
 )
 from streamops.kernel.columns import doubles, one
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.ordering import ranks
+from streamops.kernel.states import listed, sizes_of
 
 __all__ = ["Distinct", "Quantiles"]
 

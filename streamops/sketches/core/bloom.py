@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError, SketchFormatError
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
+from streamops.kernel.states import united
 from streamops.sketches.core.buffers import binary_of, bytes_of, lengths_of
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.filters import Shape, Words, contained, filled, ones, positions
@@ -102,28 +103,16 @@ class Bloom:
         return self._made(groups, found)
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Unite the items, and set the bits that are set in any.
+        """Unite the items, and set the bits that are set in any."""
+        return united(groups, states, self._united)
 
-        A state without a companion stays as it is: in most steps, most of them.
-        """
-        (filters,) = states
-        alone = groups.sizes() == 1
-        joined = ~alone[groups.ids]
-        number = np.cumsum(~alone) - 1
-        members = Groups(number[groups.ids[joined]], groups.count - int(np.count_nonzero(alone)))
-        some = filters if joined.all() else filters.filter(pa.array(joined))
-        sizes, words = self._words(some)
+    def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        sizes, words = self._words(states[0])
         dense = sizes == self.shape.words
         is_dense = np.repeat(dense, sizes)
-        holders = Groups(np.repeat(members.ids, sizes)[~is_dense], members.count)
+        holders = Groups(np.repeat(groups.ids, sizes)[~is_dense], groups.count)
         table = words[is_dense].reshape(-1, self.shape.words)
-        found = words[~is_dense].view(np.int64)
-        (united,) = self._made(holders, found, members.ids[dense], table)
-        if members.count == groups.count:
-            return [united]
-        place = len(joined) + number
-        place[groups.ids[~joined]] = np.flatnonzero(~joined)
-        return [pa.concat_arrays([filters, united]).take(pa.array(place))]
+        return self._made(holders, words[~is_dense].view(np.int64), groups.ids[dense], table)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """How many items there are, with bounds and the standard error; and how full it is.

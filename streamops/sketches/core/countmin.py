@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.states import listed, sizes_of, united
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.layout import pieces, put, require, seen, whole
@@ -32,12 +33,9 @@ from streamops.sketches.core.tallies import (
     adds_up,
     are_ascending,
     found,
-    listed,
     result_type,
-    sizes_of,
     spread,
     total,
-    united,
     weighed,
 )
 from streamops.sketches.core.types import type_name

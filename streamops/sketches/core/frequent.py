@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamops.kernel.columns import codes, one
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
 from streamops.kernel.ordering import ranks
+from streamops.kernel.states import listed, sizes_of, united
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.frequent_bytes import Parts, read_payloads, write_payloads
 from streamops.sketches.core.frequent_images import read_images, write_images
@@ -28,11 +29,8 @@ from streamops.sketches.core.tallies import (
     are_ascending,
     found,
     in_groups,
-    listed,
     result_type,
-    sizes_of,
     total,
-    united,
     weighed,
 )
 from streamops.sketches.core.types import is_flat, is_normal, normal, type_name

@@ -37,7 +37,6 @@ __all__ = [
     "greatest",
     "highest",
     "leading_zeros",
-    "lists",
     "matrix",
     "most_coupons",
     "packed",
@@ -169,13 +168,6 @@ def binaries(registers: Registers, where: Mask) -> pa.Array:
         pa.py_buffer(np.ascontiguousarray(registers)),
     ]
     return pa.Array.from_buffers(pa.binary(), len(where), buffers)
-
-
-def lists(found: Coupons, sizes: Ints, where: Mask) -> pa.Array:
-    """So many coupons each, at the places told; null (and of size 0) elsewhere."""
-    offsets = pa.array(np.append(0, np.cumsum(sizes))).cast(pa.int32())
-    mask = None if where.all() else pa.array(~where)
-    return pa.ListArray.from_arrays(offsets, pa.array(found), mask=mask)
 
 
 def behind(array: pa.Array, start: int) -> pa.Array:

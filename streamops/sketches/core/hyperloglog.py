@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import list_items
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
+from streamops.kernel.states import listed, united
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.hll_images import from_images, to_images
@@ -41,7 +42,6 @@ from streamops.sketches.core.hll_registers import (
     flat,
     greatest,
     highest,
-    lists,
     matrix,
     most_coupons,
     packed,
@@ -103,25 +103,15 @@ class HyperLogLog:
         return self._made(groups, coupons(hashes))
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Unite the coupons, and take the greater of each two registers.
+        """Unite the coupons, and take the greater of each two registers."""
+        return united(groups, states, self._united)
 
-        A state without a companion stays as it is: in most steps, most of them.
-        """
-        alone = groups.sizes() == 1
-        joined = ~alone[groups.ids]
-        number = np.cumsum(~alone) - 1
-        found, dense = (state.filter(pa.array(joined)) for state in states)
-        members = Groups(number[groups.ids[joined]], groups.count - int(np.count_nonzero(alone)))
+    def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        found, dense = states
         sizes, values = list_items(found)
-        owners = members.ids[np.asarray(dense.is_valid())]
-        holders = Groups(np.repeat(members.ids, sizes), members.count)
-        united = self._made(holders, np.asarray(values), owners, matrix(dense, self.p))
-        if members.count == groups.count:
-            return united
-        place = len(joined) + number
-        place[groups.ids[~joined]] = np.flatnonzero(~joined)
-        pairs = zip(states, united, strict=True)
-        return [pa.concat_arrays(pair).take(pa.array(place)) for pair in pairs]
+        owners = groups.ids[np.asarray(dense.is_valid())]
+        holders = Groups(np.repeat(groups.ids, sizes), groups.count)
+        return self._made(holders, np.asarray(values), owners, matrix(dense, self.p))
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """How many there are; bounds at two standard errors; the standard error."""
@@ -188,7 +178,7 @@ class HyperLogLog:
             "a register is out of range, or all are empty",
             payloads,
         )
-        return [lists(found, lengths, sparse), binaries(table, ~sparse)]
+        return [listed(pa.array(found), lengths, ~sparse), binaries(table, ~sparse)]
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as an image of Apache DataSketches."""
@@ -218,7 +208,7 @@ class HyperLogLog:
             owners, registers = greatest(owners, registers)
             rows = row[owners] if len(owners) < len(table) else slice(None)  # which copies nothing
             table[rows] = np.maximum(table[rows], registers)
-        kept = lists(found[~spread], np.where(dense, 0, sizes), ~dense)
+        kept = listed(pa.array(found[~spread]), np.where(dense, 0, sizes), dense)
         return [kept, binaries(table, dense)]
 
     def _spread(self, table: Registers, rows: Ids, found: Coupons) -> None:

@@ -21,11 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import doubles, one
-from streamops.kernel.groups import Floats, Groups, Ids, Ints
+from streamops.kernel.groups import Floats, Groups, Ints
+from streamops.kernel.states import listed, sizes_of, united
 from streamops.sketches.core import kll_bytes
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.kll_levels import extremes, settled
-from streamops.sketches.core.kll_view import View, lists, sizes_of, unpacked, viewed
+from streamops.sketches.core.kll_view import View, unpacked, viewed
 
 __all__ = ["ANSWER", "STATE", "QuantileSketch"]
 
@@ -90,26 +91,14 @@ class QuantileSketch:
         return _states(*extremes(groups.ids, values, values, groups.count), items, sizes)
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Join the levels of each group's members, and compact what is too much.
-
-        A sketch without a companion stays as it is: in most steps, most of them.
-        """
+        """Join the levels of each group's members, and compact what is too much."""
         there = sizes_of(states[2]) > 0
         if not there.all():
             groups, states = groups.where(there), [each.filter(pa.array(there)) for each in states]
-        alone = groups.sizes() == 1
-        joined = ~alone[groups.ids]
-        number = np.cumsum(~alone) - 1
-        companions = [each.filter(pa.array(joined)) for each in states]
-        united = self._united(number[groups.ids[joined]], companions, int((~alone).sum()))
-        if not alone.any():
-            return united
-        place = len(joined) + number
-        place[groups.ids[~joined]] = np.flatnonzero(~joined)
-        pairs = zip(states, united, strict=True)
-        return [pa.concat_arrays(pair).take(pa.array(place)) for pair in pairs]
+        return united(groups, states, self._united)
 
-    def _united(self, ids: Ids, states: Sequence[pa.Array], count: int) -> list[pa.Array]:
+    def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        ids, count = groups.ids, groups.count
         values, state, levels = unpacked(states)
         items, sizes = settled(values, ids[state], levels, count, self.k)
         least, greatest = (np.asarray(each) for each in states[:2])
@@ -137,7 +126,7 @@ class QuantileSketch:
         """What share of the values is not above each of these points: lists, as long as they."""
         there, view = self._viewed(states)
         found = view.ranks(np.array(points, np.float64))
-        return lists(pa.array(found.ravel()), there * len(points), ~there)
+        return listed(pa.array(found.ravel()), there * len(points), ~there)
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state in Apache's format, its lowest level sorted."""
@@ -174,7 +163,7 @@ class QuantileSketch:
         """
         states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True))
         # The lowest level of theirs need not be sorted.
-        return self._united(np.arange(len(images)), states, len(images))
+        return self._united(Groups(np.arange(len(images)), len(images)), states)
 
     def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
         there = sizes_of(states[2]) > 0
@@ -185,7 +174,7 @@ class QuantileSketch:
     def _asked(self, there: np.ndarray, view: View, side: int) -> pa.Array:
         shares = np.array(self.probabilities)[None, :] + side * view.error[:, None]
         found = view.at(shares)
-        return lists(pa.array(found.ravel()), there * len(self.probabilities), ~there)
+        return listed(pa.array(found.ravel()), there * len(self.probabilities), ~there)
 
 
 def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list[pa.Array]:
@@ -197,6 +186,6 @@ def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list
     return [
         pa.array(least, mask=empty),
         pa.array(greatest, mask=empty),
-        lists(pa.array(items), kept),
-        lists(levels, used.sum(axis=1)),
+        listed(pa.array(items), kept),
+        listed(levels, used.sum(axis=1)),
     ]

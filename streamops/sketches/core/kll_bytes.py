@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
+from streamops.kernel.states import sizes_of
 from streamops.sketches.core.buffers import binary_of, bytes_of
 from streamops.sketches.core.kll_levels import MOST, capacities, extremes, within
-from streamops.sketches.core.kll_view import sizes_of
 
 __all__ = ["plain", "read", "refuse_nan", "written"]
 

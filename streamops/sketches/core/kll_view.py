@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.groups import Floats, Ids, Ints, Mask
+from streamops.kernel.groups import Floats, Ids, Ints
+from streamops.kernel.states import sizes_of
 from streamops.sketches.core.kll_levels import ordered
 
-__all__ = ["View", "lists", "rank_error", "sizes_of", "unpacked", "viewed"]
+__all__ = ["View", "rank_error", "unpacked", "viewed"]
 
 _NO_OVERFLOW = 1 << 62
 
@@ -150,16 +150,3 @@ def viewed(states: Sequence[pa.Array], k: int) -> View:
         np.asarray(states[1]),
         np.where(heights > 1, rank_error(k), 0.0),
     )
-
-
-def sizes_of(array: pa.Array) -> Ints:
-    """Items per list; there are no nulls."""
-    return np.asarray(pc.list_value_length(array)).astype(np.int64)
-
-
-def lists(values: pa.Array, sizes: Ints, missing: Mask | None = None) -> pa.Array:
-    """Lists of so many values each, null where missing (and of size 0 there)."""
-    # Cast, so that more values than a list array can hold are an error.
-    offsets = pa.array(np.append(0, np.cumsum(sizes))).cast(pa.int32())
-    mask = None if missing is None or not missing.any() else pa.array(missing)
-    return pa.ListArray.from_arrays(offsets, values, mask=mask)

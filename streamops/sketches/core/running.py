@@ -20,6 +20,7 @@ from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary,
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.states import estimates, merged, updated
 
 __all__ = [
     "STATE",
@@ -128,7 +129,7 @@ def pack(spec: RunningSpec, rows: pa.Table) -> pa.Table:
     codes = key_codes([rows.column(name) for name in spec.by], len(rows))
     groups, firsts = Groups.of(codes)
     keys = take(rows.select(list(spec.by)), firsts).columns
-    states = [state for summary in spec.summaries for state in summary.update(groups, rows)]
+    states = updated(spec.summaries, groups, rows)
     schema = _schema(spec, ("rows", pa.int64()))
     return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
 
@@ -150,8 +151,8 @@ def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | Non
     was, arrived = _states(spec, kept, old), _states(spec, packed, entered)
     both = [pa.concat_arrays(pieces) for pieces in zip(was, arrived, strict=True)]
     members = Groups(np.concatenate([slot[old], slot[came[entered]]]), len(old) + len(new))
-    states = _merged(spec, members, both)
-    before, after = _estimates(spec, was), _estimates(spec, states)
+    states = merged(spec.summaries, members, both)
+    before, after = estimates(spec.summaries, was), estimates(spec.summaries, states)
     differs = changed(before, [value.slice(0, len(old)) for value in after])
     again, first = np.flatnonzero(differs), len(old) + np.arange(len(new))
 
@@ -239,23 +240,6 @@ def _keys(spec: RunningSpec) -> Any:
 def _states(spec: RunningSpec, table: pa.Table, rows: npt.NDArray[np.integer]) -> list[pa.Array]:
     index = pa.array(rows)
     return [one(column).take(index) for column in table.columns[len(spec.by) + 1 :]]
-
-
-def _merged(spec: RunningSpec, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-    result: list[pa.Array] = []
-    for summary in spec.summaries:
-        width, position = len(summary.fields), len(result)
-        result += summary.merge(groups, states[position : position + width])
-    return result
-
-
-def _estimates(spec: RunningSpec, states: Sequence[pa.Array]) -> list[pa.Array]:
-    result, position = [], 0
-    for summary in spec.summaries:
-        width = len(summary.fields)
-        result.append(summary.estimate(states[position : position + width]))
-        position += width
-    return result
 
 
 def _told(

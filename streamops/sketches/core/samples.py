@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import list_items
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.states import listed
 
 __all__ = [
     "WHOLE",
@@ -64,9 +65,7 @@ class Samples:
 
     def columns(self) -> list[pa.Array]:
         """As columns: lists of hashes, and theta."""
-        # Cast, so that more hashes than a list array can hold are an error.
-        offsets = pa.array(np.append(0, np.cumsum(self.sizes))).cast(pa.int32())
-        lists = pa.ListArray.from_arrays(offsets, pa.array(self.hashes, pa.int64()))
+        lists = listed(pa.array(self.hashes, pa.int64()), self.sizes)
         return [lists, pa.array(self.theta, pa.int64())]
 
 

@@ -1,18 +1,14 @@
 """Tallies: how often each item occurs, in lists, one list per group.
 
 What heavy hitters and count-min have in common: entries of items and counts, added up within
-groups, and the lists that they are kept in.
+groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamops.kernel.columns import one
 from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
@@ -22,17 +18,12 @@ __all__ = [
     "are_ascending",
     "found",
     "in_groups",
-    "listed",
     "result_type",
     "run_starts",
-    "sizes_of",
     "spread",
     "total",
-    "united",
     "weighed",
 ]
-
-States = list[pa.Array]
 
 
 def result_type(item: pa.DataType) -> pa.DataType:
@@ -201,41 +192,3 @@ def spread(starts: Ids, sizes: Ints, step: int = 1) -> Ids:
     before = np.cumsum(sizes) - sizes
     places = np.arange(int(sizes.sum())) - np.repeat(before, sizes)
     return np.repeat(starts, sizes) + places * step
-
-
-def sizes_of(lists: pa.Array) -> Ints:
-    """Entries per list; 0 where it is null."""
-    return np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
-
-
-def listed(values: pa.Array, sizes: Ints, missing: Mask | None = None) -> pa.Array:
-    """Lists of so many values each, null where missing (and of size 0 there)."""
-    # Cast, so that more values than a list array can hold are an error.
-    offsets = pa.array(np.append(0, np.cumsum(sizes))).cast(pa.int32())
-    mask = pa.array(missing) if missing is not None and missing.any() else None
-    return pa.ListArray.from_arrays(offsets, values, mask=mask)
-
-
-def united(
-    groups: Groups,
-    states: Sequence[pa.Array],
-    unite: Callable[[Groups, Sequence[pa.Array]], States],
-) -> States:
-    """The states of the groups, by ``unite`` where a group has not exactly one member.
-
-    A state without a companion stays as it is: in most steps, most of them.
-    """
-    alone = groups.sizes() == 1
-    if not alone.any():
-        return unite(groups, states)
-    joined = ~alone[groups.ids]
-    numbers = np.cumsum(~alone) - 1
-    among = Groups(numbers[groups.ids[joined]], groups.count - int(np.count_nonzero(alone)))
-    fresh = unite(among, [state.filter(pa.array(joined)) for state in states])
-    place = len(groups.ids) + numbers
-    place[groups.ids[~joined]] = np.flatnonzero(~joined)
-    index = pa.array(place)
-    return [
-        pa.concat_arrays([one(kept), new]).take(index)
-        for kept, new in zip(states, fresh, strict=True)
-    ]

@@ -20,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.kernel.states import united
+from streamops.sketches.core import samples
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items, murmur3
-from streamops.sketches.core.samples import WHOLE, Samples, lowest, united
+from streamops.sketches.core.samples import WHOLE, Samples, lowest
 from streamops.sketches.core.sampling import NUMBER, bounds, number_of
 from streamops.sketches.core.theta_image import image, read, refuse
 
@@ -112,9 +114,9 @@ class Theta:
         SketchFormatError
             ``SKETCH_CORRUPT``.
         """
-        samples = read(images, where=f"sketches.{self.format.kind}")
+        found = read(images, where=f"sketches.{self.format.kind}")
         each = Groups(np.arange(len(images)), len(images))
-        return united(each, samples, self.k).columns()
+        return samples.united(each, found, self.k).columns()
 
 
 def hashed(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
@@ -129,19 +131,9 @@ def hashed(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
 
 
 def merged(groups: Groups, states: Sequence[pa.Array], k: int) -> list[pa.Array]:
-    """States of the groups over their members' states.
+    """States of the groups over their members' states."""
 
-    A state without a companion stays as it is: in most steps, most of them.
-    """
-    alone = groups.sizes() == 1
-    joined = ~alone[groups.ids]
-    number = np.cumsum(~alone) - 1
-    companions = Samples.of(*(state.filter(pa.array(joined)) for state in states))
-    members = Groups(number[groups.ids[joined]], groups.count - int(np.count_nonzero(alone)))
-    found = united(members, companions, k).columns()
-    if members.count == groups.count:
-        return found
-    place = len(joined) + number
-    place[groups.ids[~joined]] = np.flatnonzero(~joined)
-    pairs = zip(states, found, strict=True)
-    return [pa.concat_arrays(pair).take(pa.array(place)) for pair in pairs]
+    def unite(members: Groups, companions: Sequence[pa.Array]) -> list[pa.Array]:
+        return samples.united(members, Samples.of(*companions), k).columns()
+
+    return united(groups, states, unite)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel import states
 from streamops.kernel.columns import instants, key_codes, one
 from streamops.kernel.contract import merges_exactly
 from streamops.kernel.groups import Groups, Ids
@@ -78,16 +79,12 @@ def placed(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, npt.NDArray[np.b
 
 def updated(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
     """States of the groups over rows."""
-    return [state for summary in spec.summaries for state in summary.update(groups, rows)]
+    return states.updated(spec.summaries, groups, rows)
 
 
-def merged(spec: WindowSpec, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+def merged(spec: WindowSpec, groups: Groups, members: Sequence[pa.Array]) -> list[pa.Array]:
     """States of the groups over states, those of all aggregates in one row."""
-    result: list[pa.Array] = []
-    for summary in spec.summaries:
-        width, position = len(summary.fields), len(result)
-        result += summary.merge(groups, states[position : position + width])
-    return result
+    return states.merged(spec.summaries, groups, members)
 
 
 def rounds(spec: WindowSpec) -> bool:
@@ -100,11 +97,6 @@ def rounds(spec: WindowSpec) -> bool:
     return spec.takes_back and tells
 
 
-def estimates(spec: WindowSpec, states: Sequence[pa.Array]) -> list[pa.Array]:
+def estimates(spec: WindowSpec, members: Sequence[pa.Array]) -> list[pa.Array]:
     """The values that the states stand for."""
-    result, position = [], 0
-    for summary in spec.summaries:
-        width = len(summary.fields)
-        result.append(summary.estimate(states[position : position + width]))
-        position += width
-    return result
+    return states.estimates(spec.summaries, members)

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops.aggregates.core.lists import flat, listed, merged
+from streamops.aggregates.core.lists import flat, merged
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
+from streamops.kernel.states import listed
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from tests.aggregates.samples import (
