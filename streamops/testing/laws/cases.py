@@ -110,7 +110,7 @@ def play(
     pack: Callable[[pa.Table], list[pa.Table]] | None = None,
 ) -> list[Step]:
     """Play the history. Each step keeps the schemas and the invariants of the core."""
-    if batches is marks is between is pack is None:
+    if all(each is None for each in (batches, marks, between, pack)):
         if not case.played:
             case.played.append(_play(case, case.batches, None, _as_it_is, _whole))
         return case.played[0]
