@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -218,10 +219,10 @@ CORE: tuple[Callable[[Case], None], ...] = (
 """Every law of a core."""
 
 
-def keep(case: Case, laws: Sequence[Callable[[Case], None]] = CORE) -> None:
-    """Fail where the case breaks one of the laws, and say which.
+def keep(case: Any, laws: Sequence[Callable[[Any], None]] = CORE) -> None:
+    """Fail where the case, of a core or of a summary, breaks one of the laws, and say which.
 
-    One history for all of them: it is drawn, and played as it stands, only once.
+    One case for all of them: it is drawn, and a history is played as it stands, only once.
     """
     for law in laws:
         try:
