@@ -132,11 +132,13 @@ def test_without_time_there_is_no_watermark_and_no_micro_batch_without_data(rest
     )
     assert [result.state_rows for result in results] == [2, 2, 2, 2]
     assert results[1].counts == Counts(1, corrections=1)
+
+
+def test_a_checkpoint_of_other_parameters_is_refused() -> None:
+    stopped, other = PairReplay(tally(), BOTH), PairReplay(tally(word="another"), BOTH)
+    stopped.run(SCRIPT)
+    other._shards.stored = stopped._shards.stored
     with pytest.raises(StateFormatError) as refused:
-        stopped = PairReplay(tally(), BOTH)
-        stopped.run(SCRIPT)
-        other = PairReplay(tally(word="another"), BOTH)
-        other._shards.stored = stopped._shards.stored
         other.run(SCRIPT)
     assert refused.value.code == "STATE_PARAMETERS"
 
