@@ -27,13 +27,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name == "local_session":
-        return importlib.import_module("streamops.spark.session").local_session
-    if name in {"aggregates", "observe", "sketches", "testing", "time", "windows"}:
-        return importlib.import_module(f"streamops.{name}")
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+if not TYPE_CHECKING:  # or a type checker would find every name
+
+    def __getattr__(name: str) -> Any:
+        if name == "local_session":
+            return importlib.import_module("streamops.spark.session").local_session
+        if name in {"aggregates", "observe", "sketches", "testing", "time", "windows"}:
+            return importlib.import_module(f"streamops.{name}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from streamops.aggregates.binding import Request, summary
 from streamops.aggregates.core.sums import Count
-from streamops.kernel.contract import Summary
+from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
@@ -32,7 +32,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Aggregation):
     """An aggregate of a column, not yet bound to a schema.
 
     Made by the functions of this module.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -177,9 +177,8 @@ class Aggregation(Protocol):
     Its ``repr`` is written into the checkpoint: the same words, the same aggregate.
     """
 
-    @property
-    def native(self) -> bool:
-        """Whether Spark does the same by ``to_spark``, in bounded memory, so that it may."""
+    native: ClassVar[bool]
+    """Whether Spark does the same by ``to_spark``, in bounded memory, so that it may."""
 
     @property
     def columns(self) -> tuple[str, ...]:

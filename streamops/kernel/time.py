@@ -40,7 +40,7 @@ MICROSECONDS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
-CALENDAR_UNITS = frozenset({"month", "quarter", "year"})
+CALENDAR_UNITS = {"month": 30, "quarter": 90, "year": 365}  # days, or one more or less
 
 # The calendar that Spark and Python share. Outside of it a timestamp cannot be collected.
 MIN_INSTANT = -62_135_596_800_000_000  # 0001-01-01 00:00:00 UTC
@@ -125,13 +125,15 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
         term = _TERM.match(text, position)
         unit = term["unit"].lower() if term else ""
         if unit in CALENDAR_UNITS:
+            days = CALENDAR_UNITS[unit]
             raise SpecError(
                 "CALENDAR_DURATION",
                 f"`{parameter}` must be a fixed duration, and a {unit} is not one",
                 where=where,
                 got=f"{parameter}={value!r}",
                 expected="weeks, days, hours, minutes, seconds, milliseconds, microseconds",
-                fix='write a fixed length such as "30 days"; calendar units need a time zone',
+                fix=f'a fixed length, such as "{days} days"; {unit}s of a calendar are those of a '
+                f'time zone: windows.calendar("{unit}", zone)',
             )
         if term is None or unit not in MICROSECONDS:
             break

@@ -35,7 +35,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
 from streamops.sketches.core.contract import Sketch
@@ -49,7 +49,7 @@ _OWN = ("function", "column", "is_stored")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class SketchAggregate(ABC):
+class SketchAggregate(Aggregation, ABC):
     """A sketch of a column, not yet bound to a schema; what a kind adds are its parameters.
 
     Parameters

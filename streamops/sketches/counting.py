@@ -236,7 +236,8 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
         return counted(sketch, blobs, asked, where=place)
 
     asked = quoted(item) if isinstance(item, str) else item
-    return mapped(run, _BOUNDS, quoted(column), as_item(asked, type_name(sketch.type)))
+    of = as_item(asked, type_name(sketch.type))
+    return mapped(run, _BOUNDS, quoted(column), of, name="count_of")
 
 
 def counted(sketch: Counting, blobs: pa.Array, asked: pa.Array, *, where: str) -> pa.Array:

@@ -46,14 +46,20 @@ def expression(answer: Callable[..., pa.Array], result: pa.DataType, *columns: s
     return mapped(run, result, *map(quoted, columns))
 
 
-def mapped(run: Callable[..., pa.Array], result: pa.DataType, *columns: Column) -> Column:
+def mapped(
+    run: Callable[..., pa.Array], result: pa.DataType, *columns: Column, name: str | None = None
+) -> Column:
     """What a function makes of whole columns, as a column of this type.
 
     Parameters
     ----------
     run : callable
         With hints that all its parameters, and what it returns, are arrays.
+    name : str, optional
+        What the column is called until it is given a name.
     """
+    if name is not None:
+        run.__name__ = name
     kind = spark_schema(pa.schema([("result", result)])).fields[0].dataType
     # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
     make: Any = arrow_udf

@@ -69,4 +69,4 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
         result[contained(words, positions(shape, asked), np.arange(len(asked)))] = True
         return pa.array(result)
 
-    return value.isNotNull() & mapped(run, pa.bool_(), F.xxhash64(value))
+    return value.isNotNull() & mapped(run, pa.bool_(), F.xxhash64(value), name="may_contain")

@@ -138,7 +138,7 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     def run(blobs: pa.Array) -> pa.Array:
         return answers(sketch, answer, blobs, where=place)
 
-    return mapped(run, answer.result, quoted(column))
+    return mapped(run, answer.result, quoted(column), name="estimate")
 
 
 def _require_like(like: object, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -33,6 +33,8 @@ class RunningSettings:
     changes: Changes
     max_keys: int
     when_full: WhenFull
+
+    of_results: ClassVar[bool] = False
 
     @staticmethod
     def of(

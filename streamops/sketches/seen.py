@@ -84,7 +84,7 @@ def seen(
         are forgotten before their time, and pass again. Rows judged so have `seen_full`. It may be
         changed when a query is started again.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the identities are spread over. Belongs to the checkpoint.
     name : str, optional

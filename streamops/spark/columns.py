@@ -16,6 +16,7 @@ from streamops.kernel.errors import SchemaError, SpecError
 
 __all__ = [
     "arrow_schema",
+    "as_instant",
     "column",
     "refuse_collated",
     "refuse_duplicates",
@@ -31,6 +32,8 @@ _IN_UTC: dict[str, Any] = (
     else {"timestamp_utc": True}
 )
 
+_WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
+
 _BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
 
 
@@ -39,15 +42,29 @@ def column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
+def as_instant(name: str, kind: str) -> str:
+    """How to make a timestamp of a column of this type, named as Spark names it."""
+    if kind in _WHOLE:
+        make = f"F.timestamp_millis({name!r})) for milliseconds since 1970; timestamp_seconds, \
+timestamp_micros for others"
+    elif kind in _FRACTIONS or kind.startswith("decimal"):
+        make = f"F.timestamp_seconds({name!r})) for seconds since 1970"
+    elif kind.startswith("struct"):
+        make = f"F.window_time({name!r})) if it is a window of Spark's"
+    else:
+        make = f"F.to_timestamp({name!r}))"
+    return f"df.withColumn({name!r}, {make}"
+
+
 def require_name(value: object, *, parameter: str, where: str) -> None:
-    """Refuse what is not text where a name is wanted: a number, None, a ``Column``.
+    """Refuse what is no text where a name is wanted: a number, None, a ``Column``; or is empty.
 
     Raises
     ------
     SpecError
         ``NOT_A_NAME``.
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         raise SpecError(
             "NOT_A_NAME",
             f"`{parameter}` is not a name",

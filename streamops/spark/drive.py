@@ -32,7 +32,7 @@ from streamops.spark.preflight import (
     refuse_unchainable,
     state_api,
 )
-from streamops.spark.results import declared
+from streamops.spark.results import declared, refuse_revised
 from streamops.spark.runners import COUNTS, Advance, timed
 from streamops.spark.transform import Transform, is_named
 
@@ -56,6 +56,8 @@ def drive(transform: Transform, frame: DataFrame) -> DataFrame:
             of_results=settings.of_results,
         )
     spec = settings.bind(schema, carried=carried)
+    if not settings.of_results:
+        refuse_revised(frame, where=where)
     name, names = metric_name(frame, transform.options.name)
     if transform.options.engine != "kernel":
         if frame.isStreaming and _insists(transform):

@@ -11,11 +11,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.kernel.contract import Spec
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.pairs import PairSpec, SideName
 from streamops.spark.columns import column, spark_schema
 from streamops.spark.preflight import WATERMARK
 
-__all__ = ["declared", "declared_pair"]
+__all__ = ["REVISED", "declared", "declared_pair", "refuse_revised"]
+
+REVISED = "streamops.revised"
+"""Key under which an operator tells that rows of its output revise others, or are late rows: on the
+columns that say so."""
+
+_REVISING = ("revision", "_change_type", "late")
 
 
 def declared(
@@ -85,7 +92,9 @@ def _declared(
             origin, came = origins[name]
             alike = output.field(name).type == came
             kind = _own(kind, origin.dataType if alike else ArrayType(origin.dataType))
-        told = notes.get(name)
+        told = notes.get(name, {})
+        if name in _REVISING and name not in origins:
+            told = {**told, REVISED: True}
         columns.append(_column(field, kind).alias(name, **({"metadata": told} if told else {})))
     return rows.select(*columns)
 
@@ -142,3 +151,35 @@ def _told(field: StructField) -> dict[str, Any]:
     """What a user said about the column: its comment. Not what Spark or an operator noted."""
     noted = ("__", "streamops.", WATERMARK)
     return {k: v for k, v in (field.metadata or {}).items() if not k.startswith(noted)}
+
+
+def refuse_revised(frame: DataFrame, *, where: str) -> None:
+    """Refuse results that are told again, or late rows among them, where every row counts.
+
+    An operator marks the columns that tell them apart. Who drops these has said which rows count.
+
+    Raises
+    ------
+    SchemaError
+        ``ROWS_REVISED``.
+    """
+    said = [field.name for field in frame.schema.fields if REVISED in (field.metadata or {})]
+    if not said:
+        return
+    late = "late" in said
+    raise SchemaError(
+        "ROWS_REVISED",
+        "a result would count as often as it was told"
+        if len(said) > late
+        else "late rows would count as results",
+        where=where,
+        got=f"results of an operator that revises or routes, with {', '.join(said)}",
+        expected="rows that each count once",
+        fix='stragglers="drop" in the operator before; or say which rows count, and drop the columns: '
+        '.where("late IS NULL").drop("late")'
+        if late
+        else 'stragglers="drop" in the operator before; or say which rows count, and drop the columns, '
+        f'such as the on-time results alone: .where("revision = 0").drop({", ".join(map(repr, said))})'
+        if "revision" in said
+        else "fold them to a table first, in foreachBatch or behind the stream",
+    )

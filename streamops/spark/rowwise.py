@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.spark.columns import column, refuse_duplicates, require_name
+from streamops.spark.columns import as_instant, column, refuse_duplicates, require_name
 from streamops.spark.preflight import METRICS, metric_name
 from streamops.spark.transform import shown
 
@@ -149,7 +149,7 @@ def instant_field(
             where=where,
             got=f"{name!r} of type {field.dataType.simpleString()}",
             expected=expected,
-            fix=f"df.withColumn({name!r}, F.to_timestamp({name!r}))",
+            fix=as_instant(name, field.dataType.simpleString()),
         )
     return field
 

@@ -19,8 +19,14 @@ from streamops.spark.cells import EMITTED, cells_of, framed, opened, packs_in, t
 from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
 from streamops.spark.inputs import packed
 from streamops.spark.packing import unpacker
-from streamops.spark.preflight import METRICS, ONCE, STATE_API, metric_name, state_api
-from streamops.spark.results import declared
+from streamops.spark.preflight import (
+    METRICS,
+    ONCE,
+    STATE_API,
+    metric_name,
+    state_api,
+)
+from streamops.spark.results import declared, refuse_revised
 from streamops.spark.runners import Stored
 from streamops.spark.transform import Options, is_named, shown
 from streamops.spark.untimed import untimed
@@ -40,6 +46,10 @@ class PerKey(Protocol):
     @property
     def reads(self) -> tuple[str, ...]:
         """Columns whose values are compared or computed with."""
+
+    @property
+    def of_results(self) -> bool:
+        """Whether it reads rows that revise others, instead of events."""
 
     def bind(self, schema: pa.Schema, *, shards: int) -> Any:
         """The spec over these columns."""
@@ -63,6 +73,8 @@ class RunningTransform:
         schema = arrow_schema(frame, where=where)
         refuse_collated(frame, self.settings.reads, where=where)
         spec = self.settings.bind(schema, shards=shards)
+        if not self.settings.of_results:
+            refuse_revised(frame, where=where)
         made = spark_schema(spec.output)
         if not frame.isStreaming:
             if is_named(self.options, where):

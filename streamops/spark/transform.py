@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal, Protocol, get_args
 
 import pyarrow as pa
@@ -137,11 +138,12 @@ def choice(value: object, words: Any, *, parameter: str, where: str) -> None:
     allowed = get_args(words)
     if value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
+        near = get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
         raise SpecError(
             "UNKNOWN_CHOICE",
             f"`{parameter}` is not one of its choices",
             where=where,
             got=f"{parameter}={value!r}",
             expected=f"one of {listed}",
-            fix=f"write {parameter}={allowed[0]!r}, or another of them",
+            fix=f"write {parameter}={[*near, allowed[0]][0]!r}, or another of them",
         )

@@ -80,7 +80,7 @@ def track_clock(
     otherwise : "received", "device" or "null"
         What is the corrected time of a row whose clock cannot be corrected: see ``correct_clock``.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the devices are spread over. Belongs to the checkpoint.
     name : str, optional

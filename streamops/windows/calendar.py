@@ -104,7 +104,7 @@ def calendar(
     engine : "auto", "kernel" or "native"
         Spark has no such window: "native" is refused, "auto" is the kernel.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
         state of a shard passes some megabytes.

@@ -79,7 +79,7 @@ def compare(
     too_late : "drop" or "route"
         With "update" and "retract": what happens beyond the allowed lateness.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
         state of a shard passes some megabytes.

@@ -102,7 +102,7 @@ def hopping(
         `allowed_lateness`, where late rows are counted by Spark, not exactly, and rows before
         1970 are late from the start. "auto" takes it for batches, the kernel for streams.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
         state of a shard passes some megabytes.

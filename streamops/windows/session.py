@@ -104,7 +104,7 @@ def session(
         for "drop" without `allowed_lateness`. It starts a second session where a row would
         become part of one already published. "auto" takes it for batches, the kernel for streams.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
         state of a shard passes some megabytes.

@@ -12,7 +12,7 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import as_instant, require_name, type_name
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 
@@ -29,6 +29,7 @@ __all__ = [
 
 _MILLISECOND = 1_000
 _WINDOW = ("window_start", "window_end")
+_CORRECTING = ("update", "retract")
 _EXTRA = ("revision", "timing", "_change_type", "late")
 RESERVED = (*_WINDOW, *_EXTRA)
 """Names of columns that results of windows have."""
@@ -166,6 +167,15 @@ class WindowSettings:
     def refuse_contradictions(self) -> None:
         """Refuse what cannot be meant together."""
         self.refuse_too_late_alone()
+        if self.stragglers in _CORRECTING and not self.allowed_lateness and self.early == "never":
+            raise SpecError(
+                "NOTHING_TO_CORRECT",
+                "no straggler would be accepted, so there is nothing to correct",
+                where=self.where,
+                got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'",
+                expected="how long after its window was on time a row still corrects it",
+                fix='allowed_lateness="1 hour", say; or stragglers="drop"',
+            )
         if not self.agg:
             raise SpecError(
                 "NO_AGGREGATE",
@@ -179,7 +189,7 @@ class WindowSettings:
 
     def refuse_too_late_alone(self) -> None:
         """Refuse a word for what comes beyond corrections where there are none."""
-        if self.too_late == "route" and self.stragglers not in ("update", "retract"):
+        if self.too_late == "route" and self.stragglers not in _CORRECTING:
             raise SpecError(
                 "TOO_LATE_WITHOUT_CORRECTIONS",
                 "`too_late` says what happens beyond the lateness of corrections",
@@ -204,7 +214,7 @@ class WindowSettings:
                 self.time,
                 "event time",
                 "timestamp",
-                f"df.withColumn({self.time!r}, F.to_timestamp({self.time!r}))",
+                as_instant(self.time, type_name(kind)),
                 self.where,
             )
         for name in self.by:

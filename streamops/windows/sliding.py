@@ -98,7 +98,7 @@ def sliding(
         "native" is Spark's own window over ``rangeBetween``, for batches only: Spark refuses it on
         streams. "auto" takes the kernel.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
     shards : int
         Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
         state of a shard passes some megabytes.

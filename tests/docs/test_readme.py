@@ -221,7 +221,12 @@ def test_every_word_of_the_api_is_in_the_glossary(module: ModuleType) -> None:
 
 def test_every_choice_and_every_column_is_in_the_glossary() -> None:
     transform = windows.tumbling(
-        "1 hour", time="ts", agg={"n": aggregates.count()}, stragglers="retract", too_late="route"
+        "1 hour",
+        time="ts",
+        agg={"n": aggregates.count()},
+        stragglers="retract",
+        allowed_lateness="1 hour",
+        too_late="route",
     )
     instant = pa.timestamp("us", tz="UTC")
     spec: Any = transform.settings.bind(pa.schema([("ts", instant)]), carried=0)

@@ -93,7 +93,11 @@ def test_a_calendar_unit_is_not_a_fixed_duration(text: str) -> None:
     unit = text.split()[-1].lower().removesuffix("s")
     assert error.what == f"`size` must be a fixed duration, and a {unit} is not one"
     assert error.got == f"size={text!r}"
-    assert error.fix == 'write a fixed length such as "30 days"; calendar units need a time zone'
+    days = {"month": 30, "quarter": 90, "year": 365}[unit]
+    assert error.fix == (
+        f'a fixed length, such as "{days} days"; {unit}s of a calendar are those of a time zone: '
+        f'windows.calendar("{unit}", zone)'
+    )
 
 
 def test_a_duration_below_the_minimum_is_refused_and_at_it_is_not() -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import sketches, windows
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
 from streamops.spark import preflight
 
@@ -78,9 +78,39 @@ def test_a_missing_or_old_protobuf_is_said(
 
 
 def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> None:
-    said = {"delay": "1 minute", "stragglers": "retract", "engine": "native"}
+    said = {"delay": "1 minute", "stragglers": "retract", "allowed_lateness": "1 hour"}
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
-        events(spark).transform(tumbling(**said))
+        events(spark).transform(tumbling(engine="native", **said))
+
+
+@pytest.mark.parametrize(
+    ("said", "names", "fix"),
+    [
+        ({"stragglers": "update", "allowed_lateness": "1 hour"}, "revision", "revision = 0"),
+        (
+            {"stragglers": "retract", "allowed_lateness": "1 hour"},
+            "revision, _change_type",
+            ".drop('revision', '_change_type')",
+        ),
+        ({"stragglers": "route"}, "late", '.where("late IS NULL").drop("late")'),
+    ],
+)
+def test_results_that_are_told_again_and_late_rows_are_not_aggregated_by_mistake(
+    spark: SparkSession, said: dict[str, Any], names: str, fix: str
+) -> None:
+    hourly = windows.tumbling("1 hour", time="window_start", agg={"n": agg.sum("n")})
+    results = events(spark).transform(tumbling(delay="1 minute", **said))
+    with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
+        results.transform(hourly)
+    assert caught.value.got.endswith(f"with {names}")
+    assert fix in caught.value.fix
+    with pytest.raises(SchemaError, match="ROWS_REVISED|SKETCH_CANNOT_FORGET"):
+        results.where("n > 1").transform(sketches.distinct("n", by="window_start"))
+    # Who drops what tells them apart has said which rows count.
+    assert "n" in results.drop(*names.split(", ")).transform(hourly).columns
+    # A column of the user's own that is called like one of ours is none of ours.
+    own = events(spark).withColumn("revision", F.lit(1)).withColumn("late", F.lit(None))
+    assert "n" in own.transform(tumbling(delay="1 minute")).columns
 
 
 def test_a_second_operator_behind_apply_in_pandas_with_state_is_refused(

@@ -87,7 +87,8 @@ def test_a_column_of_the_wrong_type_is_refused() -> None:
         "[COLUMN_TYPE] time.track_clock: column 'received_at' cannot be used as `received`\n"
         "  got:       'received_at' of type bigint\n"
         "  expected:  timestamp\n"
-        "  fix:       df.withColumn('received_at', F.to_timestamp('received_at'))"
+        "  fix:       df.withColumn('received_at', F.timestamp_millis('received_at')) for milliseconds since "
+        "1970; timestamp_seconds, timestamp_micros for others"
     )
 
 

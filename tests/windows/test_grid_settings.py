@@ -73,7 +73,8 @@ def test_an_origin_may_be_an_instant() -> None:
 
 @pytest.mark.parametrize("make", [calendar, cumulative])
 def test_the_output_is_that_of_other_windows(make: Any) -> None:
-    names = spec(make(by="k", stragglers="retract", too_late="route", delay="1 hour")).output.names
+    corrected = {"stragglers": "retract", "allowed_lateness": "1 hour"}
+    names = spec(make(by="k", **corrected, too_late="route", delay="1 hour")).output.names
     assert names == [
         "k", "window_start", "window_end", "n", "revision", "_change_type", "late",
     ]  # fmt: skip

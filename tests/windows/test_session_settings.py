@@ -64,7 +64,7 @@ def test_the_output_says_what_corrections_and_early_results_add() -> None:
 
     assert names() == []
     assert names(stragglers="route") == ["late"]
-    assert names(stragglers="retract") == ["revision", "_change_type"]
+    assert names(stragglers="retract", allowed_lateness="1 hour") == ["revision", "_change_type"]
     assert names(early="every batch") == ["revision", "timing", "_change_type"]
     assert names(early="every batch", stragglers="retract", too_late="route") == [
         "revision",

@@ -12,6 +12,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.fixed_grid import FixedGrid
+from streamops.spark.columns import as_instant
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import FixedWindows
 
@@ -121,7 +122,20 @@ def test_a_hop_of_the_size_is_allowed() -> None:
 
 @pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
 def test_every_policy_for_stragglers_can_be_said(stragglers: str) -> None:
-    assert settings(stragglers=stragglers).stragglers == stragglers
+    said = settings(stragglers=stragglers, allowed_lateness="1 hour")
+    assert said.stragglers == stragglers
+
+
+@pytest.mark.parametrize("stragglers", ["update", "retract"])
+def test_corrections_need_stragglers_that_are_accepted(stragglers: str) -> None:
+    assert str(refused(SpecError, stragglers=stragglers)) == (
+        "[NOTHING_TO_CORRECT] windows.hopping: no straggler would be accepted, so there is nothing "
+        "to correct\n"
+        f"  got:       stragglers={stragglers!r} with allowed_lateness='0 seconds'\n"
+        "  expected:  how long after its window was on time a row still corrects it\n"
+        '  fix:       allowed_lateness="1 hour", say; or stragglers="drop"'
+    )
+    assert settings(stragglers=stragglers, early="every batch").early == "every batch"
 
 
 def test_the_spec_reads_the_columns_it_needs_and_no_others() -> None:
@@ -132,7 +146,8 @@ def test_the_spec_reads_the_columns_it_needs_and_no_others() -> None:
 
 def test_the_spec_reads_every_column_where_rows_may_be_routed() -> None:
     assert bound(stragglers="route").input == SCHEMA
-    assert bound(stragglers="update", too_late="route").input == SCHEMA
+    late = {"allowed_lateness": "1 hour", "too_late": "route"}
+    assert bound(stragglers="update", **late).input == SCHEMA
 
 
 def test_a_frame_with_a_watermark_brings_its_own_delay() -> None:
@@ -153,9 +168,10 @@ def test_the_output_is_keys_window_and_aggregates() -> None:
 
 
 def test_corrections_add_a_revision_and_retractions_a_change_type() -> None:
-    assert bound(stragglers="update").output.names[-2:] == ["n", "revision"]
-    assert bound(stragglers="retract").output.names[-2:] == ["revision", "_change_type"]
-    assert bound(stragglers="update").output.field("revision").type == pa.int32()
+    late = {"allowed_lateness": "1 hour"}
+    assert bound(stragglers="update", **late).output.names[-2:] == ["n", "revision"]
+    assert bound(stragglers="retract", **late).output.names[-2:] == ["revision", "_change_type"]
+    assert bound(stragglers="update", **late).output.field("revision").type == pa.int32()
 
 
 def test_early_results_add_a_revision_and_their_timing() -> None:
@@ -197,7 +213,7 @@ def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
         {"agg": {"n": agg.sum("delay")}},
         {"allowed_lateness": "1 hour"},
         {"stragglers": "route"},
-        {"stragglers": "update"},
+        {"stragglers": "update", "allowed_lateness": "1 hour"},
         {"early": "every batch"},
         {"empty": "publish", "empty_for": "1 day"},
     ],
@@ -284,7 +300,8 @@ def test_a_month_is_not_a_fixed_duration(parameter: str) -> None:
         "and a month is not one\n"
         f"  got:       {parameter}='1 month'\n"
         "  expected:  weeks, days, hours, minutes, seconds, milliseconds, microseconds\n"
-        '  fix:       write a fixed length such as "30 days"; calendar units need a time zone'
+        '  fix:       a fixed length, such as "30 days"; months of a calendar are those of a time '
+        'zone: windows.calendar("month", zone)'
     )
 
 
@@ -496,8 +513,25 @@ def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> Non
         f"[COLUMN_TYPE] windows.hopping: column {column!r} cannot be used as event time\n"
         f"  got:       {column!r} of type {kind}\n"
         "  expected:  timestamp\n"
-        f"  fix:       df.withColumn({column!r}, F.to_timestamp({column!r}))"
+        f"  fix:       {as_instant(column, kind)}"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        ("string", "to_timestamp"),
+        ("date", "to_timestamp"),
+        ("timestamp_ntz", "to_timestamp"),
+        ("bigint", "timestamp_millis"),
+        ("int", "timestamp_millis"),
+        ("double", "timestamp_seconds"),
+        ("decimal(20,3)", "timestamp_seconds"),
+        ("struct<start:timestamp,end:timestamp>", "window_time"),
+    ],
+)
+def test_the_fix_makes_an_instant_of_what_there_is(kind: str, function: str) -> None:
+    assert as_instant("at", kind).startswith(f"df.withColumn('at', F.{function}('at'))")
 
 
 @pytest.mark.parametrize("column", ["tags", "nested"])

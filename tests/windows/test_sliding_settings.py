@@ -55,7 +55,8 @@ def test_the_output_is_keys_the_event_time_by_its_name_and_aggregates() -> None:
     spec = bound(agg={"total": agg.sum("amount")})
     assert spec.output == pa.schema([("user", pa.string()), ("ts", UTC), ("total", pa.int64())])
     assert spec.event_time == "ts"
-    assert bound(stragglers="retract").output.names[2:] == ["n", "revision", "_change_type"]
+    late = {"allowed_lateness": "1 hour"}
+    assert bound(stragglers="retract", **late).output.names[2:] == ["n", "revision", "_change_type"]
     assert bound(early="every batch").output.names[2:] == ["n", "revision", "timing"]
     assert bound(stragglers="route").output.names == ["user", "ts", "n", "late"]
 
@@ -88,8 +89,8 @@ def test_a_moment_is_needed_for_the_size_and_with_corrections_for_the_lateness()
         {"time": "window_end"},
         {"agg": {"n": agg.count("amount")}},
         {"allowed_lateness": "1 hour"},
-        {"stragglers": "update"},
-        {"stragglers": "update", "too_late": "route"},
+        {"stragglers": "update", "allowed_lateness": "1 hour"},
+        {"stragglers": "update", "allowed_lateness": "1 hour", "too_late": "route"},
     ],
 )
 def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
@@ -190,7 +191,8 @@ def test_an_event_time_of_another_type_is_refused() -> None:
         "[COLUMN_TYPE] windows.sliding: column 'amount' cannot be used as event time\n"
         "  got:       'amount' of type bigint\n"
         "  expected:  timestamp\n"
-        "  fix:       df.withColumn('amount', F.to_timestamp('amount'))"
+        "  fix:       df.withColumn('amount', F.timestamp_millis('amount')) for milliseconds since "
+        "1970; timestamp_seconds, timestamp_micros for others"
     )
 
 

@@ -55,7 +55,11 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
         for summary in (sketch, Sealed(sketch), Merged("s", sketch, sketch, "")):
             assert merges_exactly(summary) is exactly
     spec: Any = windows.tumbling(
-        "1 hour", time="ts", agg={"n": linear_sketch("v")}, stragglers="retract"
+        "1 hour",
+        time="ts",
+        agg={"n": linear_sketch("v")},
+        stragglers="retract",
+        allowed_lateness="1 hour",
     ).settings.bind(pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]), carried=0)
     assert not rounds(spec)
     assert rounds(replace(spec, aggregates=(("n", "", Sealed(Coarse("v", 3))),)))
