@@ -109,11 +109,12 @@ def test_a_batch_is_the_whole_answer_with_the_frames_own_types_and_comments(
     spark: SparkSession,
 ) -> None:
     left = spark.sql(
-        "select k, ts, x collate utf8_lcase `odd.name` from values "
+        "select k, ts, x collate utf8_lcase x from values "
         "('a', timestamp'2024-01-01 00:00:10Z', 'X'), ('a', null, 'y'), "
         "(null, timestamp'2024-01-01', 'Z') as came(k, ts, x)"
     )
-    left = left.withMetadata("odd.name", {"comment": "as written"})
+    odd = F.col("x").alias("odd.name", metadata={"comment": "as written"})
+    left = left.select("k", "ts", odd)
     right = spark.sql("select 'a' key, timestamp'2024-01-01 00:00:09Z' at")
     result = left.transform(earlier(right))
     assert_rows(
