@@ -22,6 +22,7 @@ from tests.spark.pair_cores import earlier, tally
 
 pytestmark = pytest.mark.spark
 
+APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
 INSTANT = pa.timestamp("us", tz="UTC")
 EVENTS = pa.schema([("k", pa.string()), ("ts", INSTANT)])
 RIGHT = pa.schema([("key", pa.string()), ("at", INSTANT)])
@@ -39,8 +40,9 @@ def marks(ran: list[Any]) -> list[str]:
     return [progress.eventTime.get("watermark", "")[11:19] for _, _, progress in ran]
 
 
+@pytest.mark.parametrize("api", APIS)
 def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     """The left frame brings a watermark of its own, the operator defines one on the right one."""
 
@@ -50,7 +52,7 @@ def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
             for name, said, schema in (("l", left, EVENTS), ("r", right, RIGHT))
         ]
         marked = frames[0].withWatermark("ts", "2 seconds")
-        pair = earlier(frames[1], delay=(None, "20 seconds"))
+        pair = earlier(frames[1], delay=(None, "20 seconds"), state_api=api)
         return run_query(marked.transform(pair), tmp_path, 300)
 
     # Nothing new comes to the right source, which is other than a micro-batch without rows.
@@ -60,6 +62,8 @@ def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
     ran = run([events(("c", 100))], [others(("b", 50)), others(("a", 200))])
     assert [len(rows) for _, rows, _ in ran] == [0, 1, 2]
     assert marks(ran) == ["23:59:41", "00:00:30", "00:01:38"]
+    # Every shard is visited in every micro-batch, also in that to which the left source has nothing.
+    assert [p.observedMetrics["earlier"]["state_rows"] for _, _, p in ran] == [6, 6, 4]
     assert_rows(
         pa.concat_tables([rows for _, rows, _ in ran]).drop_columns("late"),
         [
@@ -105,10 +109,12 @@ def test_a_batch_is_the_whole_answer_with_the_frames_own_types_and_comments(
     spark: SparkSession,
 ) -> None:
     left = spark.sql(
-        "select 'a' k, timestamp'2024-01-01 00:00:10Z' ts, 'X' collate utf8_lcase `odd.name` "
-        "union all select 'a', null, 'y' union all select null, timestamp'2024-01-01', 'Z'"
+        "select k, ts, x collate utf8_lcase x from values "
+        "('a', timestamp'2024-01-01 00:00:10Z', 'X'), ('a', null, 'y'), "
+        "(null, timestamp'2024-01-01', 'Z') as came(k, ts, x)"
     )
-    left = left.withMetadata("odd.name", {"comment": "as written"})
+    odd = F.col("x").alias("odd.name", metadata={"comment": "as written"})
+    left = left.select("k", "ts", odd)
     right = spark.sql("select 'a' key, timestamp'2024-01-01 00:00:09Z' at")
     result = left.transform(earlier(right))
     assert_rows(
@@ -207,7 +213,7 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
     assert second.schema["ts"].metadata[METRICS] == "earlier,earlier-2"
     clocked = [
         frame.transform(
-            time.producers(key, time=at_, delay="1 second", state_api="applyInPandasWithState")
+            time.producers(key, time=at_, delay="1 second", idle="1 hour", state_api=APIS[1])
         )
         for frame, key, at_ in ((left, "k", "ts"), (right, "key", "at"))
     ]
