@@ -36,11 +36,13 @@ from streamops.joins.core.sides import (
     Said,
     judge,
     kept_schema,
+    times_of,
 )
-from streamops.kernel.columns import concat, conform
+from streamops.kernel.columns import concat, conform, one
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.pairs import SideName
+from streamops.kernel.time import Instants
 
 __all__ = [
     "STATE",
@@ -119,27 +121,19 @@ def run(spec: IntervalSpec, left: pa.Table, right: pa.Table) -> pa.Table:
 def next_deadline(spec: IntervalSpec, state: State) -> int | None:
     """The first watermark at which a row is final or forgotten."""
     now_by = _BEGINNING if state.watermark is None else state.watermark
-    nothing = _nothing(spec)
-    ours = Rows.of(spec, "left", state.tables["left"], nothing[0])
-    theirs = Rows.of(spec, "right", state.tables["right"], nothing[1])
-    due = [
-        int((rows.times + spec.kept_for(side)).min())
-        for side, rows in zip(_SIDES, (ours, theirs), strict=True)
-        if len(rows)
-    ]
-    for side, rows in zip(_SIDES, (ours, theirs), strict=True):
+    due = _END
+    for side in _SIDES:
+        table = state.tables[side]
+        times = times_of(spec, side, table)
+        due = min(due, int(times.min(initial=_END)) + spec.kept_for(side))
         if not spec.remembers(side):
             continue
-        waits = np.flatnonzero((rows.said == NOTHING) | (rows.said == EARLY))
-        final = rows.times[waits] + spec.reach(side)
-        if side == "left" and spec.attributes:
-            answer = answers(spec, ours, waits, theirs, theirs.line, theirs.order)
-            if spec.matches == "first":
-                final = np.where(answer >= 0, theirs.times[answer], final)
-            if not spec.preserves("left"):
-                final = final[answer >= 0]
-        due += final[final > now_by].tolist()
-    return min(due, default=None)
+        said = one(table.column("said")).to_numpy()
+        waits = np.flatnonzero((said == NOTHING) | (said == EARLY))
+        usual = times[waits] + spec.reach(side)
+        final = _awaited(spec, state, waits) if spec.attributes else usual
+        due = min(due, int(final[final > now_by].min(initial=_END)))
+    return due if state.rows else None
 
 
 def check(spec: IntervalSpec, state: State) -> None:
@@ -205,9 +199,7 @@ def _answered(
     now = answers(spec, left, rows, right, right.line, right.order)
 
     before, has = left.said[rows], now >= 0
-    settled = left.times[rows] + spec.upper <= now_by
-    if spec.matches == "first":
-        settled = np.where(has, right.times[now] <= now_by, settled)
+    settled = _settles(spec, left, rows, right, now) <= now_by
     corrected = (before >= EXPIRED) & (was != now)
     corrected[has] |= _is_late(spec, left, rows[has], right, now[has], was_by)
     kept_as = np.where((before >= MATCHED) & (was == now), before, MATCHED)
@@ -228,6 +220,26 @@ def _answered(
         Told(rows[anew], now[anew], after[anew]),
     ]
     return results, {"left": said, "right": right.said}
+
+
+def _settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids) -> Instants:
+    """The watermark at which the answers of these rows of the left are final."""
+    final: Instants = left.times[rows] + spec.upper
+    if spec.matches == "first":
+        has = answer >= 0
+        final[has] = right.times[answer[has]]
+    return final
+
+
+def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:
+    """The watermarks at which these rows of the left in state are published, as things stand."""
+    ours, theirs = (
+        Rows.of(spec, side, state.tables[side], came)
+        for side, came in zip(_SIDES, _nothing(spec), strict=True)
+    )
+    answer = answers(spec, ours, waits, theirs, theirs.line, theirs.order)
+    final = _settles(spec, ours, waits, theirs, answer)
+    return final if spec.preserves("left") else final[answer >= 0]
 
 
 def _standing(spec: IntervalSpec, side: SideName, rows: Rows, met: Ids, now_by: int) -> Said:

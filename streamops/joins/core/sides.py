@@ -17,7 +17,18 @@ from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
-__all__ = ["EARLY", "EXPIRED", "LATE", "MATCHED", "NOTHING", "Rows", "Said", "judge", "kept_schema"]
+__all__ = [
+    "EARLY",
+    "EXPIRED",
+    "LATE",
+    "MATCHED",
+    "NOTHING",
+    "Rows",
+    "Said",
+    "judge",
+    "kept_schema",
+    "times_of",
+]
 
 NOTHING, EARLY, EXPIRED, MATCHED, LATE = range(5)
 """What a row was last published as."""
@@ -121,6 +132,12 @@ class Rows:
         if spec.remembers(side):
             columns.append(pa.array(said[chosen]))
         return pa.table(columns, schema=schema)
+
+
+def times_of(spec: IntervalSpec, side: SideName, table: pa.Table) -> Instants:
+    """Event times of rows of state."""
+    names = spec.kept(side)
+    return instants(table.column(names.index(spec.side(side).time or "")))[0]
 
 
 def _line(spec: IntervalSpec, side: SideName, table: pa.Table) -> tuple[Line, Ids, Instants]:
