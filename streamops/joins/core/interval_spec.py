@@ -157,8 +157,13 @@ class IntervalSpec:
 
     @property
     def _behind(self) -> int:
-        """How far behind the watermark that judges the rows a result can lie, at most."""
-        return 0 if self._timed_by is None else max(self.reach(self._timed_by), 0)
+        """How far behind the watermark that judges the rows a result can lie, at most.
+
+        In whole milliseconds, as Spark keeps its watermark: else ours would be ahead of its delay.
+        """
+        if self._timed_by is None:
+            return 0
+        return -(-max(self.reach(self._timed_by), 0) // 1_000) * 1_000
 
     @property
     def event_time(self) -> str | None:
