@@ -40,6 +40,7 @@ from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]
 
+_ADDED = ("_change_type", "late")
 _DEFINES = {"shown": words, "first": True}
 
 
@@ -162,8 +163,9 @@ class IntervalJoin:
         joined = self.how not in ("semi", "anti")
         names = named(left, right if joined else pa.schema([]), self.by, self.where)
         added = [self.into]
-        added += ["_change_type"] if self.stragglers == "retract" or self.early != "never" else []
-        added += ["late"] if self.routes else []
+        changes, late = _ADDED
+        added += [changes] if self.stragglers == "retract" or self.early != "never" else []
+        added += [late] if self.routes else []
         fix = "rename the column before the join, or name the added one otherwise by into=..."
         refuse_reserved(names.schema.names, added, fix, self.where)
         read = {*theirs, self.times[1]}
@@ -198,6 +200,15 @@ class IntervalJoin:
                 got=f"lower={words(self.lower)}, upper={words(self.upper)}",
                 expected="lower <= upper, both measured from the left row's time to the right's",
                 fix="exchange them; a right row that comes first has a negative bound",
+            )
+        if self.into.lower() in _ADDED:
+            raise SpecError(
+                "NAME_TAKEN",
+                "`into` is the name of another column that the join may add",
+                where=self.where,
+                got=f"into={self.into!r}",
+                expected=f"a name unlike {', '.join(_ADDED)}",
+                fix='into="match", say',
             )
         if self.too_late == "route" and self.stragglers != "retract":
             raise SpecError(

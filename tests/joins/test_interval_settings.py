@@ -93,7 +93,7 @@ def test_the_transform_shows_all_that_was_said_as_it_was_said() -> None:
     )
     said: dict[str, Any] = {"by": ["a", "b"], "time": "ts", "delay": ("1 second", None)}
     alike = joins.interval(None, "0 seconds", "1 hour", **said)
-    assert "by=('a', 'b'), time='ts'" in repr(alike)
+    assert "by=['a', 'b'], time='ts'" in repr(alike)
     assert "delay=('1 second', None)" in repr(alike)
 
 
@@ -184,6 +184,8 @@ def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
         ("NOT_A_NAME", {"into": None}),
         ("NOT_A_NAME", {"matches": "first", "tie_break": 7}),
         ("NO_KEY", {"by": []}),
+        ("NAME_TAKEN", {"into": "Late"}),
+        ("NAME_TAKEN", {"into": "_change_type", "stragglers": "retract"}),
         ("TOO_LATE_WITHOUT_CORRECTIONS", {"too_late": "route"}),
         ("TIE_BREAK_MISSING", {"matches": "first"}),
         ("TIE_BREAK_WITHOUT_CHOICE", {"tie_break": "click_id"}),
@@ -226,8 +228,6 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
         ("KEY_NOT_HASHABLE", {"by": {"query": "tags"}}),
         ("KEY_TYPES_DIFFER", {"by": {"query": "number"}}),
         ("NAME_TAKEN", {"into": "Text_Right"}),
-        ("NAME_TAKEN", {"into": "late", "stragglers": "route"}),
-        ("NAME_TAKEN", {"into": "_change_type", "stragglers": "retract"}),
     ],
 )
 def test_a_column_that_does_not_fit_is_refused(code: str, said: dict[str, Any]) -> None:
