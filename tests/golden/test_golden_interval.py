@@ -12,7 +12,7 @@ from streamops.kernel.codec import decode
 from streamops.kernel.contract import State, StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
-from streamops.testing.laws.cases import same_rows
+from streamops.testing.laws.comparing import same_rows
 from tests.golden.interval_states import HISTORIES, History, stepped, tables
 from tests.golden.states import NOW, SECOND, SHARDS
 from tests.golden.test_golden_states import bag
