@@ -155,6 +155,8 @@ def test_how_long_rows_are_kept() -> None:
 def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
     assert bound().identity == bound(delay="5 minutes").identity
     assert bound().identity != bound(upper="2 hours").identity
+    turned = pa.schema(reversed(list(SEARCHES)))
+    assert bound().identity == bound(turned).identity
     assert bound().identity != bound(SEARCHES.append(pa.field("more", pa.int8()))).identity
 
 

@@ -124,12 +124,11 @@ class IntervalSpec:
         return self.left if side == "left" else self.right
 
     def kept(self, side: SideName) -> tuple[str, ...]:
-        """Columns of the side that are kept in state."""
+        """Columns of the side that are kept in state, by name: their order in a frame may change."""
         of = self.side(side)
-        if side == "left" or self.joins:
-            return tuple(of.input.names)
         assert of.time is not None
-        return tuple(dict.fromkeys((*of.by, of.time)))
+        whole = side == "left" or self.joins
+        return tuple(sorted(of.input.names if whole else {*of.by, of.time}))
 
     @property
     def origins(self) -> Mapping[str, tuple[SideName, str]]:
@@ -202,6 +201,7 @@ class IntervalSpec:
             "matches": self.matches,
             "allowed_lateness": self.allowed_lateness,
             "stragglers": self.stragglers,
+            "too_late": self.too_late,
             "early": self.early,
         }
         if self.tie_break is not None:
