@@ -14,6 +14,7 @@ from streamops.joins.core.interval_spec import (
     Matches,
     Stragglers,
     TooLate,
+    held_back,
 )
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import (
@@ -130,8 +131,10 @@ class IntervalJoin:
 
     @property
     def lag(self) -> int:
-        """How far a watermark that a frame brings must lie behind the operator's own."""
-        return self.allowed_lateness
+        """How far Spark's watermark must lie behind the operator's own: see ``IntervalSpec.lag``."""
+        if None in self.delay:
+            return self.allowed_lateness
+        return self.allowed_lateness + held_back(self.how, self.lower, self.upper)
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -125,6 +125,11 @@ def test_what_follows_waits_for_rows_that_waited_here() -> None:
     assert (right.event_time, right.lag) == ("clicked_at", 121_000_000)
     full = bound(**minutes, how="full")
     assert (full.event_time, full.lag) == (None, 1_000_000)
+    for how in ("left", "right", "full", "inner", "semi", "anti"):
+        assert (
+            settings("-2 minutes", "5 minutes", how=how).lag
+            == bound(lower="-2 minutes", upper="5 minutes", how=how).lag
+        )
     fine = bound(upper=dt.timedelta(microseconds=1_001))
     assert fine.lag == 2_000  # whole milliseconds, as Spark's watermark
 
