@@ -243,7 +243,7 @@ def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
 
 
 def shards_of(
-    keys: Sequence[pa.ChunkedArray], rows: int, shards: int, rng: np.random.Generator
+    keys: Sequence[pa.Array | pa.ChunkedArray], rows: int, shards: int, rng: np.random.Generator
 ) -> Ids:
     """A shard for each row, the same where the keys are equal."""
     groups = Groups.of(key_codes(keys, rows))[0]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, take
+from streamops.kernel.columns import concat, one, take
 from streamops.kernel.contract import Step
 from streamops.kernel.pairs import PairCore, PairSpec, Side
 from streamops.kernel.time import spark_watermark
@@ -130,7 +130,7 @@ class PairCase:
         """See :class:`streamops.testing.laws.cases.History`: keys of both sides alike."""
         left, right = self.everything()
         pairs = zip(self.spec.left.by, self.spec.right.by, strict=True)
-        keys = [pa.chunked_array([*left[one].chunks, *right[two].chunks]) for one, two in pairs]
+        keys = [pa.concat_arrays([one(left[a]), one(right[b])]) for a, b in pairs]
         of = shards_of(keys, len(left) + len(right), shards, rng)
         lefts = among(of[: len(left)], [batch[0] for batch in self.batches], shards)
         rights = among(of[len(left) :], [batch[1] for batch in self.batches], shards)
