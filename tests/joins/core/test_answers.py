@@ -79,7 +79,7 @@ def test_an_answer_that_stays_is_not_said_again() -> None:
 
 def test_an_answer_before_the_row_is_kept_no_longer_than_the_row() -> None:
     play = Play(-9, -4, matches="last", tie_break="n")
-    play.step([], [("a", 6)], 5)
+    play.step([], [("a", 6)], 14)
     assert play.kept == ([], [6])
     play.step([], [], 15)
     assert play.kept == ([], [])
