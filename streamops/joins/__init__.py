@@ -1,0 +1,12 @@
+"""Joins of streams: which one do I want?
+
+=================  ==============================================================
+``interval``       rows of two streams that have one key and lie close in time
+``split_late``     results and late rows of a micro-batch, apart
+=================  ==============================================================
+"""
+
+from streamops.joins.interval import interval
+from streamops.joins.late import split_late
+
+__all__ = ["interval", "split_late"]
