@@ -1,0 +1,1 @@
+"""Algorithms of joins: columns in, columns out. No Spark."""

@@ -1,0 +1,49 @@
+"""Versions of one key, version time and sequence: duplicates, and those that contradict them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.joins.core.temporal_spec import CHANGE_TYPE, TemporalSpec
+from streamops.kernel.codec import ipc_write
+from streamops.kernel.columns import key_codes, one, take
+from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.ordering import is_comparable, ranks
+
+__all__ = ["settled"]
+
+
+def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> tuple[Ids, Ids]:
+    """The row that stands for each group, and the rows that contradict it.
+
+    It is the greatest by its values, from the left column to the right: a choice that no order of
+    arrival has a part in. A row that says "deleted" is below all others; where the versions come as
+    changes, it is no contradiction, but what was taken away to be replaced.
+    """
+    members = np.flatnonzero(groups.sizes()[groups.ids] > 1)
+    few, firsts = Groups.of(groups.ids[members])
+    rows, missing = take(table, members), gone[members]
+    aside = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE}
+    content = [one(rows.column(name)) for name in rows.column_names if name not in aside]
+    said = Groups.of(key_codes(content, len(rows)))[0].ids
+    said[missing] = -1
+    # The columns that were left aside come last: they decide which of two equal rows is kept.
+    rest = [one(rows.column(name)) for name in rows.column_names if name in aside]
+    winners = few.first_by(missing.astype(np.int64), *(~_places(c) for c in (*content, *rest)))
+    clashing = said != said[winners][few.ids]
+    if spec.changes:
+        clashing &= ~missing
+
+    chosen = np.empty(groups.count, np.int64)
+    chosen[groups.ids] = np.arange(len(groups.ids))
+    chosen[groups.ids[members[firsts]]] = members[winners]
+    return chosen, members[clashing]
+
+
+def _places(column: pa.Array) -> Ints:
+    """Integers that compare as the values do; as their bytes, where values have no order."""
+    if is_comparable(column.type):
+        return ranks(column)
+    frames = [ipc_write(pa.table({"": column.take(pa.array([i]))})) for i in range(len(column))]
+    return ranks(pa.array(frames, pa.binary()))
