@@ -28,6 +28,7 @@ __all__ = [
     "same_rows",
     "same_steps",
     "same_tables",
+    "times_in",
     "times_of",
     "watermarks",
 ]
@@ -141,7 +142,12 @@ def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
 
 def times_of(spec: Spec, batch: pa.Table) -> list[int]:
     """Event times of the rows that have a usable one."""
-    times, valid = instants(batch.column(spec.time))
+    return times_in(batch.column(spec.time))
+
+
+def times_in(column: pa.ChunkedArray) -> list[int]:
+    """The usable ones among the event times of a column."""
+    times, valid = instants(column)
     placed: list[int] = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)].tolist()
     return placed
 
