@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops.joins.core import temporal
 from streamops.joins.core.temporal_spec import TemporalSpec
 from streamops.joins.temporal_settings import TemporalJoin
+from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
 from tests.laws.strategies import STRANGERS, moments
-from tests.oracles.temporal import TemporalOracle
-from tests.oracles.windows import Row
+from tests.oracles.temporal import Fact, TemporalOracle
+from tests.oracles.windows import Expected, Row
 
 INSTANT = pa.timestamp("us", tz="UTC")
 FACTS = pa.schema(
@@ -42,19 +44,7 @@ CONTENTS = [1, 1, 2, None]
 SEQUENCES = [1, 1, 2, 3, -5]
 PACES = [0, 1, -1, -2, -3, -4, -5, 0, -8]
 NUDGES = [0, 0, 1, -1, 333]
-CHANGES = ["insert", "insert", "update_postimage", "update_postimage", "delete"]
-
-Batch = tuple[pa.Table, pa.Table]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A history, and the settings it is played to."""
-
-    spec: TemporalSpec
-    settings: TemporalOracle
-    batches: tuple[Batch, ...]
-    seed: int
+CHANGES = ["insert", "insert", "update_postimage", "update_preimage", "delete"]
 
 
 @st.composite
@@ -92,7 +82,7 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> Drawn:
+def histories(draw: st.DrawFn) -> PairCase:
     """Facts and versions in micro-batches: some empty, each somewhat later than the one before."""
     pace = draw(st.sampled_from([10_000, 4_000, 1_000]))
     settings, moment = draw(oracles(pace)), draw(moments)
@@ -115,7 +105,53 @@ def histories(draw: st.DrawFn) -> Drawn:
         batches.append((table_of(left, FACTS), table_of(right, TABLE).select(settings.columns)))
     delay = pace * draw(st.sampled_from([0, 1, 3]))
     spec = spec_of(settings, delay)
-    return Drawn(spec, settings, tuple(batches), draw(st.integers(0, 2**32)))
+    return case_of(spec, settings, batches, seed=draw(st.integers(0, 2**32)))
+
+
+def case_of(
+    spec: TemporalSpec, settings: TemporalOracle, batches: Sequence[Both], *, seed: int = 0
+) -> PairCase:
+    """A case for the laws."""
+
+    def accepted(judged: Sequence[JudgedPair]) -> Sequence[Row]:
+        return over_accepted_rows(settings, judged)
+
+    return PairCase(
+        core=temporal,
+        spec=spec,
+        batches=tuple(batches),
+        oracle=settings.fresh,
+        accepted=accepted,
+        seed=seed,
+    )
+
+
+def over_accepted_rows(settings: TemporalOracle, judged: Sequence[JudgedPair]) -> list[Row]:
+    """For each fact that was accepted, the answer by all that came before it was final.
+
+    An answer is final once the watermark has passed the event time; where answers are retracted,
+    by the allowed lateness. A version that comes before that counts, be it late or not.
+    """
+    patience = settings.allowed_lateness if settings.retracts else 0
+    told: list[tuple[list[Row], int | None]] = []
+    facts: list[tuple[int, Row]] = []
+    for number, (left, right, judged_by) in enumerate(judged):
+        oracle, said = replace(settings.fresh(), watermark=judged_by), Expected()
+        told.append(([r for r in rows_of(right) if oracle.judge_version(r, said)], judged_by))
+        for row in rows_of(left):
+            oracle.judge_fact(row, said)
+        facts += [(number, fact.row) for fact in oracle.facts]
+    results = Expected()
+    for arrival, fact in facts:
+        oracle = settings.fresh()
+        open_ = [
+            rows
+            for number, (rows, judged_by) in enumerate(told)
+            if number <= arrival or judged_by is None or fact[settings.time] > judged_by - patience
+        ]
+        oracle.take_in([row for rows in open_ for row in rows], Expected())
+        oracle.say(Fact(fact), results)
+    return results.emitted
 
 
 def _fact(dice: random.Random, when: int | None) -> Row:

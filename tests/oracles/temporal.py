@@ -22,7 +22,7 @@ class Fact:
     """A fact that was accepted, and the version it was answered with; False before it was."""
 
     row: Row
-    said: Row | None | bool = False
+    said: Row | bool | None = False
 
 
 @dataclass
@@ -90,9 +90,9 @@ class TemporalOracle:
         """One micro-batch: rows are judged by the watermark of before, facts answered by this one."""
         said = Expected()
         for row in left:
-            self._judge_fact(row, said)
-        came = [row for row in right if self._judge_version(row, said)]
-        self._take_in(came, said)
+            self.judge_fact(row, said)
+        came = [row for row in right if self.judge_version(row, said)]
+        self.take_in(came, said)
         judged_by = self.watermark
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
@@ -105,7 +105,7 @@ class TemporalOracle:
                     self._revise(fact, said)
         for fact in self.facts:
             if fact.said is False and self._passed(fact.row[self.time]):
-                self._answer(fact, said)
+                self.say(fact, said)
         self._forget()
         return said
 
@@ -115,7 +115,7 @@ class TemporalOracle:
         over = replace(self, facts=[replace(f) for f in self.facts], watermark=1 << 62)
         for fact in over.facts:
             if fact.said is False:
-                over._answer(fact, said)
+                over.say(fact, said)
         return said.emitted
 
     def bound(self) -> int:
@@ -142,7 +142,7 @@ class TemporalOracle:
             return "on_time"
         return "too_late" if self._passed(instant + self.allowed_lateness) else "stragglers"
 
-    def _judge_fact(self, row: Row, said: Expected) -> None:
+    def judge_fact(self, row: Row, said: Expected) -> None:
         said.counts["rows"] += 1
         reason = _unplaceable(row[self.time])
         if reason:
@@ -155,7 +155,7 @@ class TemporalOracle:
         elif self.routes and (verdict == "too_late" or self.stragglers == "route"):
             said.late.append(self._late("left", row, verdict, row[self.time]))
 
-    def _judge_version(self, row: Row, said: Expected) -> bool:
+    def judge_version(self, row: Row, said: Expected) -> bool:
         said.counts["rows"] += 1
         reason = _unplaceable(row[self.version])
         if not reason and row[self.sequence] is None:
@@ -173,9 +173,10 @@ class TemporalOracle:
         missed = not self.retracts and self.stragglers == "route" and verdict == "stragglers"
         if self.routes and (verdict == "too_late" or missed):
             said.late.append(self._late("right", row, verdict, row[self.version]))
-        return None not in self._key(row, 1)
+        is_old = self.changes and row["_change_type"] == "update_preimage"
+        return None not in self._key(row, 1) and not is_old
 
-    def _take_in(self, rows: Sequence[Row], said: Expected) -> None:
+    def take_in(self, rows: Sequence[Row], said: Expected) -> None:
         """Rows of one place are one: the greatest, by its values from left to right."""
         places: dict[Place, list[Row]] = {}
         for place, row in self.kept.items():
@@ -207,7 +208,7 @@ class TemporalOracle:
     def _meaning(self, row: Row) -> Any:
         return None if self.gone(row) else self._content(row)
 
-    def _answer(self, fact: Fact, said: Expected) -> None:
+    def say(self, fact: Fact, said: Expected) -> None:
         fact.said = self.answer(fact.row)
         if fact.said is not None or self.how == "left":
             said.emitted.append(self._row(fact.row, fact.said, "insert"))

@@ -17,10 +17,10 @@ from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
-__all__ = ["PREIMAGE", "Arrivals", "facts", "known_keys", "versions"]
+__all__ = ["Arrivals", "facts", "known_keys", "versions"]
 
-PREIMAGE = "update_preimage"
-_CHANGES = ("insert", "update_postimage", "delete", PREIMAGE)
+_PREIMAGE = "update_preimage"
+_CHANGES = ("insert", "update_postimage", "delete", _PREIMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,10 @@ def facts(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals
 
 
 def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
-    """Judge versions by their version times: late ones take part in what is to be answered."""
+    """Judge versions by their version times: late ones take part in what is to be answered.
+
+    What a change stream takes back, or what has no key, is judged as well and takes no part.
+    """
     times, bad = _placed(rows, spec.version)
     bad.append(("null_sequence", _missing(rows.column(spec.sequence))))
     if spec.until is not None:
@@ -83,7 +86,10 @@ def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arriv
         late.append(_delivered(spec, "right", came, missed, too_late, judged_by))
     counts = came.counts + _counted(on_time, too_late)
     came = Arrivals(came.rows, came.times, concat(late), counts)
-    return came.where(known_keys(came.rows, spec.right.by))
+    news = known_keys(came.rows, spec.right.by)
+    if spec.changes:
+        news &= ~np.asarray(pc.equal(one(came.rows.column(CHANGE_TYPE)), _PREIMAGE))
+    return came.where(news)
 
 
 def known_keys(rows: pa.Table, names: Sequence[str]) -> Mask:

@@ -20,10 +20,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamops.joins.core import arrivals
-from streamops.joins.core.temporal_spec import CHANGE_TYPE, TemporalSpec
+from streamops.joins.core.temporal_spec import TemporalSpec
 from streamops.joins.core.versions import Merged, Timed, Versions
 from streamops.kernel.columns import concat, conform, instants, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
@@ -61,14 +60,8 @@ def empty(spec: TemporalSpec) -> State:
 
 
 def pack(spec: TemporalSpec, side: SideName, rows: pa.Table) -> pa.Table:
-    """The rows as they are, without what a change stream takes back: it says nothing new."""
-    if side == "left":
-        return conform(rows, spec.facts)
-    rows = conform(rows, spec.table)
-    if not spec.changes:
-        return rows
-    taken_back = pc.equal(rows.column(CHANGE_TYPE), arrivals.PREIMAGE)
-    return rows.filter(pc.invert(taken_back.fill_null(False))).combine_chunks()
+    """The rows as they are: which version a fact meets is not known before they meet."""
+    return conform(rows, spec.facts if side == "left" else spec.table)
 
 
 def step(
