@@ -131,10 +131,7 @@ class Versions:
             np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
         )
         ours, theirs = np.split(everything, [len(self)])
-        # What is searched for in order is found faster: its neighbours are in the cache.
-        order = np.argsort(theirs)
-        found = np.empty(len(theirs), np.int64)
-        found[order] = np.searchsorted(ours, theirs[order], side="right") - 1
+        found = np.searchsorted(ours, theirs, side="right") - 1
         holds = (found >= 0) & (self.codes[found] == codes) & (times < self.ends[found])
         return np.where(holds, found, -1)
 
