@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,25 +18,26 @@ from streamops.joins.core.temporal_spec import (
     TooLate,
     WaitsFor,
 )
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
+from streamops.joins.inputs import (
+    MILLISECOND,
+    Both,
+    delays_of,
+    keys_of,
+    refuse_keys,
+    refuse_missing,
+    refuse_times,
+    refuse_type,
+    shown_both,
+    shown_keys,
+    words,
+)
+from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
-from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name, type_name
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.columns import require_name
 from streamops.spark.transform import choice
 
 __all__ = ["TemporalJoin"]
-
-_MILLISECOND = 1_000
-
-Both = tuple[int | None, int | None]
-
-
-def _words(micros: int | None) -> str:
-    return repr(None if micros is None else format_duration(micros))
-
-
-_IN_WORDS = {"shown": _words}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,17 @@ class TemporalJoin:
     """Settings of temporal joins; durations in microseconds."""
 
     where: str = field(repr=False)
-    by: tuple[tuple[str, str], ...]
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
     time: str
     version: str
     sequence: str
     until: str | None
     deleted: str | None
     how: How
-    tolerance: int | None = field(metadata=_IN_WORDS)
+    tolerance: int | None = field(metadata={"shown": words})
     waits_for: WaitsFor
-    delays: Both = field(metadata={"shown": lambda both: f"({', '.join(map(_words, both))})"})
-    allowed_lateness: int = field(metadata=_IN_WORDS)
+    delay: Both = field(metadata={"shown": shown_both})
+    allowed_lateness: int = field(metadata={"shown": words})
     stragglers: Stragglers
     late_versions: LateVersions
     too_late: TooLate
@@ -81,15 +82,18 @@ class TemporalJoin:
         into: str,
     ) -> TemporalJoin:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(how, How, parameter="how", where=where)
-        choice(waits_for, WaitsFor, parameter="waits_for", where=where)
-        choice(stragglers, Stragglers, parameter="stragglers", where=where)
-        choice(late_versions, LateVersions, parameter="late_versions", where=where)
-        choice(too_late, TooLate, parameter="too_late", where=where)
-        named_ = {"time": time, "version": version, "sequence": sequence, "into": into}
-        named_ |= {k: v for k, v in (("until", until), ("deleted", deleted)) if v is not None}
-        for parameter, name in named_.items():
-            require_name(name, parameter=parameter, where=where)
+        for value, known, parameter in (
+            (how, How, "how"),
+            (waits_for, WaitsFor, "waits_for"),
+            (stragglers, Stragglers, "stragglers"),
+            (late_versions, LateVersions, "late_versions"),
+            (too_late, TooLate, "too_late"),
+        ):
+            choice(value, known, parameter=parameter, where=where)
+        roles = {"time": time, "version": version, "sequence": sequence, "into": into}
+        for parameter, name in (roles | {"until": until, "deleted": deleted}).items():
+            if name is not None or parameter in roles:
+                require_name(name, parameter=parameter, where=where)
         oldest = None
         if tolerance is not None:
             oldest = parse_duration(tolerance, parameter="tolerance", where=where, minimum=0)
@@ -98,11 +102,11 @@ class TemporalJoin:
             parameter="allowed_lateness",
             where=where,
             minimum=0,
-            whole=_MILLISECOND,
+            whole=MILLISECOND,
         )
         settings = TemporalJoin(
             where=where,
-            by=_keys(by, where),
+            by=keys_of(by, where=where),
             time=time,
             version=version,
             sequence=sequence,
@@ -111,7 +115,7 @@ class TemporalJoin:
             how=how,
             tolerance=oldest,
             waits_for=waits_for,
-            delays=_delays(delay, waits_for, where),
+            delay=_delays(delay, waits_for, where),
             allowed_lateness=lateness,
             stragglers=stragglers,
             late_versions=late_versions,
@@ -122,9 +126,19 @@ class TemporalJoin:
         return settings
 
     @property
+    def retracts(self) -> bool:
+        """Whether an answer can be revised."""
+        return self.late_versions == "retract"
+
+    @property
     def times(self) -> tuple[str | None, str | None]:
         """Event-time columns that the watermark goes by."""
         return self.time, self.version if self.waits_for == "both" else None
+
+    @property
+    def delays(self) -> Both:
+        """Delays of the watermarks that the operator defines."""
+        return self.delay
 
     @property
     def lag(self) -> int:
@@ -139,13 +153,12 @@ class TemporalJoin:
 
     def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Both) -> TemporalSpec:
         """The spec over these columns."""
-        self._refuse_missing(left, right)
-        self._refuse_types(left, right)
+        self._refuse_columns(left, right)
         hidden = {name for name in (self.deleted, CHANGE_TYPE) if name is not None}
         shown = pa.schema([column for column in right if column.name not in hidden])
         names = named(left, shown, self.by, self.where)
         added = [self.into]
-        added += [CHANGE_TYPE] if self.late_versions == "retract" else []
+        added += [CHANGE_TYPE] if self.retracts else []
         added += ["late"] if "route" in (self.stragglers, self.too_late) else []
         fix = "rename the column before the join, or name the added one otherwise by into=..."
         refuse_reserved(names.schema.names, added, fix, self.where)
@@ -174,111 +187,72 @@ class TemporalJoin:
             too_late=self.too_late,
         )
 
+    @property
+    def _optional(self) -> dict[str, str]:
+        """Columns of the versions that need not be named, by their parameter."""
+        said = {"until": self.until, "deleted": self.deleted}
+        return {role: name for role, name in said.items() if name is not None}
+
     def _refuse_contradictions(self) -> None:
-        keys = {name for _, name in self.by}
-        others = {"version": self.version, "sequence": self.sequence, "until": self.until}
-        others["deleted"] = self.deleted
-        said = [name for name in others.values() if name is not None]
-        if keys & set(said) or len(set(said)) < len(said):
+        roles = {"version": self.version, "sequence": self.sequence, **self._optional}
+        names = [*roles.values(), *{name for _, name in self.by}]
+        if len(set(names)) < len(names):
             raise SpecError(
                 "COLUMN_TWICE",
-                "a column of the table cannot be two things",
+                "a column of the versions cannot be two things",
                 where=self.where,
-                got=f"by={sorted(keys)}, " + ", ".join(f"{k}={v!r}" for k, v in others.items()),
+                got=", ".join(
+                    f"{role}={name!r}" for role, name in (("by", self.by), *roles.items())
+                ),
                 expected="a column of its own for each",
-                fix="name another column, or give the table one more before the join",
+                fix="name another column, or give the versions one more before the join",
+            )
+        if self.too_late == "route" and self.stragglers != "answer" and not self.retracts:
+            raise SpecError(
+                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "`too_late` says what happens beyond the lateness of late answers and corrections",
+                where=self.where,
+                got=f"too_late='route' with stragglers={self.stragglers!r}, "
+                f"late_versions={self.late_versions!r}",
+                expected="stragglers='answer' or late_versions='retract' beside it",
+                fix="stragglers='route' delivers every late row",
             )
 
-    def _refuse_missing(self, left: pa.Schema, right: pa.Schema) -> None:
-        facts = [("by", name) for name, _ in self.by] + [("time", self.time)]
-        table = [("by", name) for _, name in self.by]
-        table += [("version", self.version), ("sequence", self.sequence)]
-        table += [(r, n) for r, n in (("until", self.until), ("deleted", self.deleted)) if n]
-        for schema, asked, side in ((left, facts, "facts"), (right, table, "table")):
-            for role, name in asked:
-                if name not in schema.names:
-                    where = f"{self.where}, {side}"
-                    raise ColumnNotFound(name, schema.names, where=where, role=role)
-
-    def _refuse_types(self, left: pa.Schema, right: pa.Schema) -> None:
-        instants = [(left, self.time, "event time"), (right, self.version, "the version time")]
-        if self.until is not None:
-            instants.append((right, self.until, "the end of a version"))
-        for schema, name, use in instants:
-            kind = schema.field(name).type
-            if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-                fix = f"df.withColumn({name!r}, F.to_timestamp({name!r}))"
-                self._refuse_type(schema, name, use, "timestamp", fix)
+    def _refuse_columns(self, left: pa.Schema, right: pa.Schema) -> None:
+        ours, theirs = zip(*self.by, strict=True)
+        asked = {"by": theirs, "version": [self.version], "sequence": [self.sequence]}
+        asked |= {role: [name] for role, name in self._optional.items()}
+        refuse_missing(left, {"by": ours, "time": [self.time]}, where=f"{self.where}, left frame")
+        refuse_missing(right, asked, where=f"{self.where}, right frame")
+        refuse_times(left, self.time, where=self.where)
+        for name in (self.version, *([self.until] if self.until is not None else [])):
+            refuse_times(right, name, where=self.where)
+        refuse_keys(left, right, self.by, where=self.where)
         if not is_comparable(right.field(self.sequence).type):
             fix = "name a number that grows with each change: a log position, a commit version"
-            use, expected = "the sequence", "values that have an order"
-            self._refuse_type(right, self.sequence, use, expected, fix)
+            use, expected = "a sequence", "values that have an order"
+            refuse_type(right, self.sequence, use, expected, fix, where=self.where)
         if self.deleted is not None and not pa.types.is_boolean(right.field(self.deleted).type):
             fix = "a column with the condition: df.withColumn('gone', F.col('op') == 'd')"
-            self._refuse_type(right, self.deleted, "the sign of a deletion", "boolean", fix)
+            use, expected = "the sign of a deletion", "boolean"
+            refuse_type(right, self.deleted, use, expected, fix, where=self.where)
         if CHANGE_TYPE in right.names and not pa.types.is_string(right.field(CHANGE_TYPE).type):
             fix = "rename it, if it is no change type"
-            self._refuse_type(right, CHANGE_TYPE, "the change type", "string", fix)
-        for schema, names in zip((left, right), zip(*self.by, strict=True), strict=True):
-            for name in names:
-                try:
-                    require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
-                except SchemaError as error:  # the kernel knows Arrow's names of types only
-                    facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                    got = type_name(error.got)
-                    raise SchemaError(error.code, error.what, got=got, **facts) from None
-
-    def _refuse_type(
-        self, schema: pa.Schema, name: str, use: str, expected: str, fix: str
-    ) -> NoReturn:
-        raise SchemaError(
-            "COLUMN_TYPE",
-            f"column {name!r} cannot be used as {use}",
-            where=self.where,
-            got=f"{name!r} of type {type_name(schema.field(name).type)}",
-            expected=expected,
-            fix=fix,
-        )
-
-
-def _keys(by: Any, where: str) -> tuple[tuple[str, str], ...]:
-    if isinstance(by, Mapping):
-        pairs = tuple(by.items())
-    else:
-        names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
-        pairs = tuple((name, name) for name in names)
-    for name in (name for pair in pairs for name in pair):
-        require_name(name, parameter="by", where=where)
-    if not pairs:
-        raise SpecError(
-            "NO_KEY",
-            "nothing says which rows belong together",
-            where=where,
-            got=f"by={by!r}",
-            expected="at least one key column",
-            fix='by="user_id", or a constant column on both sides where all rows belong together',
-        )
-    return pairs
+            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=self.where)
 
 
 def _delays(delay: Any, waits_for: str, where: str) -> Both:
     """Delays of the watermarks on facts and on versions."""
-    left, right = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
-    if waits_for == "facts":
-        if isinstance(delay, tuple) and right is not None:
-            raise SpecError(
-                "DELAY_WITHOUT_WATERMARK",
-                "the versions have a delay, and no part in the watermark",
-                where=where,
-                got=f"delay={delay!r} with waits_for='facts'",
-                expected="one delay, that of the facts",
-                fix=f"delay={left!r}, or waits_for='both'",
-            )
-        right = None
-    found = [
-        None
-        if each is None
-        else parse_duration(each, parameter="delay", where=where, minimum=0, whole=_MILLISECOND)
-        for each in (left, right)
-    ]
-    return found[0], found[1]
+    left, right = delays_of(delay, where=where)
+    if waits_for == "both":
+        return left, right
+    if isinstance(delay, tuple) and right is not None:
+        raise SpecError(
+            "DELAY_WITHOUT_WATERMARK",
+            "the versions have a delay, and no part in the watermark",
+            where=where,
+            got=f"delay={delay!r} with waits_for='facts'",
+            expected="one delay, that of the facts",
+            fix=f"delay={delay[0]!r}, or waits_for='both'",
+        )
+    return left, None

@@ -51,6 +51,8 @@ CHANGES = ["insert", "insert", "update_postimage", "update_preimage", "delete"]
 def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
     """Settings of temporal joins, as the oracle takes them."""
     stragglers = draw(st.sampled_from(["answer", "answer", "route", "drop"]))
+    late_versions = draw(st.sampled_from(["retract", "retract", "ignore"]))
+    later = stragglers == "answer" or late_versions == "retract"
     deletes = draw(st.sampled_from(["changes", "deleted", None]))
     aside = {"changes": {"_change_type"}, "deleted": {"gone"}, None: set()}[deletes]
     hidden = {"gone", "_change_type"} - aside
@@ -76,8 +78,8 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
         tolerance=draw(st.sampled_from([None, None, None, 4 * pace, pace, 0])),
         allowed_lateness=pace * draw(st.sampled_from([3, 100, 1, 0])),
         stragglers=stragglers,
-        late_versions=draw(st.sampled_from(["retract", "retract", "ignore"])),
-        too_late=draw(st.sampled_from(["drop", "route"])),
+        late_versions=late_versions,
+        too_late=draw(st.sampled_from(["drop", "route"])) if later else "drop",
     )
 
 

@@ -1,1 +1,1 @@
-"""Algorithms of joins: columns in, columns out. No Spark."""
+"""Joins without Spark: pure NumPy and Arrow."""

@@ -130,7 +130,7 @@ def test_a_row_deleted_and_inserted_in_one_commit_is_replaced() -> None:
     versions = [("a", 10, 1, "old", "delete"), ("a", 10, 1, "new", "insert")]
     for rows in (versions, versions[::-1]):
         for cut in (1, 2):
-            play = Played("_change_type", too_late="route")
+            play = Played("_change_type", stragglers="route")
             play([("a", 15, 1)], rows[:cut])
             assert play(versions=rows[cut:], watermark=20) == [("a", 15, "new")]
             assert play.late == []
@@ -172,7 +172,7 @@ def test_a_key_is_forgotten_once_its_newest_version_is_older_than_the_tolerance(
 
 
 def test_a_version_that_is_delivered_twice_is_one() -> None:
-    play = Played(too_late="route")
+    play = Played(stragglers="route")
     assert play([("a", 15, 1)], [ONE, ONE]) == []
     assert play(versions=[ONE], watermark=20) == [("a", 15, "one")]
     assert (play.late, play.kept) == ([], (1, 0))
@@ -184,7 +184,7 @@ def test_which_of_two_contradicting_versions_counts_does_not_depend_on_arrival(
     order: tuple[int, int], cut: int
 ) -> None:
     versions = [[("a", 10, 1, "x"), ("a", 10, 1, "y")][i] for i in order]
-    play = Played(too_late="route")
+    play = Played(stragglers="route")
     play([("a", 15, 1)], versions[:cut])
     rejected, late = play.counts.rejected, play.late
     assert play(versions=versions[cut:], watermark=20) == [("a", 15, "y")]
@@ -312,7 +312,7 @@ def test_versions_that_come_after_the_watermark_of_facts_alone_are_late() -> Non
 
 
 def test_what_cannot_be_placed_is_delivered_with_the_reason() -> None:
-    play = Played("until", "_change_type", until="until", too_late="route")
+    play = Played("until", "_change_type", until="until", stragglers="route")
     facts = [("a", None, 1), ("a", 15, 2)]
     versions = [
         ("a", None, 1, "time", None, "insert"),
@@ -338,7 +338,7 @@ def test_what_cannot_be_placed_is_delivered_with_the_reason() -> None:
 
 
 def test_times_outside_of_the_calendar_are_rejected() -> None:
-    spec = bound(too_late="route")
+    spec = bound(stragglers="route")
     left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
     step = core.step(spec, core.empty(spec), left, spec.table.empty_table(), None)
     assert step.counts == Counts(rows=1, rejected=1)
