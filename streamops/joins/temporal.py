@@ -116,9 +116,10 @@ def temporal(
         delete takes back one row that equals it. In both cases the version counts for all facts
         that are yet to be answered, however late it is.
     too_late : "drop" or "route"
-        What happens to facts and versions that come beyond the allowed lateness. A version that is
-        delivered counts nevertheless: the row says that answers which are final may have missed it.
-        With stragglers="route" they are delivered in any case, as are versions that miss answers.
+        With "answer" or "retract": what happens to facts and versions beyond the allowed lateness. A
+        version that is delivered counts nevertheless: the row says that answers which are final may
+        have missed it. stragglers="route" delivers these, too, and every version that missed an
+        answer.
     into : str
         Name of the column that says whether a fact has a version.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
