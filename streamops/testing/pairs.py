@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     PairBatch: TypeAlias = tuple[Batch | None, Batch | None]
 
-__all__ = ["Delays", "PairReplay", "Schemas", "both_delays", "schemas_of", "tables_of"]
+__all__ = ["SIDES", "Delays", "PairReplay", "Schemas", "both_delays", "schemas_of", "tables_of"]
 
 Delays: TypeAlias = "Duration | tuple[Duration | None, Duration | None] | None"
 Schemas: TypeAlias = "tuple[pa.Schema | None, pa.Schema | None]"
