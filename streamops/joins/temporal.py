@@ -18,7 +18,7 @@ __all__ = ["temporal"]
 
 
 def temporal(
-    table: DataFrame | None,
+    right: DataFrame | None,
     *,
     by: str | Sequence[str] | Mapping[str, str],
     time: str,
@@ -69,8 +69,9 @@ def temporal(
 
     Parameters
     ----------
-    table : DataFrame
-        The versions. None where the test kit brings both sides.
+    right : DataFrame, optional
+        The versions; the left side, the facts, is the frame that is transformed. Both are streams, or
+        both are batches. None where the test kit brings both.
     by : str, sequence of str, or mapping of str to str
         Key columns; a mapping from those of facts to those of versions where they are called otherwise.
         A null matches nothing.
@@ -199,6 +200,6 @@ def temporal(
         settings=settings,
         options=options.validated(settings.where),
         core=core,
-        right=table,
+        right=right,
         native=lambda *_: None,
     )
