@@ -16,7 +16,7 @@ from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
-from tests.joins.core.play import SECOND, bound, rows_as
+from tests.joins.core.temporal_play import SECOND, bound, rows_as
 from tests.oracles.temporal import TemporalOracle
 
 Rows = list[tuple[Any, ...]]

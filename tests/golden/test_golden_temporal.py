@@ -15,7 +15,7 @@ from streamops.testing.laws import rows_of
 from tests.golden.states import SHARDS
 from tests.golden.temporal_states import HISTORIES, History
 from tests.golden.test_golden_states import bag
-from tests.joins.core.play import SECOND, rows_as
+from tests.joins.core.temporal_play import SECOND, rows_as
 
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,7 +67,8 @@ def test_when_the_table_is_read(spark: SparkSession, monkeypatch: pytest.MonkeyP
     assert seen(joins.lookup(load, by="code"), 2) == ["city 0", "city 0"]
     assert seen(joins.lookup(load, by="code", refresh="every batch"), 2) == ["city 1", "city 2"]
     clock = iter([100.0, 159.0, 160.0, 161.0])
-    monkeypatch.setattr("streamops.joins.lookup.time.monotonic", lambda: next(clock))
+    module = sys.modules["streamops.joins.lookup"]  # the name stands for the function
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     each_minute = joins.lookup(load, by="code", refresh="1 minute")
     assert seen(each_minute, 4) == ["city 3", "city 3", "city 4", "city 4"]
     assert repr(each_minute) == (

@@ -9,7 +9,7 @@ import pytest
 
 from streamops.joins.core import temporal as core
 from streamops.kernel.contract import Counts
-from tests.joins.core.play import FACTS, INSTANT, SECOND, Played, bound, bound_to, rows_as
+from tests.joins.core.temporal_play import FACTS, INSTANT, SECOND, Played, bound, bound_to, rows_as
 
 ONE, TWO = ("a", 10, 1, "one"), ("a", 20, 1, "two")
 
