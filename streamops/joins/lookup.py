@@ -65,11 +65,11 @@ def lookup(
     how : "left" or "inner"
         "left": a row without an entry comes out with nulls. "inner": not at all.
     refresh : "never", "every batch" or a duration
-        When the table is read again. "never": when the transform is applied to a frame, and not after
-        that; on a stream that is each start of the query. The others are for use inside
-        ``foreachBatch``, as Spark plans a stream once: the table is read when the transform is applied
-        to a micro-batch, each time, or if the last time was so long ago by the driver's clock. They ask
-        for a function.
+        When the table is read again. "never": when the transform is applied to a stream, which is at
+        each start of its query; for batches, the first time that it is applied to one. The others are
+        for use inside ``foreachBatch``, as Spark plans a stream once: the table is read when the
+        transform is applied to a micro-batch, each time, or if the last time was so long ago by the
+        driver's clock. They ask for a function.
     into : str
         Name of the column that says whether the row has an entry.
 

@@ -164,6 +164,8 @@ def temporal(
     ("until_before_version") or with another ``_change_type`` ("unknown_change_type") are counted as
     ``rejected``, and delivered where late rows are.
 
+    A column ``_change_type`` of the facts is one like any other: a fact that is taken back is a fact.
+
     A table that does not change does not move its watermark: with waits_for="both" the answers wait
     for its next version. Spark's watermark starts at 1970: answers to facts before it come out once
     the watermark has passed 1970.
