@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops.joins.core import temporal
-from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.joins.core.temporal_spec import TemporalSpec, WaitsFor
 from streamops.joins.temporal_settings import TemporalJoin
 from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
 from tests.laws.strategies import STRANGERS, moments
@@ -84,7 +84,7 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> PairCase:
+def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> PairCase:
     """Facts and versions in micro-batches: some empty, each somewhat later than the one before."""
     pace = draw(st.sampled_from([10_000, 4_000, 1_000]))
     settings, moment = draw(oracles(pace)), draw(moments)
@@ -106,7 +106,7 @@ def histories(draw: st.DrawFn) -> PairCase:
         right = [_version(dice, when, odd) for _ in range(dice.choice([0, most // 2, most]))]
         batches.append((table_of(left, FACTS), table_of(right, TABLE).select(settings.columns)))
     delay = pace * draw(st.sampled_from([0, 1, 3]))
-    spec = spec_of(settings, delay)
+    spec = spec_of(settings, delay, waits_for=waits_for)
     return case_of(spec, settings, batches, seed=draw(st.integers(0, 2**32)))
 
 
@@ -187,8 +187,8 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 def spec_of(
     settings: TemporalOracle,
     delay: int = 0,
-    facts: pa.Schema = FACTS,
-    table: pa.Schema | None = None,
+    *,
+    waits_for: WaitsFor = "both",
 ) -> TemporalSpec:
     """The core's spec of the oracle's settings."""
 
@@ -205,7 +205,7 @@ def spec_of(
         deleted=settings.deleted,
         how=settings.how,  # type: ignore[arg-type]
         tolerance=duration(settings.tolerance),
-        waits_for="both",
+        waits_for=waits_for,
         delay=duration(delay),
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
         stragglers=settings.stragglers,  # type: ignore[arg-type]
@@ -213,5 +213,5 @@ def spec_of(
         too_late=settings.too_late,  # type: ignore[arg-type]
         into="status",
     )
-    columns = pa.schema([TABLE.field(name) for name in settings.columns])
-    return made.bind(facts, columns if table is None else table, carried=(None, None))
+    table = pa.schema([TABLE.field(name) for name in settings.columns])
+    return made.bind(FACTS, table, carried=(None, None))
