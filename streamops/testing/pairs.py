@@ -39,7 +39,7 @@ class PairReplay:
     Parameters
     ----------
     transform : PairTransform
-    schemas : pair of Schema
+    schema : pair of Schema
         The columns of the left and the right micro-batches.
     watermark, shards, restart
         As in :func:`streamops.testing.replay`.
@@ -48,14 +48,14 @@ class PairReplay:
     def __init__(
         self,
         transform: PairTransform,
-        schemas: tuple[pa.Schema, pa.Schema],
+        schema: tuple[pa.Schema, pa.Schema],
         *,
         watermark: Delays = None,
         shards: int | None = None,
         restart: bool = False,
     ) -> None:
         self._transform = transform
-        left, right = self._schemas = canonical(schemas[0]), canonical(schemas[1])
+        left, right = self._schemas = canonical(schema[0]), canonical(schema[1])
         self._carried = _carried(transform, both_delays(watermark))
         bind = partial(bound, transform, left, right, carried=self._carried)
         count = transform.options.shards if shards is None else shards

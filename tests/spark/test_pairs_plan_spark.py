@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import time, windows
 from streamops.kernel.errors import SchemaError, SpecError, StreamopsError, WatermarkError
 from streamops.spark.preflight import METRICS, STATE_API, WATERMARK
 from streamops.spark.settings import PROVIDER
@@ -106,7 +106,7 @@ def test_a_batch_is_the_whole_answer_with_the_frames_own_types_and_comments(
 ) -> None:
     left = spark.sql(
         "select 'a' k, timestamp'2024-01-01 00:00:10Z' ts, 'X' collate utf8_lcase `odd.name` "
-        "union all select 'a', null, 'y' union all select null, timestamp'2024-01-01Z', 'Z'"
+        "union all select 'a', null, 'y' union all select null, timestamp'2024-01-01', 'Z'"
     )
     left = left.withMetadata("odd.name", {"comment": "as written"})
     right = spark.sql("select 'a' key, timestamp'2024-01-01 00:00:09Z' at")
@@ -148,7 +148,7 @@ def refused(make: Callable[[], Any]) -> StreamopsError:
 def test_what_cannot_work_is_refused_while_the_plan_is_built(spark: SparkSession) -> None:
     left = stream_of(spark, "'a' k", "timestamp ts")
     right = stream_of(spark, "'a' key", "timestamp at")
-    table = spark.sql("select 'a' key, timestamp'2024-01-01Z' at")
+    table = spark.sql("select 'a' key, timestamp'2024-01-01' at")
 
     mixed = refused(lambda: left.transform(earlier(table, delay="1 second")))
     assert (type(mixed), mixed.code) == (SpecError, "MIXED_FRAMES")
@@ -205,6 +205,14 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
         earlier(right, name="earlier", delay=(None, "9 seconds"))
     )
     assert second.schema["ts"].metadata[METRICS] == "earlier,earlier-2"
+    clocked = [
+        frame.transform(
+            time.producers(key, time=at_, delay="1 second", state_api="applyInPandasWithState")
+        )
+        for frame, key, at_ in ((left, "k", "ts"), (right, "key", "at"))
+    ]
+    only_once = refused(lambda: clocked[0].transform(earlier(clocked[1])))
+    assert (only_once.code, only_once.where) == ("STATE_API_NOT_CHAINABLE", "joins.earlier")
     provider = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, "of another kind")
     try:
