@@ -170,11 +170,12 @@ class TemporalOracle:
             return False
         verdict = self._verdict(row[self.version])
         said.counts[verdict] += 1
+        if None in self._key(row, 1) or (self.changes and row["_change_type"] == "update_preimage"):
+            return False
         missed = not self.retracts and self.stragglers == "route" and verdict == "stragglers"
         if self.routes and (verdict == "too_late" or missed):
             said.late.append(self._late("right", row, verdict, row[self.version]))
-        is_old = self.changes and row["_change_type"] == "update_preimage"
-        return None not in self._key(row, 1) and not is_old
+        return True
 
     def take_in(self, rows: Sequence[Row], said: Expected) -> None:
         """Rows of one place are one: the greatest, by its values from left to right."""

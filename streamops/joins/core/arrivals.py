@@ -68,7 +68,7 @@ def facts(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals
 def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
     """Judge versions by their version times: late ones take part in what is to be answered.
 
-    What a change stream takes back, or what has no key, is judged as well and takes no part.
+    What a change stream takes back, or what has no key, is judged as well and means nothing.
     """
     times, bad = _placed(rows, spec.version)
     bad.append(("null_sequence", _missing(rows.column(spec.sequence))))
@@ -80,16 +80,15 @@ def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arriv
         bad.append(("unknown_change_type", ~np.asarray(known)))
     came = _sifted(spec, "right", rows, times, bad)
     on_time, too_late = _judged(spec, came.times, judged_by)
-    late = [came.late]
-    if judged_by is not None:
-        missed = too_late if spec.retracts or spec.stragglers != "route" else ~on_time
-        late.append(_delivered(spec, "right", came, missed, too_late, judged_by))
-    counts = came.counts + _counted(on_time, too_late)
-    came = Arrivals(came.rows, came.times, concat(late), counts)
     news = known_keys(came.rows, spec.right.by)
     if spec.changes:
         news &= ~np.asarray(pc.equal(one(came.rows.column(CHANGE_TYPE)), _PREIMAGE))
-    return came.where(news)
+    late = [came.late]
+    if judged_by is not None:
+        missed = too_late if spec.retracts or spec.stragglers != "route" else ~on_time
+        late.append(_delivered(spec, "right", came, missed & news, too_late, judged_by))
+    counts = came.counts + _counted(on_time, too_late)
+    return Arrivals(came.rows, came.times, concat(late), counts).where(news)
 
 
 def known_keys(rows: pa.Table, names: Sequence[str]) -> Mask:

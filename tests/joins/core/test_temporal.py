@@ -308,6 +308,14 @@ def test_versions_that_come_after_the_watermark_of_facts_alone_are_late() -> Non
     assert play.late == [("right", "too_late", 10.0, "one")]
 
 
+def test_late_rows_that_mean_nothing_are_counted_and_not_delivered() -> None:
+    play = Played("_change_type", stragglers="route")
+    play(watermark=50)
+    preimage, keyless = ("a", 10, 1, "x", "update_preimage"), (None, 10, 1, "x", "insert")
+    play(versions=[preimage, keyless], watermark=50)
+    assert (play.counts, play.late) == (Counts(rows=2, too_late=2), [])
+
+
 # What cannot be placed.
 
 
