@@ -283,6 +283,18 @@ def test_a_late_version_or_delete_can_add_a_row_to_an_inner_join_or_take_one_awa
     assert play.counts == Counts(rows=1, stragglers=1)
 
 
+def test_a_version_that_contradicts_the_answer_and_counts_takes_it_back() -> None:
+    play = Played(late_versions="retract", allowed_lateness="1 hour")
+    assert play([("a", 15, 1)], [ONE], watermark=50) == [("insert", "a", 15, "one")]
+    assert play(versions=[("a", 10, 1, "greater")], watermark=50) == []  # it does not count
+    assert play.counts == Counts(rows=1, rejected=1)
+    assert play(versions=[("a", 10, 1, "two")], watermark=50) == [
+        ("update_postimage", "a", 15, "two"),
+        ("update_preimage", "a", 15, "one"),
+    ]
+    assert play.counts == Counts(rows=1, rejected=1, corrections=1)
+
+
 def test_equal_facts_are_told_apart_by_nothing_and_taken_back_one_by_one() -> None:
     play = Played(late_versions="retract", allowed_lateness="1 hour")
     play([("a", 15, 1)] * 3, [ONE], watermark=50)
