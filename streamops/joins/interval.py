@@ -57,8 +57,8 @@ def interval(
                  delay is delay + allowed_lateness, and + upper (how="right": - lower) where that is
                  positive and `delay` is given, so that what follows waits for rows that waited here
     State        per shard, while W is the watermark, less `allowed_lateness` with "retract": left
-                 rows with time > W - upper, right rows with time > W + lower (with "first" or "last"
-                 also those with time > W + lower - upper); semi, anti: no left rows with a partner
+                 rows with time > W - upper, right rows with time > W + lower ("first" and "last":
+                 > W + lower - max(upper, 0)); semi, anti: no left rows with a partner
     Order        rows may come in any order; where it matters, `tie_break` is asked for
     Batch        the relational join, no watermark needed, nothing is late
 
@@ -147,7 +147,10 @@ def interval(
 
     Notes
     -----
-    The watermark is the least of both sides: one that is silent holds back what expires.
+    The watermark is the least of both sides: one that is silent holds back what expires, and the
+    other's rows are kept until it speaks.
+
+    Spark's watermark starts at 1970: what would expire before does so once it has passed 1970.
 
     Rows with a null event time are counted as ``rejected``, and delivered with the reason
     "null_time" where late rows are. Rows with a null key meet nothing, and expire.
@@ -156,7 +159,8 @@ def interval(
 
     What follows in the same query finds a watermark on the left's `time` (how="right": on the
     right's), but with "full", and where frames bring a watermark of their own and the card's
-    "+ upper" is positive: there a result may lie behind any watermark, and none is shown.
+    "+ upper" is positive: there a result may lie behind any watermark, and none is shown. What
+    follows may allow at most the `allowed_lateness` of the join.
 
     See Also
     --------

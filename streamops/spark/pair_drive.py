@@ -170,7 +170,10 @@ def _mark(
     told: dict[str, Any] = {METRICS: ",".join(names), STATE_API: api}
     known = [delay for delay in delays if delay is not None]
     if known and spec.event_time is not None:
-        told |= {WATERMARK: max(known) // 1_000, LATENESS: spec.lag, INSTANT: True}
+        # Results that have waited lie behind the watermark though they are on time: what follows
+        # may be no less patient with them than Spark's watermark is.
+        room = spec.lag - getattr(spec, "held_back", 0)
+        told |= {WATERMARK: max(known) // 1_000, LATENESS: room, INSTANT: True}
     return told | ({ONCE: once[0]} if once else {})
 
 

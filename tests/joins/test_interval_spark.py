@@ -68,13 +68,16 @@ def clicks(*rows: tuple[str | None, float | None, int]) -> list[dict[str, Any]]:
     ]
 
 
-# Equal rows, null keys, null times, a tie; in the third pair stragglers that find what has expired
-# (a at 13 s) or waits (d), and rows that are too late.
+# Equal rows, null keys, null times, a tie; then stragglers that find what has expired (x at 20 s) or
+# comes with them (b at 9 s).
 SCRIPT: list[Any] = [
-    (searches(("a", 10), ("b", 11), (None, 12)), clicks(("b", 13, 1), ("b", 13, 0), ("z", 14, 2))),
+    (
+        searches(("a", 10), ("b", 11), (None, 12), ("x", 15)),
+        clicks(("b", 13, 1), ("b", 13, 0), ("z", 14, 2)),
+    ),
     (searches(("d", 38), ("d", 38), ("a", None)), clicks(("e", 41, 3), (None, 40, 4))),
     (searches(("e", 40)), clicks(("a", 13, 5), ("d", 39, 6), ("c", None, 7))),
-    (searches(("b", 9), ("g", 200)), clicks(("d", 40, 8), ("a", 2, 9), ("g", 201, 10))),
+    (searches(("b", 9), ("g", 200)), clicks(("d", 40, 8), ("x", 20, 9), ("g", 201, 10))),
     (None, clicks(("g", 196, 11), ("g", 240, 12))),
     (searches(("h", 250)), None),
 ]
@@ -256,6 +259,15 @@ def test_click_through_rate_per_hour_by_a_window_behind_the_join(
     got = published(spark, hours, tmp_path)
     assert [(row["searches"], round(row["rate"], 6)) for row in got] == [(6, 0.333333)] * len(got)
     assert len(got) >= 2
+
+
+def test_what_follows_cannot_allow_more_lateness_than_the_join_does(spark: SparkSession) -> None:
+    """A search that expires an hour behind the watermark would be late for a less patient one."""
+    left, right = (micro_batches(spark, [], schema=schema) for schema in BOTH)
+    join = joins.interval(right, "0 seconds", "1 hour", how="left", delay="1 minute", **COMMON)
+    counted: Any = {"time": "ts", "agg": {"n": agg.count()}, "allowed_lateness": "10 minutes"}
+    with pytest.raises(WatermarkError, match="WATERMARK_TOO_TIGHT"):
+        left.transform(join).transform(windows.tumbling("1 hour", **counted))
 
 
 def test_a_stream_joined_with_itself(spark: SparkSession, tmp_path: Path) -> None:

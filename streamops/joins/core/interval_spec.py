@@ -171,7 +171,7 @@ class IntervalSpec:
         lie behind it: then the output has none, unless there are no such results.
         """
         brought = self.left.delay is None or self.right.delay is None
-        if self.how == "full" or (brought and self._held_back):
+        if self.how == "full" or (brought and self._behind):
             return None
         if self.how != "right":
             return self.left.time
@@ -184,10 +184,15 @@ class IntervalSpec:
 
         Stragglers are accepted so far back, and results that have waited lie so far back.
         """
-        return self.allowed_lateness + (self._held_back if self.event_time is not None else 0)
+        return self.allowed_lateness + self.held_back
 
     @property
-    def _held_back(self) -> int:
+    def held_back(self) -> int:
+        """The part of the lag that is for results which are on time and have waited."""
+        return self._behind if self.event_time is not None else 0
+
+    @property
+    def _behind(self) -> int:
         return held_back(self.how, self.lower, self.upper)
 
     @property

@@ -61,7 +61,7 @@ def told(spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Told]) -
     mine, other = _index(ours), _index(theirs)
     columns = {name: one(left.table.column(name)).take(mine) for name in spec.left.input.names}
     if spec.joins:
-        if spec.preserves("right"):
+        if (ours < 0).any():
             # Where there is no row of the left, the key is that of the right's.
             whole = np.where(ours >= 0, ours, len(left) + theirs)
             for name, own in zip(spec.left.by, spec.right.by, strict=True):
