@@ -17,6 +17,8 @@ def test_every_word_of_joins_is_in_the_glossary() -> None:
     own += tuple(getattr(temporal_spec, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
     choices = (word for choice in own for word in get_args(choice))
     assert {part for word in choices for part in word.split()} - known == set()
+    reasons = "null_sequence until_before_version unknown_change_type clashing_version"
+    assert set(reasons.split()) <= known
     assert {"matched", "expired", "late_match", "early", "missing"} <= known
 
 
