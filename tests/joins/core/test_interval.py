@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
+import numpy as np
 import pytest
 
-from streamops.joins.core import interval
+from streamops.joins.core import interval, line, partners
 from streamops.testing.laws import rows_of
 from tests.joins.core.play import Play, said
 
@@ -216,65 +219,6 @@ def test_early_a_row_that_finds_its_partner_at_once_was_never_alone() -> None:
     assert play.step([("a", 1)], [("a", 2)]) == ["+ a 1 ~ 2 matched"]
 
 
-# One partner for each left row.
-
-
-def test_the_first_is_published_once_nothing_can_come_before_it() -> None:
-    play = Play(0, 9, how="left", matches="first", tie_break="n")
-    assert play.step([("a", 1)], [("a", 5), ("a", 4)], 3) == []
-    assert play.step([], [("a", 6)], 4) == ["+ a 1 ~ 4 matched"]
-    assert play.step([], [("a", 7)], 99) == []
-
-
-def test_the_last_is_published_once_nothing_can_come_after_it() -> None:
-    play = Play(0, 9, how="left", matches="last", tie_break="n")
-    assert play.step([("a", 1)], [("a", 4)], 9) == []
-    assert play.step([], [("a", 10), ("a", 11)], 10) == ["+ a 1 ~ 10 matched"]
-
-
-def test_of_two_partners_of_one_time_the_tie_break_says_which() -> None:
-    for matches, n in (("first", 3), ("last", 8)):
-        play = Play(0, 9, matches=matches, tie_break="n")
-        step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
-        assert [row["n_right"] for row in rows_of(step.emitted)] == [n]
-
-
-def test_one_click_can_be_the_first_of_two_searches() -> None:
-    play = Play(0, 9, matches="first", tie_break="n")
-    found = play.step([("a", 1), ("a", 2)], [("a", 4)], 4)
-    assert found == ["+ a 1 ~ 4 matched", "+ a 2 ~ 4 matched"]
-
-
-def test_a_partner_is_kept_as_long_as_it_can_be_an_answer() -> None:
-    play = Play(0, 9, how="left", matches="last", tie_break="n")
-    play.step([("a", 3)], [("a", 4)], 11)
-    assert play.kept == ([3], [4])
-    assert play.step([], [], 12) == ["+ a 3 ~ 4 matched"]
-    assert play.step([], [], 13) == []
-    assert play.kept == ([], [])
-
-
-def test_a_straggler_that_was_the_first_replaces_the_answer() -> None:
-    play = Play(0, 5_000, matches="first", tie_break="n", stragglers="retract",
-                allowed_lateness=9_000)  # fmt: skip
-    assert play.step([("a", 1_000)], [("a", 4_000)], 4_500) == ["+ a 1000 ~ 4000 matched"]
-    assert play.step([], [("a", 3_000)], 4_500) == [
-        "+ a 1000 ~ 3000 late_match",
-        "- a 1000 ~ 4000 matched",
-    ]
-    assert play.step([], [("a", 2_000)], 4_500) == [
-        "+ a 1000 ~ 2000 late_match",
-        "- a 1000 ~ 3000 late_match",
-    ]
-
-
-def test_early_the_answer_so_far_is_published_and_replaced() -> None:
-    play = Play(0, 9, matches="last", tie_break="n", early="every batch")
-    assert play.step([("a", 1)], [("a", 4)]) == ["+ a 1 ~ 4 early"]
-    assert play.step([], [("a", 6)]) == ["+ a 1 ~ 6 early", "- a 1 ~ 4 early"]
-    assert play.step([], [], 10) == ["+ a 1 ~ 6 matched", "- a 1 ~ 6 early"]
-
-
 # A batch.
 
 
@@ -296,3 +240,37 @@ def test_a_stream_joined_with_itself() -> None:
     play = Play(1, 5)
     rows = [("a", 1), ("a", 3), ("a", 9)]
     assert play.step(rows, rows) == ["+ a 1 ~ 3 matched"]
+
+
+# What a wrong line would get wrong.
+
+
+def test_a_row_on_time_meets_one_that_waited_for_it_though_nothing_else_can() -> None:
+    """The left row's last partner is behind the watermark when it comes, and so is its partner."""
+    play = Play(-9, -4, how="left", stragglers="retract", allowed_lateness=4_000)
+    play.step([], [("a", 10_006)], 10_006)
+    assert play.step([("a", 10_010)], [], 10_006) == ["+ a 10010 ~ 10006 matched"]
+
+
+def test_a_straggler_of_the_left_that_meets_a_final_row_is_a_late_match() -> None:
+    play = Play(0, 5_000, how="right", stragglers="retract", allowed_lateness=4_000)
+    assert play.step([], [("a", 10_000)], 10_000) == ["+ a None ~ 10000 expired"]
+    assert play.step([("a", 9_000)], [], 10_000) == [
+        "+ a 9000 ~ 10000 late_match",
+        "- a None ~ 10000 expired",
+    ]
+
+
+def test_every_match_of_two_keys_of_one_hash_has_one_key() -> None:
+    with mock.patch.object(line, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+        found = Play(0, 9).step([("a", 1), ("b", 1)], [("b", 2), ("a", 5), ("c", 1)])
+    assert found == ["+ a 1 ~ 5 matched", "+ b 1 ~ 2 matched"]
+
+
+def test_null_keys_are_never_paired_to_be_told_apart() -> None:
+    """A thousand of them on each side would be a million pairs."""
+    with mock.patch.object(partners, "expanded", wraps=partners.expanded) as looked:
+        play = Play(0, 9, how="full")
+        for _ in range(2):
+            play.step([(None, 1)] * 1_000, [(None, 1)] * 1_000)
+    assert [int((ends - starts).sum()) for (starts, ends), _ in looked.call_args_list] == [0] * 4

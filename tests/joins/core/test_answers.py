@@ -1,0 +1,101 @@
+"""Interval joins in which a left row is joined with one of its partners: its answer."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from streamops.joins.core import line
+from streamops.testing.laws import rows_of
+from tests.joins.core.play import Play
+
+
+def test_the_first_is_published_once_nothing_can_come_before_it() -> None:
+    play = Play(0, 9, how="left", matches="first", tie_break="n")
+    assert play.step([("a", 1)], [("a", 5), ("a", 4)], 3) == []
+    assert play.step([], [("a", 6)], 4) == ["+ a 1 ~ 4 matched"]
+    assert play.step([], [("a", 7)], 99) == []
+
+
+def test_the_last_is_published_once_nothing_can_come_after_it() -> None:
+    play = Play(0, 9, how="left", matches="last", tie_break="n")
+    assert play.step([("a", 1)], [("a", 4)], 9) == []
+    assert play.step([], [("a", 10), ("a", 11)], 10) == ["+ a 1 ~ 10 matched"]
+
+
+def test_of_two_partners_of_one_time_the_tie_break_says_which() -> None:
+    for matches, n in (("first", 3), ("last", 8)):
+        play = Play(0, 9, matches=matches, tie_break="n")
+        step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
+        assert [row["n_right"] for row in rows_of(step.emitted)] == [n]
+
+
+def test_one_click_can_be_the_first_of_two_searches() -> None:
+    play = Play(0, 9, matches="first", tie_break="n")
+    found = play.step([("a", 1), ("a", 2)], [("a", 4)], 4)
+    assert found == ["+ a 1 ~ 4 matched", "+ a 2 ~ 4 matched"]
+
+
+def test_a_partner_is_kept_as_long_as_it_can_be_an_answer() -> None:
+    play = Play(0, 9, how="left", matches="last", tie_break="n")
+    play.step([("a", 3)], [("a", 4)], 11)
+    assert play.kept == ([3], [4])
+    assert play.step([], [], 12) == ["+ a 3 ~ 4 matched"]
+    assert play.step([], [], 13) == []
+    assert play.kept == ([], [])
+
+
+def test_a_straggler_that_was_the_first_replaces_the_answer() -> None:
+    play = Play(0, 5_000, matches="first", tie_break="n", stragglers="retract",
+                allowed_lateness=9_000)  # fmt: skip
+    assert play.step([("a", 1_000)], [("a", 4_000)], 4_500) == ["+ a 1000 ~ 4000 matched"]
+    assert play.step([], [("a", 3_000)], 4_500) == [
+        "+ a 1000 ~ 3000 late_match",
+        "- a 1000 ~ 4000 matched",
+    ]
+    assert play.step([], [("a", 2_000)], 4_500) == [
+        "+ a 1000 ~ 2000 late_match",
+        "- a 1000 ~ 3000 late_match",
+    ]
+
+
+def test_early_the_answer_so_far_is_published_and_replaced() -> None:
+    play = Play(0, 9, matches="last", tie_break="n", early="every batch")
+    assert play.step([("a", 1)], [("a", 4)]) == ["+ a 1 ~ 4 early"]
+    assert play.step([], [("a", 6)]) == ["+ a 1 ~ 6 early", "- a 1 ~ 4 early"]
+    assert play.step([], [], 10) == ["+ a 1 ~ 6 matched", "- a 1 ~ 6 early"]
+
+
+def test_an_answer_that_stays_is_not_said_again() -> None:
+    play = Play(0, 5_000, matches="first", tie_break="n", stragglers="retract",
+                allowed_lateness=9_000)  # fmt: skip
+    play.step([("a", 1_000)], [("a", 4_000)], 4_500)
+    assert len(play.step([], [("a", 2_000)], 4_500)) == 2
+    assert play.step([], [("a", 3_000)], 4_500) == []
+    assert play.step([("b", 9_000)], [], 4_500) == []
+
+
+def test_an_answer_before_the_row_is_kept_no_longer_than_the_row() -> None:
+    play = Play(-9, -4, matches="last", tie_break="n")
+    play.step([], [("a", 6)], 14)
+    assert play.kept == ([], [6])
+    play.step([], [], 15)
+    assert play.kept == ([], [])
+
+
+def test_a_row_whose_answer_was_published_is_forgotten_where_nothing_corrects_it() -> None:
+    play = Play(0, 9, matches="first", tie_break="n")
+    assert play.step([("a", 1)], [("a", 4)], 4) == ["+ a 1 ~ 4 matched"]
+    assert play.kept == ([], [4])
+
+
+@pytest.mark.parametrize(("matches", "time"), [("first", 2), ("last", 9)])
+def test_an_answer_is_never_a_row_of_another_key_with_the_same_hash(
+    matches: str, time: int
+) -> None:
+    with mock.patch.object(line, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+        play = Play(0, 9, matches=matches, tie_break="n")
+        play.step([("a", 1), ("b", 1)], [("b", 2), ("b", 9), ("a", 5), ("c", 1), ("c", 10)])
+        assert play.step([], [], 10) == ["+ a 1 ~ 5 matched", f"+ b 1 ~ {time} matched"]
