@@ -22,6 +22,7 @@ from tests.spark.pair_cores import earlier, tally
 
 pytestmark = pytest.mark.spark
 
+APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
 INSTANT = pa.timestamp("us", tz="UTC")
 EVENTS = pa.schema([("k", pa.string()), ("ts", INSTANT)])
 RIGHT = pa.schema([("key", pa.string()), ("at", INSTANT)])
@@ -60,6 +61,8 @@ def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
     ran = run([events(("c", 100))], [others(("b", 50)), others(("a", 200))])
     assert [len(rows) for _, rows, _ in ran] == [0, 1, 2]
     assert marks(ran) == ["23:59:41", "00:00:30", "00:01:38"]
+    # Every shard is visited in every micro-batch, also in that to which the left source has nothing.
+    assert [p.observedMetrics["earlier"]["state_rows"] for _, _, p in ran] == [6, 6, 4]
     assert_rows(
         pa.concat_tables([rows for _, rows, _ in ran]).drop_columns("late"),
         [
@@ -105,8 +108,9 @@ def test_a_batch_is_the_whole_answer_with_the_frames_own_types_and_comments(
     spark: SparkSession,
 ) -> None:
     left = spark.sql(
-        "select 'a' k, timestamp'2024-01-01 00:00:10Z' ts, 'X' collate utf8_lcase `odd.name` "
-        "union all select 'a', null, 'y' union all select null, timestamp'2024-01-01', 'Z'"
+        "select k, ts, x collate utf8_lcase `odd.name` from values "
+        "('a', timestamp'2024-01-01 00:00:10Z', 'X'), ('a', null, 'y'), "
+        "(null, timestamp'2024-01-01', 'Z') as came(k, ts, x)"
     )
     left = left.withMetadata("odd.name", {"comment": "as written"})
     right = spark.sql("select 'a' key, timestamp'2024-01-01 00:00:09Z' at")
@@ -207,7 +211,7 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
     assert second.schema["ts"].metadata[METRICS] == "earlier,earlier-2"
     clocked = [
         frame.transform(
-            time.producers(key, time=at_, delay="1 second", state_api="applyInPandasWithState")
+            time.producers(key, time=at_, delay="1 second", idle="1 hour", state_api=APIS[1])
         )
         for frame, key, at_ in ((left, "k", "ts"), (right, "key", "at"))
     ]
