@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.temporal_spec import (
-    CHANGE_TYPE,
     How,
     LateVersions,
     Stragglers,
@@ -31,6 +30,7 @@ from streamops.joins.inputs import (
     shown_keys,
     words,
 )
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, parse_duration

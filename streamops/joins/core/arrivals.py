@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.joins.core.late import deliver
-from streamops.joins.core.temporal_spec import CHANGE_TYPE, TemporalSpec
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.kernel.changes import CHANGE_TYPE, PREIMAGE, is_change
 from streamops.kernel.columns import concat, instants, one, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Ids, Mask
@@ -18,9 +19,6 @@ from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
 __all__ = ["Arrivals", "facts", "known_keys", "versions"]
-
-_PREIMAGE = "update_preimage"
-_CHANGES = ("insert", "update_postimage", "delete", _PREIMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +74,12 @@ def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arriv
         until, closed = instants(rows.column(spec.until))
         bad.append(("until_before_version", closed & (until < times)))
     if spec.changes:
-        known = pc.is_in(one(rows.column(CHANGE_TYPE)), pa.array(_CHANGES))
-        bad.append(("unknown_change_type", ~np.asarray(known)))
+        bad.append(("unknown_change_type", ~is_change(rows.column(CHANGE_TYPE))))
     came = _sifted(spec, "right", rows, times, bad)
     on_time, too_late = _judged(spec, came.times, judged_by)
     news = known_keys(came.rows, spec.right.by)
     if spec.changes:
-        news &= ~np.asarray(pc.equal(one(came.rows.column(CHANGE_TYPE)), _PREIMAGE))
+        news &= ~np.asarray(pc.equal(one(came.rows.column(CHANGE_TYPE)), PREIMAGE))
     late = [came.late]
     if judged_by is not None:
         missed = too_late if spec.retracts or spec.stragglers != "route" else ~on_time

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from streamops.joins.core.temporal_spec import CHANGE_TYPE, TemporalSpec
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.columns import key_codes, one, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask

@@ -24,6 +24,7 @@ import pyarrow as pa
 from streamops.joins.core import arrivals
 from streamops.joins.core.temporal_spec import TemporalSpec
 from streamops.joins.core.versions import Merged, Timed, Versions
+from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import concat, conform, instants, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
@@ -156,7 +157,7 @@ def _answered(
     found = merged.versions.answers(facts.codes[rows], facts.times[rows])
     if spec.how == "inner":
         rows, found = rows[found >= 0], found[found >= 0]
-    emitted = _joined(spec, facts.table, rows, merged.versions.table, found, "insert")
+    emitted = _joined(spec, facts.table, rows, merged.versions.table, found, INSERT)
     return emitted, Counts(results=len(rows))
 
 
@@ -173,10 +174,10 @@ def _revised(
     # An inner join has no row for a fact without a version.
     had, has = (spec.how == "left") | (old >= 0), (spec.how == "left") | (new >= 0)
     said = [
-        (before, old, had & has, "update_preimage"),
-        (before, old, had & ~has, "delete"),
-        (merged.versions, new, had & has, "update_postimage"),
-        (merged.versions, new, ~had & has, "insert"),
+        (before, old, had & has, PREIMAGE),
+        (before, old, had & ~has, DELETE),
+        (merged.versions, new, had & has, POSTIMAGE),
+        (merged.versions, new, ~had & has, INSERT),
     ]
     emitted = [
         _joined(spec, facts.table, rows[which], versions.table, found[which], change)

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = [
-    "CHANGE_TYPE",
     "How",
     "LateVersions",
     "Stragglers",
@@ -27,8 +27,6 @@ Stragglers = Literal["drop", "route", "answer"]
 LateVersions = Literal["ignore", "retract"]
 TooLate = Literal["drop", "route"]
 WaitsFor = Literal["both", "facts"]
-
-CHANGE_TYPE = "_change_type"
 
 
 @dataclass(frozen=True, slots=True)

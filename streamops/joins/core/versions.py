@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.joins.core.clashes import settled
-from streamops.joins.core.temporal_spec import CHANGE_TYPE, TemporalSpec
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.kernel.changes import CHANGE_TYPE, DELETE
 from streamops.kernel.columns import concat, instants, one, take
 from streamops.kernel.groups import Groups, Ids, Mask, in_order
 from streamops.kernel.ordering import ranks
@@ -163,7 +164,7 @@ def gone(spec: TemporalSpec, table: pa.Table) -> Mask:
         flag |= np.asarray(one(table.column(spec.deleted)).fill_null(False))
     if spec.changes:
         word = one(table.column(CHANGE_TYPE))
-        flag |= np.asarray(pc.equal(word, "delete").fill_null(False))
+        flag |= np.asarray(pc.equal(word, DELETE).fill_null(False))
     return flag
 
 
