@@ -192,6 +192,20 @@ def test_which_of_two_contradicting_versions_counts_does_not_depend_on_arrival(
     assert rejected + play.counts.rejected == 1
 
 
+def test_deletes_say_the_same_whatever_else_they_say() -> None:
+    play = Played("gone", deleted="gone", stragglers="route")
+    gone = [("a", 10, 1, "x", True), ("a", 10, 1, None, True)]
+    assert play([("a", 15, 1)], gone, watermark=20) == [("a", 15, None)]
+    assert (play.counts.rejected, play.late) == (0, [])
+
+
+def test_a_delete_contradicts_a_version_of_its_sequence_and_the_value_counts() -> None:
+    play = Played("gone", deleted="gone", stragglers="route")
+    rows = [("a", 10, 1, "x", True), ("a", 10, 1, "x", False)]
+    assert play([("a", 15, 1)], rows, watermark=20) == [("a", 15, "x")]
+    assert play.late == [("right", "clashing_version", None, "x")]
+
+
 def test_versions_that_cannot_be_ordered_contradict_one_another_all_the_same() -> None:
     table = pa.schema([*bound().table, ("tags", pa.map_(pa.string(), pa.int64()))])
     spec = bound_to(FACTS, table)
