@@ -98,7 +98,8 @@ def temporal(
     waits_for : "both" or "facts"
         Whose event times the watermark goes by. "both": the answers wait until the versions have come
         as far. "facts": a table that seldom changes does not hold them back; its versions are late if
-        they come after the watermark of the facts.
+        they come after the watermark of the facts. They bring no watermark of their own then: Spark
+        would wait for it.
     delay : duration or pair of durations, optional
         How long a fact waits for versions, and for those that come before it. A pair: on facts and on
         versions. Whole milliseconds. The operator then defines the watermarks. Left out on frames

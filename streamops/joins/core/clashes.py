@@ -27,11 +27,15 @@ def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> 
     rows, missing = take(table, members), gone[members]
     aside = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE}
     content = [one(rows.column(name)) for name in rows.column_names if name not in aside]
-    said = Groups.of(key_codes(content, len(rows)))[0].ids
-    said[missing] = -1
     # The columns that were left aside come last: they decide which of two equal rows is kept.
     rest = [one(rows.column(name)) for name in rows.column_names if name in aside]
-    winners = few.first_by(missing.astype(np.int64), *(~_places(c) for c in (*content, *rest)))
+    said = Groups.of(key_codes(content, len(rows)))[0].ids
+    # Most are duplicates, whose values need not be put in order.
+    differ = np.bincount(few.ids, said != said[firsts][few.ids], few.count) > 0
+    disputed = np.flatnonzero(differ[few.ids])
+    order = [missing.astype(np.int64), *(_falling(c, disputed) for c in content)]
+    winners = few.first_by(*order, *(~ranks(c) for c in rest))
+    said[missing] = -1
     clashing = said != said[winners][few.ids]
     if spec.changes:
         clashing &= ~missing
@@ -42,9 +46,14 @@ def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> 
     return chosen, members[clashing]
 
 
-def _places(column: pa.Array) -> Ints:
-    """Integers that compare as the values do; as their bytes, where values have no order."""
-    if is_comparable(column.type):
-        return ranks(column)
-    frames = [ipc_write(pa.table({"": column.take(pa.array([i]))})) for i in range(len(column))]
-    return ranks(pa.array(frames, pa.binary()))
+def _falling(column: pa.Array, among: Ids) -> Ints:
+    """Integers that compare as the values of these rows do, the greatest first; 0 for all others."""
+    order = np.zeros(len(column), np.int64)
+    if not len(among):
+        return order
+    column = column.take(pa.array(among))
+    if not is_comparable(column.type):  # by their bytes, where values have no order
+        rows = (pa.table({"": column.take(pa.array([i]))}) for i in range(len(column)))
+        column = pa.array([ipc_write(row) for row in rows], pa.binary())
+    order[among] = ~ranks(column)
+    return order
