@@ -40,8 +40,9 @@ def marks(ran: list[Any]) -> list[str]:
     return [progress.eventTime.get("watermark", "")[11:19] for _, _, progress in ran]
 
 
+@pytest.mark.parametrize("api", APIS)
 def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     """The left frame brings a watermark of its own, the operator defines one on the right one."""
 
@@ -51,7 +52,7 @@ def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
             for name, said, schema in (("l", left, EVENTS), ("r", right, RIGHT))
         ]
         marked = frames[0].withWatermark("ts", "2 seconds")
-        pair = earlier(frames[1], delay=(None, "20 seconds"))
+        pair = earlier(frames[1], delay=(None, "20 seconds"), state_api=api)
         return run_query(marked.transform(pair), tmp_path, 300)
 
     # Nothing new comes to the right source, which is other than a micro-batch without rows.
