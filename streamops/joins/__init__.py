@@ -2,11 +2,15 @@
 
 =================  ==============================================================
 ``interval``       rows of two streams that have one key and lie close in time
+``temporal``       facts, and the version of a table's row that held at their event time
+``lookup``         rows, and what a small table says of them now
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
 
 from streamops.joins.interval import interval
 from streamops.joins.late import split_late
+from streamops.joins.lookup import lookup
+from streamops.joins.temporal import temporal
 
-__all__ = ["interval", "split_late"]
+__all__ = ["interval", "lookup", "split_late", "temporal"]

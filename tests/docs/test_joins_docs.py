@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from streamops import joins
-from streamops.joins.core import interval
+from streamops.joins.core import interval, temporal, temporal_spec
 from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, TooLate
 from tests.docs.test_readme import ROOT, public, words
 
@@ -13,11 +13,13 @@ from tests.docs.test_readme import ROOT, public, words
 def test_every_word_of_joins_is_in_the_glossary() -> None:
     known = words(ROOT / "docs" / "glossary.md")
     assert public(joins) - known == set()
-    choices = (
-        word for choice in (How, Matches, Stragglers, TooLate, Early) for word in get_args(choice)
-    )
+    own = (How, Matches, Stragglers, TooLate, Early)
+    own += tuple(getattr(temporal_spec, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
+    choices = (word for choice in own for word in get_args(choice))
     assert {part for word in choices for part in word.split()} - known == set()
-    assert {"matched", "expired", "late_match", "early"} <= known
+    reasons = "null_sequence until_before_version unknown_change_type clashing_version"
+    assert set(reasons.split()) <= known
+    assert {"matched", "expired", "late_match", "early", "missing"} <= known
 
 
 def test_every_join_is_in_its_document() -> None:
@@ -25,6 +27,7 @@ def test_every_join_is_in_its_document() -> None:
     assert [name for name in joins.__all__ if f"joins.{name}(" not in text] == []
 
 
-def test_the_state_of_interval_joins_is_documented() -> None:
+def test_the_states_of_joins_are_documented() -> None:
     formats = (ROOT / "docs" / "state-formats.md").read_text()
-    assert f"## {interval.STATE.kind}, version {interval.STATE.version}" in formats
+    for core in (interval, temporal):
+        assert f"## {core.STATE.kind}, version {core.STATE.version}" in formats

@@ -104,7 +104,7 @@ def test_results_that_are_told_again_and_late_rows_are_not_aggregated_by_mistake
         results.transform(hourly)
     assert caught.value.got.endswith(f"with {names}")
     assert fix in caught.value.fix
-    with pytest.raises(SchemaError, match="ROWS_REVISED|SKETCH_CANNOT_FORGET"):
+    with pytest.raises(SchemaError, match=r"ROWS_REVISED|SKETCH_CANNOT_FORGET"):
         results.where("n > 1").transform(sketches.distinct("n", by="window_start"))
     # Who drops what tells them apart has said which rows count.
     assert "n" in results.drop(*names.split(", ")).transform(hourly).columns

@@ -1,0 +1,59 @@
+"""Versions of one key, version time and sequence: duplicates, and those that contradict them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.codec import ipc_write
+from streamops.kernel.columns import key_codes, one, take
+from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.ordering import is_comparable, ranks
+
+__all__ = ["settled"]
+
+
+def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> tuple[Ids, Ids]:
+    """The row that stands for each group, and the rows that contradict it.
+
+    It is the greatest by its values, from the left column to the right: a choice that no order of
+    arrival has a part in. A row that says "deleted" is below all others; where the versions come as
+    changes, it is no contradiction, but what was taken away to be replaced.
+    """
+    members = np.flatnonzero(groups.sizes()[groups.ids] > 1)
+    few, firsts = Groups.of(groups.ids[members])
+    rows, missing = take(table, members), gone[members]
+    aside = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE}
+    content = [one(rows.column(name)) for name in rows.column_names if name not in aside]
+    # The columns that were left aside come last: they decide which of two equal rows is kept.
+    rest = [one(rows.column(name)) for name in rows.column_names if name in aside]
+    said = Groups.of(key_codes(content, len(rows)))[0].ids
+    # Most are duplicates, whose values need not be put in order.
+    differ = np.bincount(few.ids, said != said[firsts][few.ids], few.count) > 0
+    disputed = np.flatnonzero(differ[few.ids])
+    order = [missing.astype(np.int64), *(_falling(c, disputed) for c in content)]
+    winners = few.first_by(*order, *(~ranks(c) for c in rest))
+    said[missing] = -1
+    clashing = said != said[winners][few.ids]
+    if spec.changes:
+        clashing &= ~missing
+
+    chosen = np.empty(groups.count, np.int64)
+    chosen[groups.ids] = np.arange(len(groups.ids))
+    chosen[groups.ids[members[firsts]]] = members[winners]
+    return chosen, members[clashing]
+
+
+def _falling(column: pa.Array, among: Ids) -> Ints:
+    """Integers that compare as the values of these rows do, the greatest first; 0 for all others."""
+    order = np.zeros(len(column), np.int64)
+    if not len(among):
+        return order
+    column = column.take(pa.array(among))
+    if not is_comparable(column.type):  # by their bytes, where values have no order
+        rows = (pa.table({"": column.take(pa.array([i]))}) for i in range(len(column)))
+        column = pa.array([ipc_write(row) for row in rows], pa.binary())
+    order[among] = ~ranks(column)
+    return order

@@ -1,0 +1,179 @@
+"""Versions of the rows of a table: which one held at an instant, which can be forgotten.
+
+A version holds from its own instant on, until the next one of its key; or until it ends, be it
+that it says so itself, that it says that the row was deleted, or that it is older than the
+tolerance. What is newest is decided by (version time, sequence), never by arrival.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.joins.core.clashes import settled
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.kernel.changes import CHANGE_TYPE, DELETE
+from streamops.kernel.columns import concat, instants, one, take
+from streamops.kernel.groups import Groups, Ids, Mask, in_order
+from streamops.kernel.ordering import ranks
+from streamops.kernel.time import Instants
+
+__all__ = ["Merged", "Timed", "Versions", "gone"]
+
+_NEVER, _OPEN = -(1 << 62), 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Rows, and for each of them its key as a number and its instant."""
+
+    table: pa.Table
+    codes: Ids
+    times: Instants
+
+    def take(self, rows: Ids) -> Timed:
+        """Those at these positions."""
+        return Timed(take(self.table, rows), self.codes[rows], self.times[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of kept versions and of those that came.
+
+    Parameters
+    ----------
+    kept : Timed
+        The kept ones, as they were.
+    versions : Versions
+        All of them.
+    was : array of int64
+        Where each kept version is now.
+    replaced : array of bool
+        The versions that say something else now than the kept ones at their place did.
+    clashing : Timed
+        Rows that contradict the version at their place, be they kept or new.
+    """
+
+    kept: Timed
+    versions: Versions
+    was: Ids
+    replaced: Mask
+    clashing: Timed
+
+    def before(self, spec: TemporalSpec) -> tuple[Versions, Ids]:
+        """The kept versions as they were, in order, and where each is now."""
+        order = np.argsort(self.was)
+        kept = self.kept.take(order)
+        ends = _ends(spec, kept.table, kept.times)
+        return Versions(kept.table, kept.codes, kept.times, ends), self.was[order]
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Versions in the order of (key, version time, sequence), each once.
+
+    Parameters
+    ----------
+    table : Table
+    codes, times, ends : arrays of int64
+        The key of each, as a number; the instants between which it can be an answer.
+    """
+
+    table: pa.Table
+    codes: Ids
+    times: Instants
+    ends: Instants
+
+    @staticmethod
+    def of(spec: TemporalSpec, kept: Timed, came: Timed) -> Merged:
+        """Kept versions and those that came, one for each (key, version time, sequence)."""
+        every = Timed(
+            concat([kept.table, came.table]),
+            np.concatenate([kept.codes, came.codes]),
+            np.concatenate([kept.times, came.times]),
+        )
+        sequence = ranks(one(every.table.column(spec.sequence)))
+        order = np.lexsort((sequence, every.times, every.codes))
+        begins = np.zeros(len(order), np.bool_)
+        begins[:1] = True
+        for each in (every.codes, every.times, sequence):
+            begins[1:] |= each[order[1:]] != each[order[:-1]]
+        ids = np.empty(len(order), np.int64)
+        ids[order] = np.cumsum(begins) - 1
+
+        size, chosen, clashing = len(kept.codes), order[begins], order[:0]
+        replaced = np.zeros(len(chosen), np.bool_)
+        if len(chosen) < len(order):
+            groups = Groups(ids, len(chosen))
+            chosen, clashing = settled(spec, every.table, groups, gone(spec, every.table))
+            replaced[ids[clashing[clashing < size]]] = True
+        stands = len(chosen) == len(order) and bool((chosen[1:] > chosen[:-1]).all())
+        now = every if stands else every.take(chosen)
+        versions = Versions(now.table, now.codes, now.times, _ends(spec, now.table, now.times))
+        return Merged(kept, versions, ids[:size], replaced, every.take(clashing))
+
+    @staticmethod
+    def kept(spec: TemporalSpec, kept: Timed) -> Versions:
+        """Versions of a state."""
+        nothing = Timed(kept.table.slice(0, 0), kept.codes[:0], kept.times[:0])
+        return Versions.of(spec, kept, nothing).versions
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def answers(self, codes: Ids, times: Instants) -> Ids:
+        """The version that held for each of these (key, instant); -1 where none did."""
+        if not len(self) or not len(codes):
+            return np.full(len(codes), -1, np.int64)
+        everything = in_order(
+            np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
+        )
+        ours, theirs = np.split(everything, [len(self)])
+        found = np.searchsorted(ours, theirs, side="right") - 1
+        holds = (found >= 0) & (self.codes[found] == codes) & (times < self.ends[found])
+        return np.where(holds, found, -1)
+
+    def needed(self, spec: TemporalSpec, horizon: int) -> Mask:
+        """Those that can be the answer to a fact later than the horizon.
+
+        The newest version of a key at or below the horizon is the base of all that follows: it is
+        needed, and so is one that says that there is no value, which an older one would resurrect.
+        """
+        below = self.times <= horizon
+        base = below.copy()
+        base[:-1] &= ~(below[1:] & (self.codes[1:] == self.codes[:-1]))
+        needed = ~below | base
+        if spec.tolerance is not None:
+            needed &= self.times > horizon - spec.tolerance
+        return needed
+
+    def due(self, spec: TemporalSpec) -> Instants:
+        """The horizons at which one of them is not needed any more."""
+        follows = self.codes[1:] == self.codes[:-1]
+        due: Instants = self.times[1:][follows]
+        return due if spec.tolerance is None else np.append(due, self.times + spec.tolerance)
+
+
+def gone(spec: TemporalSpec, table: pa.Table) -> Mask:
+    """The versions that say that the row was deleted."""
+    flag = np.zeros(len(table), np.bool_)
+    if spec.deleted is not None:
+        flag |= np.asarray(one(table.column(spec.deleted)).fill_null(False))
+    if spec.changes:
+        word = one(table.column(CHANGE_TYPE))
+        flag |= np.asarray(pc.equal(word, DELETE).fill_null(False))
+    return flag
+
+
+def _ends(spec: TemporalSpec, table: pa.Table, times: Instants) -> Instants:
+    ends = np.full(len(times), _OPEN)
+    if spec.until is not None:
+        until, closed = instants(table.column(spec.until))
+        ends[closed] = until[closed]
+    if spec.tolerance is not None:
+        ends = np.minimum(ends, times + spec.tolerance + 1)
+    ends[gone(spec, table)] = _NEVER
+    return ends

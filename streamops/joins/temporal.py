@@ -1,0 +1,208 @@
+"""Temporal joins: the table as it was at the event time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamops.joins.core import temporal as core
+from streamops.joins.core.temporal_spec import How, LateVersions, Stragglers, TooLate, WaitsFor
+from streamops.joins.temporal_settings import TemporalJoin
+from streamops.kernel.time import Duration
+from streamops.spark.pairs import PairTransform
+from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+
+__all__ = ["temporal"]
+
+
+def temporal(
+    right: DataFrame | None,
+    *,
+    by: str | Sequence[str] | Mapping[str, str],
+    time: str,
+    version: str,
+    sequence: str,
+    until: str | None = None,
+    deleted: str | None = None,
+    how: How = "left",
+    tolerance: Duration | None = None,
+    waits_for: WaitsFor = "both",
+    delay: Duration | tuple[Duration | None, Duration | None] | None = None,
+    allowed_lateness: Duration = "0 seconds",
+    stragglers: Stragglers = "drop",
+    late_versions: LateVersions = "ignore",
+    too_late: TooLate = "drop",
+    into: str = "status",
+    state_api: StateApi = "auto",
+    shards: int = DEFAULT_SHARDS,
+    name: str | None = None,
+) -> PairTransform:
+    """Join each fact with the version of its key that held at its event time.
+
+    The table is a stream of *versions*: what a row was from an instant on. A fact at ``t`` gets the
+    newest version of its key with `version` <= ``t``; of several at one instant the one that is last
+    by `sequence`. It waits until the watermark has reached ``t``, so the answer depends neither on the
+    order in which facts and versions arrive, nor on how the streams are cut, and a replay gives it
+    again.
+
+    Input        facts: `time`: timestamp (event time) · key columns of any type but maps · versions:
+                 key columns of the same types · `version`: timestamp · `sequence`: values that have an
+                 order · a fact that is delivered twice is answered twice; a version that is delivered
+                 twice is absorbed
+    Output       all columns of the fact · all of the version but its keys, null where there is none; one
+                 whose name is taken ends with _right · `into`: string, "matched" or "missing" · with
+                 "retract" _change_type: string · where rows may be routed late: struct<side,
+                 reason, lateness, watermark, left, right>
+    Output mode  append
+    Watermark    defined by `delay`, or brought by the frames: that of the side that is further
+                 behind, or of the facts alone (`waits_for`); Spark's own delay is delay +
+                 allowed_lateness
+    State        per shard: facts above the watermark (with "retract": less than allowed_lateness below
+                 it, too) · of each key every version above the watermark (with "retract" or "answer":
+                 less than allowed_lateness below it, too), and the newest of the others. Without
+                 `tolerance` it grows with the number of keys, deleted ones among them; with it a key
+                 is forgotten once its newest version is older
+    Order        rows may come in any order; of versions of one instant `sequence` decides
+    Batch        same rows out, no watermark needed, nothing is late
+
+    Parameters
+    ----------
+    right : DataFrame, optional
+        The versions; the left side, the facts, is the frame that is transformed. Both are streams, or
+        both are batches. None where the test kit brings both.
+    by : str, sequence of str, or mapping of str to str
+        Key columns; a mapping from those of facts to those of versions where they are called otherwise.
+        A null matches nothing.
+    time : str
+        Event-time column of facts, of type timestamp.
+    version : str
+        Column of versions, of type timestamp: from which instant on one holds.
+    sequence : str
+        Column of versions that orders those of one instant: a log position, a commit version, never a
+        clock. Two versions of one key, instant and sequence that say the same are one; if they do
+        not, one is rejected as "clashing_version": which of them does not depend on their arrival.
+    until : str, optional
+        Column of versions, of type timestamp: from which instant on one holds no more, null while it
+        does. For histories with validities, ``[valid_from, valid_to)``. Also a validity that is over
+        hides the versions before it.
+    deleted : str, optional
+        A boolean column of versions: true for one that says that the row is gone. A change stream
+        needs none: in a table with a column ``_change_type``, a ``delete`` says so, and an
+        ``update_preimage`` says nothing. None of these columns is in the output.
+    how : "left" or "inner"
+        "left": a fact without a version comes out with nulls. "inner": not at all.
+    tolerance : duration, optional
+        A version that is older than this at the event time is none. Bounds the state.
+    waits_for : "both" or "facts"
+        Whose event times the watermark goes by. "both": the answers wait until the versions have come
+        as far. "facts": a table that seldom changes does not hold them back; its versions are late if
+        they come after the watermark of the facts. They bring no watermark of their own then: Spark
+        would wait for it.
+    delay : duration or pair of durations, optional
+        How long a fact waits for versions, and for those that come before it. A pair: on facts and on
+        versions. Whole milliseconds. The operator then defines the watermarks. Left out on frames
+        that have one: their delay less `allowed_lateness`.
+    allowed_lateness : duration
+        How much longer late facts are answered and answers are revised, >= 0.
+    stragglers : "drop", "route" or "answer"
+        What happens to a fact that the watermark had reached when it came. "drop": it has no answer,
+        and is counted. "route": it is delivered as a row with a non-null ``late``. "answer": it is
+        answered at once if it is less than `allowed_lateness` below the watermark: the versions
+        needed for that are kept.
+    late_versions : "ignore" or "retract"
+        What happens to answers when a version comes that should have been the answer. "ignore": they
+        stand. "retract": those given to facts less than `allowed_lateness` below the watermark are
+        taken back and given anew, as a change stream; a fact has no identity, so a preimage or a
+        delete takes back one row that equals it. In both cases the version counts for all facts
+        that are yet to be answered, however late it is.
+    too_late : "drop" or "route"
+        With "answer" or "retract": what happens to facts and versions beyond the allowed lateness. A
+        version that is delivered counts nevertheless: the row says that answers which are final may
+        have missed it. stragglers="route" delivers these, too, and every version that missed an
+        answer.
+    into : str
+        Name of the column that says whether a fact has a version.
+    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
+        "auto" is the second, which needs RocksDB and lets operators be chained.
+    shards : int
+        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
+        state of a shard passes some megabytes.
+    name : str, optional
+        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
+        operators that meet in a union or a join of streams: Spark refuses two of one name.
+
+    Returns
+    -------
+    PairTransform
+        For use with ``DataFrame.transform`` on the facts.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range or contradicts another.
+    SchemaError, ColumnNotFound
+        A column does not exist, has the wrong type or finds no name in the output.
+    WatermarkError
+        A streaming frame without a watermark on its time and no `delay`, or both.
+    RequirementError
+        The state API needs something that is not there.
+
+    Examples
+    --------
+    >>> from streamops import joins
+    >>> priced = joins.temporal(
+    ...     prices, by="symbol", time="ts", version="since", sequence="seq", delay="10 seconds"
+    ... )  # doctest: +SKIP
+    >>> trades.transform(priced)  # doctest: +SKIP
+    DataFrame[symbol: string, ts: timestamp, amount: bigint, since: timestamp, ..., status: string]
+
+    Notes
+    -----
+    Rows whose time is null or outside years 1 to 9999 ("null_time", "time_out_of_range"), versions
+    without a sequence ("null_sequence"), whose `until` is before their `version`
+    ("until_before_version") or with another ``_change_type`` ("unknown_change_type") are counted as
+    ``rejected``, and delivered where late rows are.
+
+    A column ``_change_type`` of the facts is one like any other: a fact that is taken back is a fact.
+
+    A table that does not change does not move its watermark: with waits_for="both" the answers wait
+    for its next version. Spark's watermark starts at 1970: answers to facts before it come out once
+    the watermark has passed 1970.
+
+    See Also
+    --------
+    lookup : what a small table says now, without waiting; another answer when replayed.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Time-dependence of joins".
+    """
+    said: dict[str, Any] = {
+        "by": by,
+        "time": time,
+        "version": version,
+        "sequence": sequence,
+        "until": until,
+        "deleted": deleted,
+        "how": how,
+        "tolerance": tolerance,
+        "waits_for": waits_for,
+        "delay": delay,
+        "allowed_lateness": allowed_lateness,
+        "stragglers": stragglers,
+        "late_versions": late_versions,
+        "too_late": too_late,
+        "into": into,
+    }
+    settings = TemporalJoin.of("joins.temporal", **said)
+    options = Options("kernel", state_api, shards, name or "temporal")
+    return PairTransform(
+        operator=settings.where,
+        settings=settings,
+        options=options.validated(settings.where),
+        core=core,
+        right=right,
+        native=lambda *_: None,
+    )

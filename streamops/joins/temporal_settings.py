@@ -1,0 +1,258 @@
+"""What a user says about temporal joins, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core.naming import named, refuse_reserved
+from streamops.joins.core.temporal_spec import (
+    How,
+    LateVersions,
+    Stragglers,
+    TemporalSpec,
+    TooLate,
+    WaitsFor,
+)
+from streamops.joins.inputs import (
+    MILLISECOND,
+    Both,
+    delays_of,
+    keys_of,
+    refuse_keys,
+    refuse_missing,
+    refuse_times,
+    refuse_type,
+    shown_both,
+    shown_keys,
+    words,
+)
+from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.errors import SpecError
+from streamops.kernel.ordering import is_comparable
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.columns import require_name
+from streamops.spark.transform import choice
+
+__all__ = ["TemporalJoin"]
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalJoin:
+    """Settings of temporal joins; durations in microseconds."""
+
+    where: str = field(repr=False)
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
+    time: str
+    version: str
+    sequence: str
+    until: str | None
+    deleted: str | None
+    how: How
+    tolerance: int | None = field(metadata={"shown": words})
+    waits_for: WaitsFor
+    delay: Both = field(metadata={"shown": shown_both})
+    allowed_lateness: int = field(metadata={"shown": words})
+    stragglers: Stragglers
+    late_versions: LateVersions
+    too_late: TooLate
+    into: str
+
+    @staticmethod
+    def of(
+        where: str,
+        *,
+        by: str | Sequence[str] | Mapping[str, str],
+        time: str,
+        version: str,
+        sequence: str,
+        until: str | None,
+        deleted: str | None,
+        how: How,
+        tolerance: Duration | None,
+        waits_for: WaitsFor,
+        delay: Duration | tuple[Duration | None, Duration | None] | None,
+        allowed_lateness: Duration,
+        stragglers: Stragglers,
+        late_versions: LateVersions,
+        too_late: TooLate,
+        into: str,
+    ) -> TemporalJoin:
+        """Settings as the user wrote them, normalised, or an error."""
+        for value, known, parameter in (
+            (how, How, "how"),
+            (waits_for, WaitsFor, "waits_for"),
+            (stragglers, Stragglers, "stragglers"),
+            (late_versions, LateVersions, "late_versions"),
+            (too_late, TooLate, "too_late"),
+        ):
+            choice(value, known, parameter=parameter, where=where)
+        roles = {"time": time, "version": version, "sequence": sequence, "into": into}
+        for parameter, name in (roles | {"until": until, "deleted": deleted}).items():
+            if name is not None or parameter in roles:
+                require_name(name, parameter=parameter, where=where)
+        oldest = None
+        if tolerance is not None:
+            oldest = parse_duration(tolerance, parameter="tolerance", where=where, minimum=0)
+        lateness = parse_duration(
+            allowed_lateness,
+            parameter="allowed_lateness",
+            where=where,
+            minimum=0,
+            whole=MILLISECOND,
+        )
+        settings = TemporalJoin(
+            where=where,
+            by=keys_of(by, where=where),
+            time=time,
+            version=version,
+            sequence=sequence,
+            until=until,
+            deleted=deleted,
+            how=how,
+            tolerance=oldest,
+            waits_for=waits_for,
+            delay=_delays(delay, waits_for, where),
+            allowed_lateness=lateness,
+            stragglers=stragglers,
+            late_versions=late_versions,
+            too_late=too_late,
+            into=into,
+        )
+        settings._refuse_contradictions()
+        return settings
+
+    @property
+    def retracts(self) -> bool:
+        """Whether an answer can be revised."""
+        return self.late_versions == "retract"
+
+    @property
+    def times(self) -> tuple[str | None, str | None]:
+        """Event-time columns that the watermark goes by."""
+        return self.time, self.version if self.waits_for == "both" else None
+
+    @property
+    def delays(self) -> Both:
+        """Delays of the watermarks that the operator defines."""
+        return self.delay
+
+    @property
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the operator's own."""
+        return self.allowed_lateness
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns whose values are compared."""
+        left, right = zip(*self.by, strict=True)
+        return (*left, self.time), (*right, self.version, self.sequence)
+
+    def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Both) -> TemporalSpec:
+        """The spec over these columns."""
+        self._refuse_columns(left, right)
+        hidden = {name for name in (self.deleted, CHANGE_TYPE) if name is not None}
+        shown = pa.schema([column for column in right if column.name not in hidden])
+        names = named(left, shown, self.by, self.where)
+        added = [self.into]
+        added += [CHANGE_TYPE] if self.retracts else []
+        added += ["late"] if "route" in (self.stragglers, self.too_late) else []
+        fix = "rename the column before the join, or name the added one otherwise by into=..."
+        refuse_reserved(names.schema.names, added, fix, self.where)
+        delays = [
+            None if brought is not None else delay
+            for delay, brought in zip(self.delays, carried, strict=True)
+        ]
+        return TemporalSpec(
+            by=self.by,
+            time=self.time,
+            version=self.version,
+            sequence=self.sequence,
+            until=self.until,
+            deleted=self.deleted,
+            facts=left,
+            table=right,
+            names=names,
+            into=self.into,
+            how=self.how,
+            tolerance=self.tolerance,
+            waits_for=self.waits_for,
+            delay=(delays[0], delays[1]),
+            allowed_lateness=self.allowed_lateness,
+            stragglers=self.stragglers,
+            late_versions=self.late_versions,
+            too_late=self.too_late,
+        )
+
+    @property
+    def _optional(self) -> dict[str, str]:
+        """Columns of the versions that need not be named, by their parameter."""
+        said = {"until": self.until, "deleted": self.deleted}
+        return {role: name for role, name in said.items() if name is not None}
+
+    def _refuse_contradictions(self) -> None:
+        roles = {"version": self.version, "sequence": self.sequence, **self._optional}
+        names = [*roles.values(), *{name for _, name in self.by}]
+        if len(set(names)) < len(names):
+            raise SpecError(
+                "COLUMN_TWICE",
+                "a column of the versions cannot be two things",
+                where=self.where,
+                got=", ".join(
+                    f"{role}={name!r}" for role, name in (("by", self.by), *roles.items())
+                ),
+                expected="a column of its own for each",
+                fix="name another column, or give the versions one more before the join",
+            )
+        if self.too_late == "route" and self.stragglers != "answer" and not self.retracts:
+            raise SpecError(
+                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "`too_late` says what happens beyond the lateness of late answers and corrections",
+                where=self.where,
+                got=f"too_late='route' with stragglers={self.stragglers!r}, "
+                f"late_versions={self.late_versions!r}",
+                expected="stragglers='answer' or late_versions='retract' beside it",
+                fix="stragglers='route' delivers every late row",
+            )
+
+    def _refuse_columns(self, left: pa.Schema, right: pa.Schema) -> None:
+        ours, theirs = zip(*self.by, strict=True)
+        asked = {"by": theirs, "version": [self.version], "sequence": [self.sequence]}
+        asked |= {role: [name] for role, name in self._optional.items()}
+        refuse_missing(left, {"by": ours, "time": [self.time]}, where=f"{self.where}, left frame")
+        refuse_missing(right, asked, where=f"{self.where}, right frame")
+        refuse_times(left, self.time, where=self.where)
+        for name in (self.version, *([self.until] if self.until is not None else [])):
+            refuse_times(right, name, where=self.where)
+        refuse_keys(left, right, self.by, where=self.where)
+        if not is_comparable(right.field(self.sequence).type):
+            fix = "name a number that grows with each change: a log position, a commit version"
+            use, expected = "a sequence", "values that have an order"
+            refuse_type(right, self.sequence, use, expected, fix, where=self.where)
+        if self.deleted is not None and not pa.types.is_boolean(right.field(self.deleted).type):
+            fix = "a column with the condition: df.withColumn('gone', F.col('op') == 'd')"
+            use, expected = "the sign of a deletion", "boolean"
+            refuse_type(right, self.deleted, use, expected, fix, where=self.where)
+        if CHANGE_TYPE in right.names and not pa.types.is_string(right.field(CHANGE_TYPE).type):
+            fix = "rename it, if it is no change type"
+            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=self.where)
+
+
+def _delays(delay: Any, waits_for: str, where: str) -> Both:
+    """Delays of the watermarks on facts and on versions."""
+    left, right = delays_of(delay, where=where)
+    if waits_for == "both":
+        return left, right
+    if isinstance(delay, tuple) and right is not None:
+        raise SpecError(
+            "DELAY_WITHOUT_WATERMARK",
+            "the versions have a delay, and no part in the watermark",
+            where=where,
+            got=f"delay={delay!r} with waits_for='facts'",
+            expected="one delay, that of the facts",
+            fix=f"delay={delay[0]!r}, or waits_for='both'",
+        )
+    return left, None

@@ -1,0 +1,127 @@
+"""Histories of temporal joins whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.temporal_states`` writes the bytes of histories that have none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamops.joins.core import temporal
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.testing.laws import rows_of
+from tests.golden.states import FOLDER, SHARDS
+from tests.joins.core.temporal_play import SECOND, bound, rows_as
+from tests.oracles.temporal import TemporalOracle
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches, and the watermark, in seconds, that each of them closed by."""
+
+    name: str
+    extra: tuple[str, ...]
+    settings: dict[str, Any]
+    batches: tuple[tuple[Rows, Rows, float | None], ...]
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.bin"
+
+    @property
+    def spec(self) -> TemporalSpec:
+        return bound(*self.extra, **self.settings)
+
+    @property
+    def watermark(self) -> int | None:
+        last = self.batches[-1][2]
+        return None if last is None else round(last * SECOND)
+
+    def oracle(self) -> TemporalOracle:
+        """The oracle, after the history."""
+        spec = self.spec
+        oracle = TemporalOracle(
+            by=spec.by,
+            time=spec.time,
+            version=spec.version,
+            sequence=spec.sequence,
+            columns=tuple(spec.table.names),
+            joined=spec.names.right,
+            until=spec.until,
+            deleted=spec.deleted,
+            changes=spec.changes,
+            how=spec.how,
+            tolerance=spec.tolerance,
+            allowed_lateness=spec.allowed_lateness,
+            stragglers=spec.stragglers,
+            late_versions=spec.late_versions,
+            too_late=spec.too_late,
+        )
+        for facts, versions, mark in self.batches:
+            left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+            oracle.step(
+                rows_of(left), rows_of(right), None if mark is None else round(mark * SECOND)
+            )
+        return oracle
+
+    def state(self) -> State:
+        """The core's state after the history."""
+        spec, state = self.spec, temporal.empty(self.spec)
+        for facts, versions, mark in self.batches:
+            left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+            watermark = None if mark is None else round(mark * SECOND)
+            state = temporal.step(spec, state, left, right, watermark).state
+        return state
+
+
+EARLY = [("a", 12.5, 1), ("ä", 15, None), (None, 30, 3), ("b", 31, 4)]
+LATER = [("a", 24, 5), ("b", 40.000001, 6), ("", 41, 7)]
+FIRST = [("a", 10, 1, "one"), ("ä", -5, 1, None), ("b", 30, 2**40, "two"), ("b", 30, 1, "less")]
+SECOND_ROWS = [("a", 20, 2, "three"), ("b", 50, 1, "four"), ("", 1, 1, "five")]
+
+HISTORIES = [
+    History(
+        "joins.temporal-v1-ignore",
+        ("until",),
+        {"until": "until", "tolerance": "1 hour"},
+        (
+            (EARLY, [(*row, None) for row in FIRST], None),
+            (LATER, [(*row, 45) for row in SECOND_ROWS], 25),
+        ),
+    ),
+    History(
+        "joins.temporal-v1-retract",
+        ("_change_type",),
+        {
+            "late_versions": "retract",
+            "stragglers": "answer",
+            "allowed_lateness": "20 seconds",
+            "how": "inner",
+        },
+        (
+            (EARLY, [(*row, "insert") for row in FIRST], 14),
+            (LATER, [(*row, "delete") for row in SECOND_ROWS], 30),
+        ),
+    ),
+]
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    for history in HISTORIES:
+        if not history.file.exists():
+            spec = history.spec
+            frame = encode(temporal.STATE, spec.identity, SHARDS, history.state().tables)
+            history.file.write_bytes(frame)
+            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""State of temporal joins that was written once is read for ever, or refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamops.joins.core import temporal
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from tests.golden.states import SHARDS
+from tests.golden.temporal_states import HISTORIES, History
+from tests.golden.test_golden_states import bag
+from tests.joins.core.temporal_play import SECOND, rows_as
+
+every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
+
+
+def read(history: History) -> State:
+    known = temporal.STATE, history.spec.identity, SHARDS
+    tables = decode(history.file.read_bytes(), *known, where="joins.temporal")
+    return State(history.watermark, tables)
+
+
+def refused(history: History, **known: Any) -> StateFormatError:
+    said = {"layout": temporal.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
+    with pytest.raises(StateFormatError) as caught:
+        decode(history.file.read_bytes(), **said, where="joins.temporal")
+    return caught.value
+
+
+@every
+def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+    found, now = read(history), history.state()
+    assert found.tables.keys() == now.tables.keys()
+    for name, kept in found.tables.items():
+        assert len(kept) > 0
+        assert kept.schema == now.tables[name].schema
+        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
+    temporal.check(history.spec, found)
+
+
+@every
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+    history: History,
+) -> None:
+    spec, state, oracle = history.spec, read(history), history.oracle()
+    value = "insert" if spec.changes else None
+    more: list[tuple[Any, Any, int]] = [
+        ([("b", 60, 1), ("a", 28, 2)], [("b", 35, 1, "late", value)], 45),
+        ([("b", 45.5, 1)], [("b", 55, 1, "new", value), ("a", 26, 1, "old", value)], 60),
+        ([], [], 10_000),
+    ]
+    published = 0
+    for facts, versions, second in more:
+        left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+        step = temporal.step(spec, state, left, right, second * SECOND)
+        expected = oracle.step(rows_of(left), rows_of(right), second * SECOND)
+        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert dataclasses.asdict(step.counts) == expected.counts
+        published += len(expected.emitted)
+        state = step.state
+    assert published >= 5
+    assert not len(state.tables["facts"])
+
+
+@every
+def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+    error = refused(history, layout=StateFormat("joins.temporal", 2))
+    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.temporal version 1")
+
+
+@every
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tolerance", {"tolerance": "2 hours"}),
+        ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
+        ("stragglers", {"stragglers": "route"}),
+    ],
+)
+def test_state_is_refused_by_a_temporal_join_with_another(
+    name: str, settings: dict[str, Any], history: History
+) -> None:
+    other = dataclasses.replace(history, settings=history.settings | settings)
+    error = refused(history, identity=other.spec.identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert error.what == f"this checkpoint was written with other parameters: {name}"
+
+
+@every
+def test_columns_of_facts_and_versions_belong_to_the_state(history: History) -> None:
+    other = dataclasses.replace(history, extra=(*history.extra, "gone"))
+    assert refused(history, identity=other.spec.identity).what.endswith("parameters: table")
+
+
+@every
+def test_another_delay_reads_the_same_state(history: History) -> None:
+    said = {"delay": "5 minutes", "waits_for": "facts"}
+    other = dataclasses.replace(history, settings=history.settings | said)
+    known = temporal.STATE, other.spec.identity, SHARDS
+    assert decode(history.file.read_bytes(), *known, where="joins.temporal")

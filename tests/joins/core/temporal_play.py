@@ -1,0 +1,117 @@
+"""Temporal joins played step by step, with the watermark given by hand. Instants are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core import temporal as core
+from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.joins.temporal_settings import TemporalJoin
+from streamops.kernel.contract import Counts
+
+SECOND = 1_000_000
+INSTANT = pa.timestamp("us", tz="UTC")
+FACTS = pa.schema([("k", pa.string()), ("ts", INSTANT), ("n", pa.int64())])
+VERSIONS = [("k", pa.string()), ("since", INSTANT), ("seq", pa.int64()), ("v", pa.string())]
+EXTRA = {"until": INSTANT, "gone": pa.bool_(), "_change_type": pa.string()}
+
+SAID: dict[str, Any] = {
+    "by": "k",
+    "time": "ts",
+    "version": "since",
+    "sequence": "seq",
+    "until": None,
+    "deleted": None,
+    "how": "left",
+    "tolerance": None,
+    "waits_for": "both",
+    "delay": "0 seconds",
+    "allowed_lateness": "0 seconds",
+    "stragglers": "drop",
+    "late_versions": "ignore",
+    "too_late": "drop",
+    "into": "status",
+}
+
+
+def bound(*extra: str, **said: Any) -> TemporalSpec:
+    """The spec over facts, and versions with these extra columns."""
+    table = pa.schema([*VERSIONS, *((name, EXTRA[name]) for name in extra)])
+    return bound_to(FACTS, table, **said)
+
+
+def bound_to(facts: pa.Schema, table: pa.Schema, **said: Any) -> TemporalSpec:
+    """The spec over these columns."""
+    settings = TemporalJoin.of("joins.temporal", **(SAID | said))
+    return settings.bind(facts, table, carried=(None, None))
+
+
+def rows_as(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows as a table; instants in seconds, columns that are left out are null."""
+    columns = []
+    for place, field in enumerate(schema):
+        values = [row[place] if place < len(row) else None for row in rows]
+        if field.type == INSTANT:
+            micros = [None if v is None else round(v * SECOND) for v in values]
+            columns.append(pa.array(micros, pa.int64()).cast(INSTANT))
+        else:
+            columns.append(pa.array(values, field.type))
+    return pa.table(columns, schema=schema)
+
+
+class Played:
+    """A temporal join in the middle of its stream."""
+
+    def __init__(self, *extra: str, **said: Any) -> None:
+        self.spec = bound(*extra, **said)
+        self.state = core.empty(self.spec)
+        self.late: list[tuple[Any, ...]] = []
+        self.counts = Counts()
+
+    def __call__(
+        self,
+        facts: Sequence[Sequence[Any]] = (),
+        versions: Sequence[Sequence[Any]] = (),
+        *,
+        watermark: float | None = None,
+    ) -> list[tuple[Any, ...]]:
+        """Results of a step as (change if any, key, time, value); sorted."""
+        left, right = rows_as(self.spec.facts, facts), rows_as(self.spec.table, versions)
+        mark = None if watermark is None else round(watermark * SECOND)
+        step = core.step(self.spec, self.state, left, right, mark)
+        core.check(self.spec, step.state)
+        self.state, self.counts = step.state, step.counts
+        self.late = late_of(step.late)
+        return said_in(step.emitted)
+
+    def finish(self) -> list[tuple[Any, ...]]:
+        return said_in(core.finish(self.spec, self.state))
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How many versions and facts there are in state."""
+        return len(self.state.tables["versions"]), len(self.state.tables["facts"])
+
+
+def said_in(emitted: pa.Table) -> list[tuple[Any, ...]]:
+    rows = []
+    for row in emitted.to_pylist():
+        assert row["status"] == ("missing" if row["since"] is None else "matched")
+        change = [row["_change_type"]] if "_change_type" in row else []
+        rows.append((*change, row["k"], row["ts"].timestamp(), row["v"]))
+    return sorted(rows, key=str)
+
+
+def late_of(late: pa.Table) -> list[tuple[Any, ...]]:
+    """Late rows as (side, reason, lateness in seconds, value of the row)."""
+    rows = []
+    for row in late.to_pylist():
+        said = row["late"]
+        assert all(value is None for name, value in row.items() if name != "late")
+        lateness = None if said["lateness"] is None else said["lateness"].total_seconds()
+        value = said["left"]["n"] if said["side"] == "left" else said["right"]["v"]
+        rows.append((said["side"], said["reason"], lateness, value))
+    return sorted(rows, key=str)

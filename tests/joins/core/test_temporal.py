@@ -1,0 +1,423 @@
+"""What a temporal join answers, and what it keeps for that."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from streamops.joins.core import temporal as core
+from streamops.kernel.contract import Counts
+from tests.joins.core.temporal_play import FACTS, INSTANT, SECOND, Played, bound, bound_to, rows_as
+
+ONE, TWO = ("a", 10, 1, "one"), ("a", 20, 1, "two")
+
+
+@pytest.mark.parametrize(
+    ("time", "value"),
+    [(9.999999, None), (10, "one"), (19.999999, "one"), (20, "two"), (1e6, "two")],
+)
+def test_a_fact_gets_the_version_that_held_at_its_time(time: float, value: str | None) -> None:
+    play = Played()
+    assert play([("a", time, 1)], [ONE, TWO], watermark=time) == [("a", time, value)]
+
+
+def test_a_fact_waits_for_the_watermark_to_reach_its_time() -> None:
+    play = Played()
+    assert play([("a", 15, 1)], [ONE], watermark=14.999999) == []
+    assert play.kept == (1, 1)
+    assert play(versions=[("a", 12, 1, "newer")], watermark=15) == [("a", 15, "newer")]
+    assert play.kept == (1, 0)
+
+
+def test_a_version_of_another_key_is_no_answer() -> None:
+    play = Played()
+    assert play([("a", 15, 1)], [("b", 10, 1, "b")], watermark=20) == [("a", 15, None)]
+
+
+def test_an_inner_join_says_nothing_of_facts_without_a_version() -> None:
+    play = Played(how="inner")
+    facts = [("a", 5, 1), ("a", 15, 2), ("b", 15, 3)]
+    assert play(facts, [ONE], watermark=20) == [("a", 15, "one")]
+    assert play.counts == Counts(rows=4, on_time=4, results=1)
+    assert play.kept == (1, 0)
+
+
+@pytest.mark.parametrize("rows", [[("a", 10, 1, "x"), ("a", 10, 2, "y")]])
+def test_the_sequence_decides_between_versions_of_one_instant(rows: list[tuple[object]]) -> None:
+    for versions in (rows, rows[::-1]):
+        together, apart = Played(), Played()
+        assert together([("a", 10, 1)], versions, watermark=10) == [("a", 10, "y")]
+        apart([("a", 10, 1)], versions[:1])
+        assert apart(versions=versions[1:], watermark=10) == [("a", 10, "y")]
+
+
+def test_the_base_version_is_kept_however_old_it_gets() -> None:
+    play = Played()
+    play(versions=[ONE, TWO])
+    assert play(watermark=1_000) == []
+    assert play.kept == (1, 0)  # the older one cannot be an answer any more
+    assert play([("a", 2_000, 1)], watermark=1_000) == []
+    assert play(watermark=2_000) == [("a", 2_000, "two")]
+
+
+def test_versions_above_the_watermark_do_not_replace_the_base() -> None:
+    play = Played()
+    play(versions=[ONE, TWO, ("a", 30, 1, "three")], watermark=25)
+    assert play.kept == (2, 0)
+    assert play([("a", 26, 1), ("a", 31, 2)], watermark=40) == [
+        ("a", 26, "two"),
+        ("a", 31, "three"),
+    ]
+
+
+def test_null_keys_never_match() -> None:
+    play = Played()
+    facts, versions = [(None, 15, 1), ("a", 15, 2)], [(None, 10, 1, "null"), ONE]
+    assert play(facts, versions) == []
+    assert play.kept == (1, 2)
+    assert play(watermark=20) == [("a", 15, "one"), (None, 15, None)]
+    inner = Played(how="inner")
+    inner(facts, versions)
+    assert inner.kept == (1, 1)  # what cannot match need not wait
+    assert inner(watermark=20) == [("a", 15, "one")]
+
+
+# Deletes, validities, tolerance.
+
+
+@pytest.mark.parametrize("column", ["gone", "_change_type"])
+def test_a_delete_is_a_version_without_a_value(column: str) -> None:
+    play = Played(column, deleted="gone" if column == "gone" else None)
+    value, gone = (False, True) if column == "gone" else ("insert", "delete")
+    versions = [("a", 10, 1, "one", value), ("a", 20, 2, "one", gone), ("a", 30, 3, "new", value)]
+    facts = [("a", 19, 1), ("a", 20, 1), ("a", 29, 1), ("a", 30, 1)]
+    assert play(facts, versions, watermark=100) == [
+        ("a", 19, "one"),
+        ("a", 20, None),
+        ("a", 29, None),
+        ("a", 30, "new"),
+    ]
+    assert column not in play.spec.output.names
+
+
+def test_what_a_delete_took_away_does_not_come_back_with_a_late_version() -> None:
+    play = Played("gone", deleted="gone")
+    play(versions=[("a", 10, 1, "one", False), ("a", 20, 2, None, True)], watermark=100)
+    assert play.kept == (1, 0)
+    late = [("a", 15, 9, "late", False)]
+    assert play([("a", 150, 1)], late, watermark=200) == [("a", 150, None)]
+
+
+def test_a_null_says_that_a_row_is_not_deleted() -> None:
+    play = Played("gone", deleted="gone")
+    assert play([("a", 15, 1)], [(*ONE, None)], watermark=20) == [("a", 15, "one")]
+
+
+def test_a_preimage_says_nothing() -> None:
+    play = Played("_change_type")
+    versions = [
+        ("a", 10, 1, "one", "insert"),
+        ("a", 20, 2, "one", "update_preimage"),
+        ("a", 20, 2, "two", "update_postimage"),
+    ]
+    assert play([("a", 25, 1)], versions, watermark=30) == [("a", 25, "two")]
+    assert play.counts == Counts(rows=4, on_time=4, results=1)
+
+
+def test_a_row_deleted_and_inserted_in_one_commit_is_replaced() -> None:
+    versions = [("a", 10, 1, "old", "delete"), ("a", 10, 1, "new", "insert")]
+    for rows in (versions, versions[::-1]):
+        for cut in (1, 2):
+            play = Played("_change_type", stragglers="route")
+            play([("a", 15, 1)], rows[:cut])
+            assert play(versions=rows[cut:], watermark=20) == [("a", 15, "new")]
+            assert play.late == []
+            assert play.counts.rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("time", "value"), [(9, None), (10, "one"), (14.999999, "one"), (15, None)]
+)
+def test_a_validity_ends_before_its_end(time: float, value: str | None) -> None:
+    play = Played("until", until="until")
+    assert play([("a", time, 1)], [(*ONE, 15)], watermark=100) == [("a", time, value)]
+
+
+def test_an_open_validity_is_closed_by_the_same_row_of_a_higher_sequence() -> None:
+    play = Played("until", until="until")
+    versions = [("a", 10, 1, "one", None), ("a", 10, 2, "one", 20)]
+    facts = [("a", 19, 1), ("a", 20, 1)]
+    assert play(facts, versions, watermark=100) == [("a", 19, "one"), ("a", 20, None)]
+
+
+@pytest.mark.parametrize(("time", "value"), [(10, "one"), (15, "one"), (15.000001, None)])
+def test_a_version_older_than_the_tolerance_is_none(time: float, value: str | None) -> None:
+    play = Played(tolerance="5 seconds")
+    assert play([("a", time, 1)], [ONE], watermark=100) == [("a", time, value)]
+
+
+def test_a_key_is_forgotten_once_its_newest_version_is_older_than_the_tolerance() -> None:
+    play = Played(tolerance="5 seconds")
+    play(versions=[ONE], watermark=14.999999)
+    assert play.kept == (1, 0)
+    assert core.next_deadline(play.spec, play.state) == 15 * SECOND
+    assert play([("a", 15.000001, 1)], watermark=15) == []
+    assert play.kept == (0, 1)
+    assert play(watermark=20) == [("a", 15.000001, None)]
+
+
+# Duplicates and contradictions.
+
+
+def test_a_version_that_is_delivered_twice_is_one() -> None:
+    play = Played(stragglers="route")
+    assert play([("a", 15, 1)], [ONE, ONE]) == []
+    assert play(versions=[ONE], watermark=20) == [("a", 15, "one")]
+    assert (play.late, play.kept) == ([], (1, 0))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_which_of_two_contradicting_versions_counts_does_not_depend_on_arrival(
+    order: tuple[int, int], cut: int
+) -> None:
+    versions = [[("a", 10, 1, "x"), ("a", 10, 1, "y")][i] for i in order]
+    play = Played(stragglers="route")
+    play([("a", 15, 1)], versions[:cut])
+    rejected, late = play.counts.rejected, play.late
+    assert play(versions=versions[cut:], watermark=20) == [("a", 15, "y")]
+    assert [*late, *play.late] == [("right", "clashing_version", None, "x")]
+    assert rejected + play.counts.rejected == 1
+
+
+def test_deletes_say_the_same_whatever_else_they_say() -> None:
+    play = Played("gone", deleted="gone", stragglers="route")
+    gone = [("a", 10, 1, "x", True), ("a", 10, 1, None, True)]
+    assert play([("a", 15, 1)], gone, watermark=20) == [("a", 15, None)]
+    assert (play.counts.rejected, play.late) == (0, [])
+
+
+def test_a_delete_contradicts_a_version_of_its_sequence_and_the_value_counts() -> None:
+    play = Played("gone", deleted="gone", stragglers="route")
+    rows = [("a", 10, 1, "x", True), ("a", 10, 1, "x", False)]
+    assert play([("a", 15, 1)], rows, watermark=20) == [("a", 15, "x")]
+    assert play.late == [("right", "clashing_version", None, "x")]
+
+
+def test_versions_that_cannot_be_ordered_contradict_one_another_all_the_same() -> None:
+    table = pa.schema([*bound().table, ("tags", pa.map_(pa.string(), pa.int64()))])
+    spec = bound_to(FACTS, table)
+    left = rows_as(FACTS, [("a", 15, 1)])
+    versions = [(*ONE, [("x", 1)]), (*ONE, [("x", 2)]), (*ONE, [("x", 2)])]
+    said = set()
+    for rows in (versions, versions[::-1]):
+        step = core.step(spec, core.empty(spec), left, rows_as(table, rows), 20 * SECOND)
+        said.add(str(step.emitted.to_pylist()))
+        assert step.counts.rejected in (1, 2)
+        assert len(step.emitted) == 1
+    assert len(said) == 1
+
+
+# Late rows.
+
+
+def test_a_fact_at_the_watermark_is_late_a_microsecond_later_it_is_not() -> None:
+    play = Played(stragglers="route")
+    play(versions=[ONE], watermark=50)
+    assert play([("a", 50, 1), ("a", 50.000001, 2)], watermark=60) == [("a", 50.000001, "one")]
+    assert play.late == [("left", "too_late", 0.0, 1)]
+    assert play.counts == Counts(rows=2, on_time=1, too_late=1, results=1)
+
+
+def test_a_straggler_is_answered_by_the_version_that_held_then() -> None:
+    play = Played(stragglers="answer", allowed_lateness="30 seconds", too_late="route")
+    play(versions=[ONE, TWO, ("a", 60, 1, "three")], watermark=45)
+    assert play.kept == (3, 0)  # "one" held 30 seconds ago
+    assert play([("a", 16, 1), ("a", 15, 2)], watermark=50) == [("a", 16, "one")]
+    assert play.late == [("left", "too_late", 30.0, 2)]
+    assert play.counts == Counts(rows=2, stragglers=1, too_late=1, results=1)
+    assert play.kept == (2, 0)  # "two" did by now
+
+
+def test_stragglers_are_dropped_or_delivered() -> None:
+    for word, late in (("drop", []), ("route", [("left", "straggler", 5.0, 1)])):
+        play = Played(stragglers=word, allowed_lateness="30 seconds")
+        play(versions=[ONE], watermark=50)
+        assert play([("a", 45, 1)], watermark=60) == []
+        assert play.late == late
+        assert play.counts == Counts(rows=1, stragglers=1)
+
+
+def test_an_answer_that_is_ignored_by_a_late_version_stands_and_later_ones_have_it() -> None:
+    play = Played()
+    assert play([("a", 30, 1), ("a", 60, 2)], [ONE], watermark=50) == [("a", 30, "one")]
+    assert play(versions=[TWO], watermark=60) == [("a", 60, "two")]
+    assert play.counts == Counts(rows=1, too_late=1, results=1)
+
+
+def test_a_late_version_takes_back_the_answers_it_changes() -> None:
+    play = Played(late_versions="retract", allowed_lateness="60 seconds")
+    first = play([("a", 15, 1), ("a", 25, 2), ("a", 45, 3)], [ONE, ("a", 40, 1, "x")], watermark=50)
+    assert first == [
+        ("insert", "a", 15, "one"),
+        ("insert", "a", 25, "one"),
+        ("insert", "a", 45, "x"),
+    ]
+    assert play(versions=[TWO], watermark=50) == [
+        ("update_postimage", "a", 25, "two"),
+        ("update_preimage", "a", 25, "one"),
+    ]
+    assert play.counts == Counts(rows=1, stragglers=1, corrections=1)
+
+
+def test_an_answer_is_final_once_the_watermark_has_passed_it_by_the_lateness() -> None:
+    play = Played(late_versions="retract", allowed_lateness="10 seconds", too_late="route")
+    play([("a", 15, 1), ("a", 15.000001, 2)], [ONE], watermark=25)
+    assert play.kept == (1, 1)
+    assert play(versions=[("a", 12, 1, "late")], watermark=30) == [
+        ("update_postimage", "a", 15.000001, "late"),
+        ("update_preimage", "a", 15.000001, "one"),
+    ]
+    # It counts for what is not final, and it is said that something final may have missed it.
+    assert play.late == [("right", "too_late", 13.0, "late")]
+    assert play.kept == (1, 0)
+
+
+def test_a_late_version_or_delete_can_add_a_row_to_an_inner_join_or_take_one_away() -> None:
+    play = Played(
+        "gone", deleted="gone", how="inner", late_versions="retract", allowed_lateness="1 hour"
+    )
+    assert play([("a", 15, 1)], watermark=50) == []
+    assert play.kept == (0, 1)
+    assert play(versions=[(*ONE, False)], watermark=50) == [("insert", "a", 15, "one")]
+    assert play.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert play(versions=[("a", 10, 2, None, True)], watermark=50) == [("delete", "a", 15, "one")]
+    assert play.counts == Counts(rows=1, stragglers=1)
+
+
+def test_a_version_that_contradicts_the_answer_and_counts_takes_it_back() -> None:
+    play = Played(late_versions="retract", allowed_lateness="1 hour")
+    assert play([("a", 15, 1)], [ONE], watermark=50) == [("insert", "a", 15, "one")]
+    assert play(versions=[("a", 10, 1, "greater")], watermark=50) == []  # it does not count
+    assert play.counts == Counts(rows=1, rejected=1)
+    assert play(versions=[("a", 10, 1, "two")], watermark=50) == [
+        ("update_postimage", "a", 15, "two"),
+        ("update_preimage", "a", 15, "one"),
+    ]
+    assert play.counts == Counts(rows=1, rejected=1, corrections=1)
+
+
+def test_equal_facts_are_told_apart_by_nothing_and_taken_back_one_by_one() -> None:
+    play = Played(late_versions="retract", allowed_lateness="1 hour")
+    play([("a", 15, 1)] * 3, [ONE], watermark=50)
+    said = play(versions=[("a", 12, 1, "new")], watermark=50)
+    assert (
+        said
+        == [("update_postimage", "a", 15, "new")] * 3 + [("update_preimage", "a", 15, "one")] * 3
+    )
+
+
+def test_a_late_version_that_changes_no_answer_says_nothing() -> None:
+    play = Played(late_versions="retract", allowed_lateness="1 hour")
+    play([("a", 45, 1)], [ONE, TWO], watermark=50)
+    assert play(versions=[("a", 15, 1, "between")], watermark=50) == []
+    assert play(versions=[TWO], watermark=50) == []
+
+
+def test_versions_that_come_after_the_watermark_of_facts_alone_are_late() -> None:
+    play = Played(waits_for="facts", stragglers="route")
+    assert play.spec.right.time is None
+    assert play([("a", 15, 1)], watermark=20) == [("a", 15, None)]
+    assert play([("a", 30, 1)], [ONE], watermark=40) == [("a", 30, "one")]
+    assert play.late == [("right", "too_late", 10.0, "one")]
+
+
+def test_late_rows_that_mean_nothing_are_counted_and_not_delivered() -> None:
+    play = Played("_change_type", stragglers="route")
+    play(watermark=50)
+    preimage, keyless = ("a", 10, 1, "x", "update_preimage"), (None, 10, 1, "x", "insert")
+    play(versions=[preimage, keyless], watermark=50)
+    assert (play.counts, play.late) == (Counts(rows=2, too_late=2), [])
+
+
+# What cannot be placed.
+
+
+def test_what_cannot_be_placed_is_delivered_with_the_reason() -> None:
+    play = Played("until", "_change_type", until="until", stragglers="route")
+    facts = [("a", None, 1), ("a", 15, 2)]
+    versions = [
+        ("a", None, 1, "time", None, "insert"),
+        ("a", 10, None, "sequence", None, "insert"),
+        ("a", 10, 1, "until", 9, "insert"),
+        ("a", 10, 1, "change", None, "upsert"),
+        ("a", 10, 1, "null", None, None),
+        ("a", 10, 1, "good", 10, "insert"),
+    ]
+    assert play(facts, versions, watermark=20) == [("a", 15, None)]
+    assert play.late == [
+        ("left", "null_time", None, 1),
+        ("right", "null_sequence", None, "sequence"),
+        ("right", "null_time", None, "time"),
+        ("right", "unknown_change_type", None, "change"),
+        ("right", "unknown_change_type", None, "null"),
+        ("right", "until_before_version", None, "until"),
+    ]
+    assert play.counts == Counts(rows=8, rejected=6, on_time=2, results=1)
+    silent = Played("until", "_change_type", until="until")
+    silent(facts, versions, watermark=20)
+    assert (silent.counts, silent.late) == (play.counts, [])
+
+
+def test_times_outside_of_the_calendar_are_rejected() -> None:
+    spec = bound(stragglers="route")
+    left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
+    step = core.step(spec, core.empty(spec), left, spec.table.empty_table(), None)
+    assert step.counts == Counts(rows=1, rejected=1)
+    assert step.late.column("late")[0]["reason"].as_py() == "time_out_of_range"
+
+
+# Borders.
+
+
+def test_before_1970_and_in_the_year_9999() -> None:
+    play = Played()
+    versions = [("a", -100, 1, "old"), ("a", 253_402_300_799, 1, "last")]
+    facts = [("a", -50, 1), ("a", 253_402_300_799.5, 2), ("a", -101, 3)]
+    play(facts, versions)
+    assert play.finish() == [
+        ("a", -101, None),
+        ("a", -50, "old"),
+        ("a", 253_402_300_799.5, "last"),
+    ]
+
+
+def test_nothing_comes_of_nothing() -> None:
+    play = Played()
+    assert play() == []
+    assert play(watermark=10) == []
+    assert play.finish() == []
+    assert core.next_deadline(play.spec, play.state) is None
+
+
+def test_columns_of_any_type_pass_through_unharmed() -> None:
+    kinds = {
+        "map": (pa.map_(pa.string(), pa.int64()), [[("x", 1)], None]),
+        "struct": (pa.struct([("f", pa.list_(pa.int64()))]), [{"f": [1, None]}, None]),
+        "decimal": (pa.decimal128(38, 3), [Decimal("0.001"), None]),
+        "binary": (pa.binary(), [b"\0", None]),
+        "ntz": (pa.timestamp("us"), [5, None]),
+    }
+    extra = [(name, kind) for name, (kind, _) in kinds.items()]
+    facts, table = pa.schema([*FACTS, *extra]), pa.schema([*bound().table, *extra])
+    spec = bound_to(facts, table, late_versions="retract")
+    given = [values[0] for _, values in kinds.values()]
+    left = rows_as(facts, [("a", 15, 1, *given), ("b", 15, 2)])
+    step = core.step(spec, core.empty(spec), left, rows_as(table, [(*ONE, *given)]), 20 * SECOND)
+    for row in step.emitted.to_pylist():
+        for name, (kind, _) in kinds.items():
+            value = left.column(name)[row["n"] - 1].as_py()
+            assert row[name] == value, kind
+            assert row[f"{name}_right"] == (value if row["k"] == "a" else None)

@@ -1,0 +1,137 @@
+"""Lookups on Spark: when the table is read, and what a row gets of it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops import joins
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.testing import micro_batches
+
+pytestmark = pytest.mark.spark
+
+ROWS = [("EWR", 1), ("JFK", 2), (None, 3), ("XXX", 4)]
+
+
+def flights(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(ROWS, "code string, n int")
+
+
+def airports(spark: SparkSession, *more: Any, city: str = "Newark") -> DataFrame:
+    rows = [("EWR", city, {"runways": 3}), ("JFK", "New York", None), (None, "?", None), *more]
+    return spark.createDataFrame(rows, "code string, city string, extra map<string,int>")
+
+
+def said(frame: DataFrame) -> list[Any]:
+    return sorted((row.code, row.city, row.status) for row in frame.collect() if row.code)
+
+
+def test_a_row_gets_the_entry_of_its_key(spark: SparkSession) -> None:
+    found = flights(spark).transform(joins.lookup(airports(spark), by="code"))
+    assert found.columns == ["code", "n", "city", "extra", "status"]
+    rows = {row.n: (row.city, row.extra, row.status) for row in found.collect()}
+    assert rows == {
+        1: ("Newark", {"runways": 3}, "matched"),
+        2: ("New York", None, "matched"),
+        3: (None, None, "missing"),  # a null matches nothing
+        4: (None, None, "missing"),
+    }
+    inner = joins.lookup(
+        airports(spark).withColumnRenamed("code", "Code").withColumnRenamed("city", "N"),
+        by={"code": "Code"},
+        how="inner",
+        into="found",
+    )
+    found = flights(spark).transform(inner)
+    assert found.columns == ["code", "n", "N_right", "extra", "found"]
+    assert sorted(row.n for row in found.collect()) == [1, 2]
+
+
+def test_when_the_table_is_read(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    cities = (f"city {i}" for i in itertools.count())
+
+    def load(session: SparkSession) -> DataFrame:
+        return airports(session, city=next(cities))
+
+    def seen(lookup: joins.lookup, times: int) -> list[str]:  # type: ignore[valid-type]
+        frames = [flights(spark).transform(lookup) for _ in range(times)]  # type: ignore[arg-type]
+        return [said(frame)[0][1] for frame in frames]
+
+    assert seen(joins.lookup(load, by="code"), 2) == ["city 0", "city 0"]
+    assert seen(joins.lookup(load, by="code", refresh="every batch"), 2) == ["city 1", "city 2"]
+    clock = iter([100.0, 159.0, 160.0, 161.0])
+    module = sys.modules["streamops.joins.lookup"]  # the name stands for the function
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    each_minute = joins.lookup(load, by="code", refresh="1 minute")
+    assert seen(each_minute, 4) == ["city 3", "city 3", "city 4", "city 4"]
+    assert repr(each_minute) == (
+        "joins.lookup(by='code', how='left', refresh='1 minute', into='status')"
+    )
+
+
+def test_a_stream_has_the_table_as_it_was_when_it_started(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "airports")
+    airports(spark).write.parquet(path)
+    script = [[{"code": "EWR", "n": 1}], [{"code": "LGA", "n": 2}]]
+    frame = micro_batches(spark, script, directory=tmp_path / "rows")
+    joined = frame.transform(joins.lookup(lambda s: s.read.parquet(path), by="code"))
+    spark.createDataFrame(
+        [("LGA", "New York", None)], "code string, city string, extra map<string,int>"
+    ).write.mode("overwrite").parquet(path)
+    kept: list[Any] = []
+    query = (
+        joined.writeStream.foreachBatch(lambda batch, _: kept.append(said(batch)))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+    assert kept[:2] == [[("EWR", "Newark", "matched")], [("LGA", None, "missing")]]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "code"),
+    [
+        ({"refresh": "every batch"}, SpecError, "REFRESH_WITHOUT_FUNCTION"),
+        ({"refresh": "1 month"}, SpecError, "CALENDAR_DURATION"),
+        ({"how": "full"}, SpecError, "UNKNOWN_CHOICE"),
+        ({"by": []}, SpecError, "NO_KEY"),
+        ({"by": "kode"}, ColumnNotFound, "COLUMN_NOT_FOUND"),
+        ({"by": {"n": "code"}}, SchemaError, "COLUMN_TYPE"),
+        ({"by": {"code": "extra"}}, SchemaError, "KEY_NOT_HASHABLE"),
+        ({"into": "city"}, SchemaError, "NAME_TAKEN"),
+    ],
+)
+def test_mistakes_are_refused(
+    spark: SparkSession, given: dict[str, Any], kind: type[StreamopsError], code: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        flights(spark).transform(joins.lookup(airports(spark), **({"by": "code"} | given)))
+    assert caught.value.code == code
+
+
+def test_a_key_that_is_there_twice_is_refused(spark: SparkSession) -> None:
+    twice = airports(spark, ("JFK", "Idlewild", None), (None, "??", None))
+    with pytest.raises(SchemaError) as caught:
+        flights(spark).transform(joins.lookup(twice, by="code"))
+    assert caught.value.code == "KEY_NOT_UNIQUE"
+    assert caught.value.got == "1 rows too many, of [{'code': 'JFK'}] among others"
+
+
+def test_streams_are_refused_where_they_cannot_be_meant(spark: SparkSession) -> None:
+    stream = micro_batches(spark, [[{"code": "EWR", "n": 1}]])
+    with pytest.raises(SpecError) as caught:
+        stream.transform(joins.lookup(airports, by="code", refresh="every batch"))
+    assert caught.value.code == "REFRESH_OF_A_STREAM"
+    with pytest.raises(SpecError) as caught:
+        flights(spark).transform(joins.lookup(stream, by="code"))
+    assert caught.value.code == "TABLE_IS_A_STREAM"

@@ -1,0 +1,217 @@
+"""Histories of facts and versions, drawn to be as unpleasant as they can be."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from streamops.joins.core import temporal
+from streamops.joins.core.temporal_spec import TemporalSpec, WaitsFor
+from streamops.joins.temporal_settings import TemporalJoin
+from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
+from tests.laws.strategies import STRANGERS, moments
+from tests.oracles.temporal import Fact, TemporalOracle
+from tests.oracles.windows import Expected, Row
+
+INSTANT = pa.timestamp("us", tz="UTC")
+FACTS = pa.schema(
+    [("ts", INSTANT), ("word", pa.string()), ("number", pa.float64()), ("n", pa.int64())]
+)
+TABLE = pa.schema(
+    [
+        ("since", INSTANT),
+        ("till", INSTANT),
+        ("name", pa.string()),
+        ("number", pa.float64()),
+        ("n", pa.int64()),
+        ("seq", pa.int64()),
+        ("gone", pa.bool_()),
+        ("_change_type", pa.string()),
+    ]
+)
+
+NAN = float("nan")
+WORDS = ["a", "a", "a", "b", None]
+NUMBERS = [0.0, 0.0, 0.0, -0.0, NAN, None]
+# Few, so that versions meet, contradict one another, or say the same.
+CONTENTS = [1, 1, 2, None]
+SEQUENCES = [1, 1, 2, 3, -5]
+PACES = [0, 1, -1, -2, -3, -4, -5, 0, -8]
+NUDGES = [0, 0, 1, -1, 333]
+CHANGES = ["insert", "insert", "update_postimage", "update_preimage", "delete"]
+
+
+@st.composite
+def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
+    """Settings of temporal joins, as the oracle takes them."""
+    stragglers = draw(st.sampled_from(["answer", "answer", "route", "drop"]))
+    late_versions = draw(st.sampled_from(["retract", "retract", "ignore"]))
+    later = stragglers == "answer" or late_versions == "retract"
+    deletes = draw(st.sampled_from(["changes", "deleted", None]))
+    aside = {"changes": {"_change_type"}, "deleted": {"gone"}, None: set()}[deletes]
+    hidden = {"gone", "_change_type"} - aside
+    columns = tuple(name for name in TABLE.names if name not in hidden)
+    by = draw(
+        st.sampled_from(
+            [(("word", "name"),), (("word", "name"),), (("word", "name"), ("number", "number"))]
+        )
+    )
+    keys = {name for _, name in by}
+    rest = [name for name in columns if name not in keys | aside]
+    return TemporalOracle(
+        by=by,
+        time="ts",
+        version="since",
+        sequence="seq",
+        columns=columns,
+        joined=tuple((n, f"{n}_right" if n in FACTS.names else n) for n in rest),
+        until=draw(st.sampled_from([None, "till"])),
+        deleted="gone" if deletes == "deleted" else None,
+        changes=deletes == "changes",
+        how=draw(st.sampled_from(["left", "inner"])),
+        tolerance=draw(st.sampled_from([None, None, None, 4 * pace, pace, 0])),
+        allowed_lateness=pace * draw(st.sampled_from([3, 100, 1, 0])),
+        stragglers=stragglers,
+        late_versions=late_versions,
+        too_late=draw(st.sampled_from(["drop", "route"])) if later else "drop",
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> PairCase:
+    """Facts and versions in micro-batches: some empty, each somewhat later than the one before."""
+    pace = draw(st.sampled_from([10_000, 4_000, 1_000]))
+    settings, moment = draw(oracles(pace)), draw(moments)
+    odd = draw(st.sampled_from([0] * 8 + [1, 4]))
+    seed, count = draw(st.integers(0, 2**32)), draw(st.integers(6, 10))
+    most = draw(st.sampled_from([6, 10, 2]))
+    batches = []
+    for number in range(count):  # each from dice of its own: fewer are the same ones
+        dice = random.Random(f"{seed} {number}")
+        now = moment + number * 2 * pace
+
+        def when(dice: random.Random = dice, now: int = now) -> int | None:
+            near = dice.randrange(8 + odd) < 8
+            if not near:
+                return dice.choice(STRANGERS)
+            return now + dice.choice(PACES) * pace + dice.choice(NUDGES)
+
+        left = [_fact(dice, when()) for _ in range(dice.choice([0, most // 2, most]))]
+        right = [_version(dice, when, odd) for _ in range(dice.choice([0, most // 2, most]))]
+        batches.append((table_of(left, FACTS), table_of(right, TABLE).select(settings.columns)))
+    delay = pace * draw(st.sampled_from([0, 1, 3]))
+    spec = spec_of(settings, delay, waits_for=waits_for)
+    return case_of(spec, settings, batches, seed=draw(st.integers(0, 2**32)))
+
+
+def case_of(
+    spec: TemporalSpec, settings: TemporalOracle, batches: Sequence[Both], *, seed: int = 0
+) -> PairCase:
+    """A case for the laws."""
+
+    def accepted(judged: Sequence[JudgedPair]) -> Sequence[Row]:
+        return over_accepted_rows(settings, judged)
+
+    return PairCase(
+        core=temporal,
+        spec=spec,
+        batches=tuple(batches),
+        oracle=settings.fresh,
+        accepted=accepted,
+        seed=seed,
+    )
+
+
+def over_accepted_rows(settings: TemporalOracle, judged: Sequence[JudgedPair]) -> list[Row]:
+    """For each fact that was accepted, the answer by all that came before it was final.
+
+    An answer is final once the watermark has passed the event time; where answers are retracted,
+    by the allowed lateness. A version that comes before that counts, be it late or not.
+    """
+    patience = settings.allowed_lateness if settings.retracts else 0
+    told: list[tuple[list[Row], int | None]] = []
+    facts: list[tuple[int, Row]] = []
+    for number, (left, right, judged_by) in enumerate(judged):
+        oracle, said = replace(settings.fresh(), watermark=judged_by), Expected()
+        told.append(([r for r in rows_of(right) if oracle.judge_version(r, said)], judged_by))
+        for row in rows_of(left):
+            oracle.judge_fact(row, said)
+        facts += [(number, fact.row) for fact in oracle.facts]
+    results = Expected()
+    for arrival, fact in facts:
+        oracle = settings.fresh()
+        open_ = [
+            rows
+            for number, (rows, judged_by) in enumerate(told)
+            if number <= arrival or judged_by is None or fact[settings.time] > judged_by - patience
+        ]
+        oracle.take_in([row for rows in open_ for row in rows], Expected())
+        oracle.say(Fact(fact), results)
+    return results.emitted
+
+
+def _fact(dice: random.Random, when: int | None) -> Row:
+    values = dice.choice(WORDS), dice.choice(NUMBERS), dice.randrange(3)
+    return dict(zip(FACTS.names, (when, *values), strict=True))
+
+
+def _version(dice: random.Random, when: Any, odd: int) -> Row:
+    row = {"since": when(), "till": None, "name": dice.choice(WORDS)}
+    row |= {"number": dice.choice(NUMBERS), "n": dice.choice(CONTENTS)}
+    row |= {"seq": dice.choice(SEQUENCES), "gone": dice.choice([False, False, None, True])}
+    row["_change_type"] = dice.choice(CHANGES)
+    if row["since"] is not None and abs(row["since"]) < 2**60:
+        row["till"] = dice.choice([None, row["since"], row["since"] + dice.choice([1, 5_000])])
+    if odd and dice.randrange(4) == 0:
+        row |= {"seq": None} if dice.randrange(2) else {"till": 0}
+        row["_change_type"] = dice.choice([None, "upsert", "insert"])
+    return row
+
+
+def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Rows with instants in microseconds as a table."""
+    columns = []
+    for field in schema:
+        values = [row[field.name] for row in rows]
+        kind = pa.int64() if field.type == INSTANT else field.type
+        columns.append(pa.array(values, kind).cast(field.type))
+    return pa.table(columns, schema=schema)
+
+
+def spec_of(
+    settings: TemporalOracle,
+    delay: int = 0,
+    *,
+    waits_for: WaitsFor = "both",
+) -> TemporalSpec:
+    """The core's spec of the oracle's settings."""
+
+    def duration(micros: int | None) -> dt.timedelta | None:
+        return None if micros is None else dt.timedelta(microseconds=micros)
+
+    made = TemporalJoin.of(
+        "joins.temporal",
+        by=dict(settings.by),
+        time=settings.time,
+        version=settings.version,
+        sequence=settings.sequence,
+        until=settings.until,
+        deleted=settings.deleted,
+        how=settings.how,  # type: ignore[arg-type]
+        tolerance=duration(settings.tolerance),
+        waits_for=waits_for,
+        delay=duration(delay),
+        allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
+        stragglers=settings.stragglers,  # type: ignore[arg-type]
+        late_versions=settings.late_versions,  # type: ignore[arg-type]
+        too_late=settings.too_late,  # type: ignore[arg-type]
+        into="status",
+    )
+    table = pa.schema([TABLE.field(name) for name in settings.columns])
+    return made.bind(FACTS, table, carried=(None, None))

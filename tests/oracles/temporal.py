@@ -1,0 +1,273 @@
+"""Temporal joins, row by row, in the plainest Python there is: what a core must say.
+
+Every version that was accepted is remembered for ever, and the answer to a fact is searched for
+among all of them. What is `kept` serves one purpose: a version contradicts only what is still known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamops.testing.values import comparable
+from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
+
+Place = tuple[Any, int, Any]
+"""Key, version time and sequence."""
+
+
+@dataclass
+class Fact:
+    """A fact that was accepted, and the version it was answered with; False before it was."""
+
+    row: Row
+    said: Row | bool | None = False
+
+
+@dataclass
+class TemporalOracle:
+    """Temporal joins with every policy."""
+
+    by: tuple[tuple[str, str], ...]
+    time: str
+    version: str
+    sequence: str
+    columns: tuple[str, ...]
+    joined: tuple[tuple[str, str], ...]
+    until: str | None = None
+    deleted: str | None = None
+    changes: bool = False
+    how: str = "left"
+    tolerance: int | None = None
+    allowed_lateness: int = 0
+    stragglers: str = "drop"
+    late_versions: str = "ignore"
+    too_late: str = "drop"
+
+    watermark: int | None = None
+    facts: list[Fact] = field(default_factory=list)
+    ever: dict[Place, Row] = field(default_factory=dict)
+    kept: dict[Place, Row] = field(default_factory=dict)
+
+    def fresh(self) -> TemporalOracle:
+        """The same settings; nothing has been seen."""
+        return replace(self, watermark=None, facts=[], ever={}, kept={})
+
+    @property
+    def retracts(self) -> bool:
+        return self.late_versions == "retract"
+
+    @property
+    def routes(self) -> bool:
+        return "route" in (self.stragglers, self.too_late)
+
+    @property
+    def retention(self) -> int:
+        return self.allowed_lateness if self.retracts or self.stragglers == "answer" else 0
+
+    def gone(self, row: Row) -> bool:
+        by_flag = self.deleted is not None and row[self.deleted] is True
+        return by_flag or (self.changes and row["_change_type"] == "delete")
+
+    def answer(self, fact: Row) -> Row | None:
+        """The definition."""
+        key, t = self._key(fact, 0), fact[self.time]
+        if any(part is None for part in key):
+            return None
+        of_key = [row for (k, v, _), row in self.ever.items() if k == comparable(key) and v <= t]
+        if not of_key:
+            return None
+        newest = max(of_key, key=lambda r: (r[self.version], comparable(r[self.sequence])))
+        if self.gone(newest):
+            return None
+        if self.until is not None and newest[self.until] is not None and t >= newest[self.until]:
+            return None
+        too_old = self.tolerance is not None and t - newest[self.version] > self.tolerance
+        return None if too_old else newest
+
+    def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
+        """One micro-batch: rows are judged by the watermark of before, facts answered by this one."""
+        said = Expected()
+        for row in left:
+            self.judge_fact(row, said)
+        came = [row for row in right if self.judge_version(row, said)]
+        self.take_in(came, said)
+        judged_by = self.watermark
+        if watermark is not None and (self.watermark is None or watermark > self.watermark):
+            self.watermark = watermark
+        if self.retracts:
+            for fact in self.facts:
+                final = (
+                    judged_by is None or fact.row[self.time] <= judged_by - self.allowed_lateness
+                )
+                if fact.said is not False and not final:
+                    self._revise(fact, said)
+        for fact in self.facts:
+            if fact.said is False and self._passed(fact.row[self.time]):
+                self.say(fact, said)
+        self._forget()
+        return said
+
+    def finish(self) -> list[Row]:
+        """Every fact that still waits, answered."""
+        said = Expected()
+        over = replace(self, facts=[replace(f) for f in self.facts], watermark=1 << 62)
+        for fact in over.facts:
+            if fact.said is False:
+                over.say(fact, said)
+        return said.emitted
+
+    def bound(self) -> int:
+        """Entries of state there may be."""
+        facts = sum(1 for fact in self.facts if self._waits(fact))
+        newer = [p for p, row in self.ever.items() if not self._passed(p[1] + self.retention)]
+        base = {key for key, v, _ in self.ever if self._passed(v + self.retention)}
+        return facts + len(newer) + len(base)
+
+    def _waits(self, fact: Fact) -> bool:
+        t, matchable = fact.row[self.time], None not in self._key(fact.row, 0)
+        if not self._passed(t):
+            return matchable or self.how == "left"
+        return self.retracts and matchable and not self._passed(t + self.retention)
+
+    def _passed(self, instant: int) -> bool:
+        return self.watermark is not None and instant <= self.watermark
+
+    def _key(self, row: Row, side: int) -> tuple[Any, ...]:
+        return tuple(row[pair[side]] for pair in self.by)
+
+    def _verdict(self, instant: int) -> str:
+        if not self._passed(instant):
+            return "on_time"
+        return "too_late" if self._passed(instant + self.allowed_lateness) else "stragglers"
+
+    def judge_fact(self, row: Row, said: Expected) -> None:
+        said.counts["rows"] += 1
+        reason = _unplaceable(row[self.time])
+        if reason:
+            self._reject("left", row, reason, said)
+            return
+        verdict = self._verdict(row[self.time])
+        said.counts[verdict] += 1
+        if verdict == "on_time" or (verdict == "stragglers" and self.stragglers == "answer"):
+            self.facts.append(Fact(row))
+        elif self.routes and (verdict == "too_late" or self.stragglers == "route"):
+            said.late.append(self._late("left", row, verdict, row[self.time]))
+
+    def judge_version(self, row: Row, said: Expected) -> bool:
+        said.counts["rows"] += 1
+        reason = _unplaceable(row[self.version])
+        if not reason and row[self.sequence] is None:
+            reason = "null_sequence"
+        if not reason and self.until is not None and row[self.until] is not None:
+            reason = "until_before_version" if row[self.until] < row[self.version] else None
+        words = ("insert", "update_preimage", "update_postimage", "delete")
+        if not reason and self.changes and row["_change_type"] not in words:
+            reason = "unknown_change_type"
+        if reason:
+            self._reject("right", row, reason, said)
+            return False
+        verdict = self._verdict(row[self.version])
+        said.counts[verdict] += 1
+        if None in self._key(row, 1) or (self.changes and row["_change_type"] == "update_preimage"):
+            return False
+        missed = not self.retracts and self.stragglers == "route" and verdict == "stragglers"
+        if self.routes and (verdict == "too_late" or missed):
+            said.late.append(self._late("right", row, verdict, row[self.version]))
+        return True
+
+    def take_in(self, rows: Sequence[Row], said: Expected) -> None:
+        """Rows of one place are one: the greatest, by its values from left to right."""
+        places: dict[Place, list[Row]] = {}
+        for place, row in self.kept.items():
+            places.setdefault(place, []).append(row)
+        for row in rows:
+            key, sequence = self._key(row, 1), comparable(row[self.sequence])
+            places.setdefault((comparable(key), row[self.version], sequence), []).append(row)
+        for place, those in places.items():
+            best = max(those, key=lambda r: (not self.gone(r), self._content(r), self._rest(r)))
+            for row in those:
+                if self._meaning(row) == self._meaning(best) or (self.changes and self.gone(row)):
+                    continue
+                said.counts[self._verdict(row[self.version])] -= 1
+                self._reject("right", row, "clashing_version", said)
+            self.ever[place] = self.kept[place] = best
+
+    def _content(self, row: Row) -> Any:
+        aside = self._aside()
+        return [comparable(row[name]) for name in self.columns if name not in aside]
+
+    def _rest(self, row: Row) -> Any:
+        aside = self._aside()
+        return [comparable(row[name]) for name in self.columns if name in aside]
+
+    def _aside(self) -> set[str | None]:
+        keys = {name for _, name in self.by}
+        return {*keys, self.version, self.sequence, self.deleted, "_change_type"}
+
+    def _meaning(self, row: Row) -> Any:
+        return None if self.gone(row) else self._content(row)
+
+    def say(self, fact: Fact, said: Expected) -> None:
+        fact.said = self.answer(fact.row)
+        if fact.said is not None or self.how == "left":
+            said.emitted.append(self._row(fact.row, fact.said, "insert"))
+            said.counts["results"] += 1
+
+    def _revise(self, fact: Fact, said: Expected) -> None:
+        old, new = fact.said, self.answer(fact.row)
+        assert not isinstance(old, bool)
+        fact.said = new
+        if self._shown(old) == self._shown(new):
+            return
+        had, has = (self.how == "left" or each is not None for each in (old, new))
+        if had:
+            back = "update_preimage" if has else "delete"
+            said.emitted.append(self._row(fact.row, old, back))
+        if has:
+            change = "update_postimage" if had else "insert"
+            said.emitted.append(self._row(fact.row, new, change))
+            said.counts["corrections"] += 1
+
+    def _shown(self, version: Row | None) -> Any:
+        return version and [comparable(version[own]) for own, _ in self.joined]
+
+    def _forget(self) -> None:
+        """What cannot be an answer any more; the newest of a key below the horizon can."""
+        for key in {place[0] for place in self.kept}:
+            old = [p for p in self.kept if p[0] == key and self._passed(p[1] + self.retention)]
+            for place in old:
+                oldest = None if self.tolerance is None else place[1] + self.tolerance
+                expired = oldest is not None and self._passed(oldest + self.retention)
+                if place != max(old) or expired:
+                    del self.kept[place]
+
+    def _row(self, fact: Row, version: Row | None, change: str) -> Row:
+        row = dict(fact)
+        row |= {name: None if version is None else version[own] for own, name in self.joined}
+        row["status"] = "missing" if version is None else "matched"
+        if self.retracts:
+            row["_change_type"] = change
+        if self.routes:
+            row["late"] = None
+        return row
+
+    def _reject(self, side: str, row: Row, reason: str, said: Expected) -> None:
+        said.counts["rejected"] += 1
+        if self.routes:
+            said.late.append(self._late(side, row, reason, None))
+
+    def _late(self, side: str, row: Row, reason: str, instant: int | None) -> Row:
+        told: Row = dict.fromkeys(("lateness", "watermark", "left", "right"))
+        told |= {"side": side, "reason": {"stragglers": "straggler"}.get(reason, reason)}
+        told[side] = dict(row)
+        if instant is not None and self.watermark is not None:
+            told |= {"lateness": self.watermark - instant, "watermark": self.watermark}
+        return {"late": told}
+
+
+def _unplaceable(instant: int | None) -> str | None:
+    if instant is None:
+        return "null_time"
+    return None if YEAR_1 <= instant <= YEAR_9999_ENDS else "time_out_of_range"
