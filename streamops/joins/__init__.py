@@ -1,0 +1,1 @@
+"""Joins of streams, of streams and tables, and of tables."""

@@ -1,0 +1,242 @@
+"""What a user says about a join of two tables, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core.naming import named
+from streamops.joins.core.tables_spec import CHANGE, How, Rejected, TableSide, TablesSpec
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.hashing import require_hashable
+from streamops.kernel.ordering import is_orderable
+from streamops.spark.columns import require_name, type_name
+from streamops.spark.transform import choice
+
+__all__ = ["TablesSettings"]
+
+Names = str | Sequence[str]
+Columns = tuple[str, ...]
+_ADDED = (CHANGE, "rejected")
+
+
+@dataclass(frozen=True, slots=True)
+class TablesSettings:
+    """Settings of a join of two tables. What it says of both sides stands in pairs, left first."""
+
+    where: str = field(repr=False)
+    on: tuple[tuple[str, str], ...]
+    how: How
+    key: tuple[Columns, Columns] | None
+    sequence: tuple[str, str] | None
+    remember: int | None
+    rejected: Rejected
+    shards: int = field(repr=False)
+
+    @staticmethod
+    def of(
+        where: str,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: How,
+        key: Names | tuple[Names, Names] | None,
+        sequence: str | tuple[str, str] | None,
+        remember: int | None,
+        rejected: Rejected,
+        shards: int,
+    ) -> TablesSettings:
+        """Settings as the user wrote them, normalised, or an error."""
+        choice(how, How, parameter="how", where=where)
+        choice(rejected, Rejected, parameter="rejected", where=where)
+        keys = None if key is None else _keys(key, where)
+        sequences = None if sequence is None else _two(sequence, "sequence", where)
+        _refuse_remembered(keys, sequences, remember, where)
+        return TablesSettings(
+            where, _joined_on(on, where), how, keys, sequences, remember, rejected, shards
+        )
+
+    @property
+    def times(self) -> tuple[None, None]:
+        """No event times, no watermark."""
+        return None, None
+
+    @property
+    def delays(self) -> tuple[None, None]:
+        """Nothing waits."""
+        return None, None
+
+    @property
+    def lag(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    @property
+    def reads(self) -> tuple[Columns, Columns]:
+        """Columns whose values are compared."""
+        return self._reads(0), self._reads(1)
+
+    def _reads(self, side: int) -> Columns:
+        columns = [*(pair[side] for pair in self.on), *(self.key[side] if self.key else ())]
+        if self.sequence is not None:
+            columns.append(self.sequence[side])
+        return tuple(dict.fromkeys(columns))
+
+    def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Any) -> TablesSpec:
+        """The spec over these columns."""
+        tables = [self._side(at, schema) for at, schema in enumerate((left, right))]
+        names = named(tables[0].rows, tables[1].rows, self.on, self.where)
+        taken = [name for name in names.schema.names if name.lower() in _ADDED]
+        if taken:
+            raise SchemaError(
+                "NAME_TAKEN",
+                f"a name stands for two columns of the result: {', '.join(taken)}",
+                where=self.where,
+                got=f"columns {', '.join(names.schema.names)}",
+                expected=f"names unlike {', '.join(_ADDED)}, which the join adds",
+                fix="rename the column before the join",
+            )
+        remember = -(-(self.remember or 0) // self.shards)
+        return TablesSpec(
+            self.where, self.how, (tables[0], tables[1]), names, remember, self.rejected
+        )
+
+    def _side(self, at: int, schema: pa.Schema) -> TableSide:
+        name = ("left", "right")[at]
+        on = tuple(pair[at] for pair in self.on)
+        key = self.key[at] if self.key else ()
+        sequence = self.sequence[at] if self.sequence else None
+        roles = [("on", column) for column in on] + [("key", column) for column in key]
+        for role, column in [*roles, *([("sequence", sequence)] if sequence else [])]:
+            if column not in schema.names:
+                raise ColumnNotFound(
+                    column, schema.names, where=f"{self.where}, {name} side", role=role
+                )
+        if CHANGE not in schema.names or schema.field(CHANGE).type != pa.string():
+            _refuse_no_changes(schema, f"{self.where}, {name} side")
+        for role, column in roles:
+            _require_hashable(schema.field(column), f"{self.where}, {name} {role} {column!r}")
+        if sequence is not None and not is_orderable(schema.field(sequence).type):
+            raise SchemaError(
+                "SEQUENCE_TYPE",
+                f"column {sequence!r} cannot say which change is newer",
+                where=f"{self.where}, {name} side",
+                got=type_name(schema.field(sequence).type),
+                expected="a type with an order: numbers, strings, binary, timestamps",
+                fix="take the position in the log: an LSN, an offset, a commit version",
+            )
+        outer = self.how == "full" or self.how == name
+        return TableSide(schema, on, key, sequence, outer)
+
+
+def _joined_on(
+    on: str | Sequence[str] | Mapping[str, str], where: str
+) -> tuple[tuple[str, str], ...]:
+    if isinstance(on, Mapping):
+        pairs = tuple(on.items())
+    else:
+        names = (on,) if isinstance(on, str) or not isinstance(on, Sequence) else tuple(on)
+        pairs = tuple((name, name) for name in names)
+    for pair in pairs:
+        for name in pair:
+            require_name(name, parameter="on", where=where)
+    if not pairs or any(len({p[i] for p in pairs}) < len(pairs) for i in (0, 1)):
+        raise SpecError(
+            "JOINED_ON",
+            "`on` does not pair columns",
+            where=where,
+            got=f"on={on!r}",
+            expected="at least one column of each side, each once",
+            fix='on="customer_id", or on={"customer_id": "id"}: left name, right name',
+        )
+    return pairs
+
+
+def _keys(key: Any, where: str) -> tuple[Columns, Columns]:
+    parts = (key, key) if isinstance(key, str | list) else key
+    if isinstance(parts, tuple) and len(parts) == 2 and all(parts):
+        both = [
+            (part,) if isinstance(part, str) or not isinstance(part, Sequence) else tuple(part)
+            for part in parts
+        ]
+        for names in both:
+            for name in names:
+                require_name(name, parameter="key", where=where)
+        return both[0], both[1]
+    raise _not_two(
+        "key", key, '("order_id", "customer_id"), or with lists: (["a", "b"], "id")', where
+    )
+
+
+def _two(value: Any, parameter: str, where: str) -> tuple[str, str]:
+    both = (value, value) if isinstance(value, str) else value
+    if isinstance(both, tuple) and len(both) == 2:
+        for name in both:
+            require_name(name, parameter=parameter, where=where)
+        return both
+    raise _not_two(parameter, value, '"lsn", or ("lsn", "version")', where)
+
+
+def _not_two(parameter: str, got: Any, example: str, where: str) -> SpecError:
+    return SpecError(
+        "NOT_A_PAIR",
+        f"`{parameter}` does not say it of both sides",
+        where=where,
+        got=f"{parameter}={got!r}",
+        expected="what holds for both sides, or a pair: left, right",
+        fix=f"{parameter}={example}",
+    )
+
+
+def _refuse_remembered(keys: Any, sequences: Any, remember: Any, where: str) -> None:
+    if sequences is not None and keys is None:
+        raise SpecError(
+            "SEQUENCE_WITHOUT_KEY",
+            "a sequence orders the changes of a key, and there is none",
+            where=where,
+            got=f"sequence={sequences!r}, key=None",
+            expected="key=... beside it",
+            fix='name what identifies a row on each side: key=("order_id", "customer_id")',
+        )
+    if (sequences is None) != (remember is None):
+        raise SpecError(
+            "REMEMBER_WITH_SEQUENCE",
+            "`sequence` and `remember` go together",
+            where=where,
+            got=f"sequence={sequences!r}, remember={remember!r}",
+            expected="both or neither",
+            fix="remember=100_000 keeps the sequences of that many rows that are gone, so that late "
+            "changes do not bring them back; remember=0: none",
+        )
+    if remember is not None and (type(remember) is not int or remember < 0):
+        raise SpecError(
+            "REMEMBER_OUT_OF_RANGE",
+            "`remember` is not a number of rows",
+            where=where,
+            got=f"remember={remember!r}",
+            expected="an integer, 0 or more",
+            fix="remember=100_000, or as many deletes as may come between a change and its late copy",
+        )
+
+
+def _refuse_no_changes(schema: pa.Schema, where: str) -> None:
+    kind = schema.field(CHANGE).type if CHANGE in schema.names else None
+    raise SchemaError(
+        "NOT_A_CHANGE_STREAM",
+        "the frame does not say what happens to its rows",
+        where=where,
+        got=f"columns {', '.join(schema.names)}" if kind is None else f"{CHANGE} {type_name(kind)}",
+        expected=f"a column {CHANGE!r} of type string: insert, update_preimage, update_postimage, "
+        "delete",
+        fix=f"of rows that are only ever added: df.withColumn({CHANGE!r}, F.lit('insert'))",
+    )
+
+
+def _require_hashable(column: pa.Field, where: str) -> None:
+    try:
+        require_hashable(column.type, where=where)
+    except SchemaError as error:  # the kernel knows Arrow's names of types only
+        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+        raise SchemaError(error.code, error.what, got=type_name(error.got), **facts) from None
