@@ -130,16 +130,19 @@ class _Side:
         self.sequence += 1
         dice = self.dice
         values = [identity, dice.choice(WORDS), dice.choice(NUMBERS), dice.choice(VALUES)]
-        # Without a key, rows may be equal.
-        return dict(zip(self.columns, [*values, self.sequence * self.keyed], strict=True))
+        if not self.keyed:  # rows may be equal, and one of nulls may look like none
+            values[0] = None if identity == 1 else identity
+        sequence = self.sequence if self.keyed else None
+        return dict(zip(self.columns, [*values, sequence], strict=True))
 
     def changes(self, number: int) -> list[Row]:
         told = []
         for _ in range(number):
             identity = self.dice.randint(1, 4)
-            there = [row for row in self.rows if row[self.columns[0]] == identity]
-            if not there or (not self.keyed and self.dice.random() < 0.4):
-                row = self.made(identity)
+            there = [row for row in self.rows if (row[self.columns[0]] or 1) == identity]
+            again = not self.keyed and self.dice.random() < 0.5
+            if not there or again:
+                row = dict(there[0]) if there and again else self.made(identity)
                 self.rows.append(row)
                 told.append({**row, "_change_type": "insert"})
             elif self.dice.random() < 0.5:

@@ -46,7 +46,7 @@ class Weighted:
         found = []
         for weight in (self.before, self.after):
             there = np.zeros(count, np.bool_)
-            there[self.join[self.joins & (weight > 0)]] = True
+            there[self.join[weight > 0]] = True
             found.append(there)
         return found[0], found[1]
 
