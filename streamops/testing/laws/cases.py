@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = [
     "same_rows",
     "same_steps",
     "same_tables",
+    "times_in",
     "times_of",
     "watermarks",
 ]
@@ -78,6 +79,8 @@ class Case:
     oracle: Callable[[], Oracle]
     accepted: Callable[[Sequence[Judged]], Sequence[Row]]
     seed: int = 0
+    played: list[list[Step]] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The history as it stands, once it was played: most laws compare with it."""
 
 
 def rows_of(table: pa.Table) -> list[Row]:
@@ -104,12 +107,26 @@ def play(
     batches: Batches | None = None,
     marks: Sequence[int | None] | None = None,
     *,
-    between: Callable[[State], State] = lambda state: state,
-    pack: Callable[[pa.Table], list[pa.Table]] = lambda batch: [batch],
+    between: Callable[[State], State] | None = None,
+    pack: Callable[[pa.Table], list[pa.Table]] | None = None,
 ) -> list[Step]:
     """Play the history. Each step keeps the schemas and the invariants of the core."""
-    core, spec = case.core, case.spec
+    if all(each is None for each in (batches, marks, between, pack)):
+        if not case.played:
+            case.played.append(_play(case, case.batches, None, _as_it_is, _whole))
+        return case.played[0]
     batches = case.batches if batches is None else batches
+    return _play(case, batches, marks, between or _as_it_is, pack or _whole)
+
+
+def _play(
+    case: Case,
+    batches: Batches,
+    marks: Sequence[int | None] | None,
+    between: Callable[[State], State],
+    pack: Callable[[pa.Table], list[pa.Table]],
+) -> list[Step]:
+    core, spec = case.core, case.spec
     marks = watermarks(spec, batches) if marks is None else marks
     state, steps = core.empty(spec), []
     for batch, mark in zip(batches, marks, strict=True):
@@ -122,6 +139,14 @@ def play(
         steps.append(step)
     between(state)
     return steps
+
+
+def _as_it_is(state: State) -> State:
+    return state
+
+
+def _whole(batch: pa.Table) -> list[pa.Table]:
+    return [batch]
 
 
 def cut(rows: pa.Table, rng: np.random.Generator) -> list[pa.Table]:
@@ -141,7 +166,12 @@ def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
 
 def times_of(spec: Spec, batch: pa.Table) -> list[int]:
     """Event times of the rows that have a usable one."""
-    times, valid = instants(batch.column(spec.time))
+    return times_in(batch.column(spec.time))
+
+
+def times_in(column: pa.ChunkedArray) -> list[int]:
+    """The usable ones among the event times of a column."""
+    times, valid = instants(column)
     placed: list[int] = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)].tolist()
     return placed
 

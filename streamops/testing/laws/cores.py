@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ from streamops.testing.laws.cases import (
 )
 from streamops.testing.values import comparable
 
-__all__ = ["CORE"]
+__all__ = ["CORE", "keep"]
 
 
 def stream_equals_batch(case: Case) -> None:
@@ -51,9 +52,10 @@ def stream_equals_batch(case: Case) -> None:
 def stream_equals_batch_over_accepted_rows(case: Case) -> None:
     """The folded stream is the batch result over the rows accepted, however it was cut."""
     rng = np.random.default_rng(case.seed)
-    for batches in (case.batches, *(cut(concat(case.batches), rng) for _ in range(2))):
+    for pieces in (None, *(cut(concat(case.batches), rng) for _ in range(2))):
+        batches = case.batches if pieces is None else pieces
         marks = watermarks(case.spec, batches)
-        steps = play(case, batches, marks)
+        steps = play(case, pieces)
         judged = list(zip(batches, [None, *marks[:-1]], strict=True))
         accepted = _results(case.accepted(judged))
         same_rows(folded(case, steps), accepted, "stream and batch over accepted rows")
@@ -146,7 +148,7 @@ def sharding_changes_nothing(case: Case) -> None:
 def equals_the_oracle(case: Case) -> None:
     """Step by step, the rows, the late rows and the counts that the oracle gives."""
     oracle, marks = case.oracle(), watermarks(case.spec, case.batches)
-    steps = play(case, marks=marks)
+    steps = play(case)
     for number, (step, batch, mark) in enumerate(zip(steps, case.batches, marks, strict=True)):
         expected = oracle.step(rows_of(batch), mark)
         same_rows(
@@ -162,7 +164,7 @@ def equals_the_oracle(case: Case) -> None:
 def state_stays_within_its_bound(case: Case) -> None:
     """No step leaves more entries than the operator's documentation states."""
     oracle, marks = case.oracle(), watermarks(case.spec, case.batches)
-    for step, batch, mark in zip(play(case, marks=marks), case.batches, marks, strict=True):
+    for step, batch, mark in zip(play(case), case.batches, marks, strict=True):
         oracle.step(rows_of(batch), mark)
         assert step.state.rows <= oracle.bound(), f"{step.state.rows} > {oracle.bound()}"
 
@@ -215,6 +217,19 @@ CORE: tuple[Callable[[Case], None], ...] = (
     nothing_happens_before_the_deadline,
 )
 """Every law of a core."""
+
+
+def keep(case: Any, laws: Sequence[Callable[[Any], None]] = CORE) -> None:
+    """Fail where the case, of a core or of a summary, breaks one of the laws, and say which.
+
+    One case for all of them: it is drawn, and a history is played as it stands, only once.
+    """
+    for law in laws:
+        try:
+            law(case)
+        except Exception as error:
+            error.add_note(f"The law that is broken: {law.__name__}.")
+            raise
 
 
 def _results(rows: Sequence[Row]) -> list[Row]:
