@@ -35,6 +35,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
@@ -44,7 +45,6 @@ from streamops.spark.columns import require_name, type_name
 
 __all__ = ["SketchAggregate", "no_spark", "refuse_changes", "require_column", "require_item"]
 
-_CHANGE = "_change_type"
 _OWN = ("function", "column", "is_stored")
 
 
@@ -123,16 +123,16 @@ def refuse_changes(schema: pa.Schema, *, shown: str, instead: str, where: str) -
     SchemaError
         ``SKETCH_CANNOT_FORGET``.
     """
-    if _CHANGE in schema.names:
+    if CHANGE_TYPE in schema.names:
         raise SchemaError(
             "SKETCH_CANNOT_FORGET",
             f"{shown} would count what the change stream takes back",
             where=where,
-            got=f"a frame with the column {_CHANGE!r}",
+            got=f"a frame with the column {CHANGE_TYPE!r}",
             expected="rows that are only ever added",
             fix=f"fold the changes to a table and take {instead} of it, which is exact; or make "
             "one theta sketch of what came and one of what was taken back, and subtract; or drop "
-            f"{_CHANGE!r} where all rows are inserts",
+            f"{CHANGE_TYPE!r} where all rows are inserts",
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
@@ -20,7 +21,7 @@ __all__ = ["MOST_KEYS", "RunningSettings"]
 MOST_KEYS = 1_000_000
 """Keys that are kept unless more are asked for."""
 
-_ADDED = ("revision", "_change_type")
+_ADDED = (REVISION, CHANGE_TYPE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
 from streamops.kernel.hashing import require_hashable
 from streamops.kernel.time import Duration, format_duration, parse_duration
@@ -25,7 +26,6 @@ __all__ = ["Again", "SeenSettings", "WhenFull"]
 Again = Literal["drop", "flag"]
 WhenFull = Literal["fail", "flag", "rotate"]
 
-_CHANGE = "_change_type"
 _MOST_GENERATIONS = 64
 
 
@@ -124,14 +124,14 @@ class SeenSettings:
                 raise ColumnNotFound(name, list(fields), where=self.where, role="identity")
         if self.time is not None:
             instant_field(frame, self.time, role="time", where=self.where)
-        if _CHANGE in fields:
+        if CHANGE_TYPE in fields:
             raise SchemaError(
                 "SKETCH_CANNOT_FORGET",
                 "rows of a change stream that have the same identity are no duplicates",
                 where=self.where,
-                got=f"a frame with the column {_CHANGE!r}",
+                got=f"a frame with the column {CHANGE_TYPE!r}",
                 expected="rows that are only ever added",
-                fix=f"suppress duplicates before what makes the change stream; or drop {_CHANGE!r} "
+                fix=f"suppress duplicates before what makes the change stream; or drop {CHANGE_TYPE!r} "
                 "where all rows are inserts",
             )
         marks = [name for name, each in fields.items() if WATERMARK in (each.metadata or {})]

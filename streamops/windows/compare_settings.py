@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from streamops.kernel.calendar_grid import Unit
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.periods import CalendarPeriod, FixedPeriod, Period
@@ -28,7 +29,6 @@ from streamops.windows.settings import (
 __all__ = ["Comparison"]
 
 _SAID = ("previous_", "change_", "rate_")
-_REVISION, _CHANGE = "revision", "_change_type"
 _LATE = {"reason", "lateness", "watermark", "row"}
 
 
@@ -92,9 +92,9 @@ class Comparison(WindowSettings):
         revised = self._revised(schema)
         read = {*self.by, "window_start", "window_end", *self.values}
         if revised != "never":
-            read.add(_REVISION)
+            read.add(REVISION)
         if revised == "changes":
-            read.add(_CHANGE)
+            read.add(CHANGE_TYPE)
         if "route" not in (self.stragglers, self.too_late):
             bound["input"] = pa.schema([f for f in schema if f.name in read])
         return CompareSpec(**bound, period=self._period, values=self.values, revised=revised)
@@ -162,16 +162,16 @@ class Comparison(WindowSettings):
 
     def _revised(self, schema: pa.Schema) -> Revised:
         """How the frame says that its results are revised; an error where ours cannot be."""
-        has_changes, has_revision = _CHANGE in schema.names, _REVISION in schema.names
+        has_changes, has_revision = CHANGE_TYPE in schema.names, REVISION in schema.names
         if not (has_changes or has_revision):
             return "never"
-        if not has_revision or not pa.types.is_integer(schema.field(_REVISION).type):
+        if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
             raise SchemaError(
                 "REVISION_MISSING",
                 "a change stream without a revision does not say which row is newer",
                 where=self.where,
                 got=f"columns {', '.join(schema.names)}",
-                expected=f"an integer column {_REVISION!r} beside {_CHANGE!r}",
+                expected=f"an integer column {REVISION!r} beside {CHANGE_TYPE!r}",
                 fix="keep the column revision of the windows before",
             )
         wanted = ("retract",) if has_changes else ("update", "retract")
@@ -181,7 +181,7 @@ class Comparison(WindowSettings):
                 "REVISED_INPUT",
                 f"the windows are revised, and stragglers={self.stragglers!r} cannot follow",
                 where=self.where,
-                got=f"{how}: a column {_CHANGE if has_changes else _REVISION!r}",
+                got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",
                 expected=" or ".join(f"stragglers={word!r}" for word in wanted),
                 fix=f"stragglers={wanted[0]!r}, with the allowed_lateness of the windows before",
             )

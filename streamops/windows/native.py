@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from streamops.kernel.changes import CHANGE_TYPE, INSERT
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
@@ -87,7 +88,7 @@ def _extra(spec: WindowSpec) -> list[Column]:
     if spec.is_early:
         extra.append(F.lit("on_time").alias("timing"))
     if spec.takes_back:
-        extra.append(F.lit("insert").alias("_change_type"))
+        extra.append(F.lit(INSERT).alias(CHANGE_TYPE))
     return extra
 
 

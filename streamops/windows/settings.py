@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
@@ -29,7 +30,7 @@ __all__ = [
 
 _MILLISECOND = 1_000
 _WINDOW = ("window_start", "window_end")
-_EXTRA = ("revision", "timing", "_change_type", "late")
+_EXTRA = (REVISION, "timing", CHANGE_TYPE, "late")
 RESERVED = (*_WINDOW, *_EXTRA)
 """Names of columns that results of windows have."""
 

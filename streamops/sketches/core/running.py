@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.changes import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed, concat, conform, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary, identified
 from streamops.kernel.errors import CapacityError
@@ -87,7 +88,7 @@ class RunningSpec:
     def output(self) -> pa.Schema:
         """Keys, values, and how often they were told."""
         values = [(name, summary.result) for name, _, summary in self.aggregates]
-        change = [("_change_type", pa.string())] if self.changes == "retract" else []
+        change = [(CHANGE_TYPE, pa.string())] if self.changes == "retract" else []
         return pa.schema([*self.keys, *values, ("revision", pa.int32()), *change])
 
     @property
@@ -163,10 +164,10 @@ def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | Non
     untouched = np.ones(len(kept), np.bool_)
     untouched[old] = False
     entries = pa.table([*key, pa.array(revision), *states], schema=layout(spec)["keys"])
-    said = [_told(spec, key, after, revision, first, "insert")]
+    said = [_told(spec, key, after, revision, first, INSERT)]
     if spec.changes == "retract":
-        said.append(_told(spec, key, before, revision - 1, again, "update_preimage"))
-    said.append(_told(spec, key, after, revision, again, "update_postimage"))
+        said.append(_told(spec, key, before, revision - 1, again, PREIMAGE))
+    said.append(_told(spec, key, after, revision, again, POSTIMAGE))
     rows = np.asarray(one(packed.column("rows")))
     counts = Counts(
         rows=int(rows.sum()),

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.changes import CHANGE_TYPE, DELETE
 from streamops.kernel.columns import changed, concat, instants, key_codes, one, take
 from streamops.kernel.errors import ChangeStreamError
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
@@ -24,8 +25,6 @@ from streamops.windows.core.entries import key_fields, keys_of, micros
 from streamops.windows.core.spec import INSTANT
 
 __all__ = ["Book", "arrived", "window_schema"]
-
-DELETE = "delete"
 
 
 def window_schema(spec: CompareSpec) -> pa.Schema:
@@ -49,7 +48,7 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
             source = rows.column("revision").cast(pa.int64())
         is_there = np.ones(count, np.bool_)
         if spec.revised == "changes":
-            is_there = np.asarray(one(rows.column("_change_type"))) != DELETE
+            is_there = np.asarray(one(rows.column(CHANGE_TYPE))) != DELETE
         columns += [pa.array(np.full(count, -1, np.int32)), source, pa.array(is_there)]
     return pa.table(columns, schema=window_schema(spec))
 

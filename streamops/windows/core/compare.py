@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, is_change
 from streamops.kernel.columns import changed, concat, conform, instants, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
 from streamops.kernel.time import MIN_INSTANT, Instants
-from streamops.windows.core.book import DELETE, Book, arrived, window_schema
+from streamops.windows.core.book import Book, arrived, window_schema
 from streamops.windows.core.comparison import CompareSpec, compared
 from streamops.windows.core.entries import keys_of, micros, placed
 from streamops.windows.core.late import deliver
@@ -47,8 +48,6 @@ Revisions = npt.NDArray[np.int32]
 STATE = StateFormat("windows.compare", 1)
 
 _BEGINNING, _END = -(1 << 62), 1 << 62
-_PREIMAGE = "update_preimage"
-_CHANGES = ("insert", _PREIMAGE, "update_postimage", DELETE)
 
 
 def layout(spec: CompareSpec) -> Mapping[str, pa.Schema]:
@@ -79,7 +78,7 @@ def step(spec: CompareSpec, state: State, packed: pa.Table, watermark: int | Non
     emitted, corrected = _corrected(spec, book, revision, was_by)
     prompt = np.flatnonzero((book.new >= 0) & (book.end > was_by) & (book.end <= now_by))
     revision[prompt] = 0
-    emitted.append(_said(book, prompt, book.new, book.previous(prompt), revision, "insert"))
+    emitted.append(_said(book, prompt, book.new, book.previous(prompt), revision, INSERT))
     counts += corrected + Counts(results=len(prompt))
 
     alive = _alive(spec, book.start, book.end, now_by)
@@ -173,10 +172,10 @@ def _corrected(
         places = [found[positions] for found in previous]
         return _said(book, chosen[positions], rows, places, at, change)
 
-    emitted = [said(gone, book.old, number, DELETE), said(first, book.new, revision, "insert")]
+    emitted = [said(gone, book.old, number, DELETE), said(first, book.new, revision, INSERT)]
     if spec.takes_back:
-        emitted.append(said(again, book.old, number, _PREIMAGE))
-    emitted.append(said(again, book.new, revision, "update_postimage"))
+        emitted.append(said(again, book.old, number, PREIMAGE))
+    emitted.append(said(again, book.new, revision, POSTIMAGE))
     counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
     return emitted, counts
 
@@ -217,7 +216,7 @@ def _judged(
             pieces.append(deliver(spec, take(packed, late), missed, word, judged_by))
     counts += Counts(on_time=len(packed) - counts.stragglers - counts.too_late)
     if spec.revised == "changes":  # a postimage says it all
-        accepted &= np.asarray(one(packed.column("_change_type"))) != _PREIMAGE
+        accepted &= np.asarray(one(packed.column(CHANGE_TYPE))) != PREIMAGE
     if not accepted.all():
         packed = take(packed, np.flatnonzero(accepted))
     return packed, concat(pieces), counts
@@ -229,13 +228,13 @@ def _reasons(spec: CompareSpec, rows: pa.Table) -> npt.NDArray[np.str_]:
     start, is_known = instants(rows.column("window_start"))
     is_present = instants(rows.column("window_end"))[1]
     is_window: Mask = is_known & (start >= MIN_INSTANT) & (start < end)
-    is_change = np.ones(len(rows), np.bool_)
+    says_change = np.ones(len(rows), np.bool_)
     if spec.revised != "never":
-        is_change &= np.asarray(one(rows.column("revision")).is_valid())
+        says_change &= np.asarray(one(rows.column("revision")).is_valid())
     if spec.revised == "changes":
-        is_change &= np.isin(np.asarray(one(rows.column("_change_type"))), _CHANGES)
+        says_change &= is_change(rows.column(CHANGE_TYPE))
     return np.select(
-        [~is_present, ~is_usable, ~is_window, ~is_change],
+        [~is_present, ~is_usable, ~is_window, ~says_change],
         ["null_time", "time_out_of_range", "bad_window", "bad_change"],
         "",
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import floats
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.periods import Period
@@ -55,7 +56,7 @@ class CompareSpec(WindowSpec):
         if self.revises:
             extra.append(("revision", pa.int32()))
         if self.takes_back:
-            extra.append(("_change_type", pa.string()))
+            extra.append((CHANGE_TYPE, pa.string()))
         if self.routes:
             extra.append(("late", self.late))
         return pa.schema([*self.keys, *((name, INSTANT) for name in self.place), *said, *extra])

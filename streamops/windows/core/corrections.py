@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.changes import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed, concat, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair
@@ -139,9 +140,9 @@ def correct(
         taken_back = was.take(previous[again])
         replaced = revision[again].astype(np.int32)
         emitted = [
-            published(spec, becomes.take(first), raised[first], "insert", timing[first]),
-            published(spec, taken_back, replaced, "update_preimage", said[again]),
-            published(spec, becomes.take(again), raised[again], "update_postimage", timing[again]),
+            published(spec, becomes.take(first), raised[first], INSERT, timing[first]),
+            published(spec, taken_back, replaced, PREIMAGE, said[again]),
+            published(spec, becomes.take(again), raised[again], POSTIMAGE, timing[again]),
         ]
     else:
         rows = np.flatnonzero(differs)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.changes import INSERT
 from streamops.kernel.groups import Ids
 from streamops.kernel.time import Instants
 from streamops.windows.core.spec import INSTANT, WindowSpec
@@ -44,7 +45,7 @@ def published(
     spec: WindowSpec,
     results: Results,
     revision: npt.NDArray[np.int32] | None = None,
-    change: str = "insert",
+    change: str = INSERT,
     timing: Ids | None = None,
 ) -> pa.Table:
     """Result rows of these windows.
@@ -66,7 +67,7 @@ def stated(
     spec: WindowSpec,
     columns: list[pa.Array],
     revision: npt.NDArray[np.int32] | None = None,
-    change: str = "insert",
+    change: str = INSERT,
     timing: Ids | None = None,
 ) -> pa.Table:
     """The same of columns up to the last aggregate."""

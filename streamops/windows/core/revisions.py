@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed, concat, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
@@ -171,10 +172,10 @@ def publish(
     again, first = stood[~same[stood]], np.flatnonzero(match < 0)
     back = match[again]
     said = [
-        (gone, swallowed, number[ours], when[ours], "delete"),
-        (gone, back, number[ours], when[ours], "update_preimage"),
-        (here, again, revision[theirs], timing[theirs], "update_postimage"),
-        (here, first, revision[theirs], timing[theirs], "insert"),
+        (gone, swallowed, number[ours], when[ours], DELETE),
+        (gone, back, number[ours], when[ours], PREIMAGE),
+        (here, again, revision[theirs], timing[theirs], POSTIMAGE),
+        (here, first, revision[theirs], timing[theirs], INSERT),
     ]
     emitted = [
         published(

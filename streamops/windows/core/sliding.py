@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.changes import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed, concat, conform, instants, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
@@ -229,12 +230,12 @@ def _told(
         said = [*(a.take(place) for a in about), *(v.take(index) for v in values)]
         return stated(spec, said, at.number[their], change, at.timing[their])
 
-    emitted = [rows(first, columns, first, after, "insert")]
+    emitted = [rows(first, columns, first, after, INSERT)]
     if spec.takes_back:
-        emitted.append(rows(again, values, back, before, "update_preimage"))
-    emitted.append(rows(again, columns, again, after, "update_postimage"))
+        emitted.append(rows(again, values, back, before, PREIMAGE))
+    emitted.append(rows(again, columns, again, after, POSTIMAGE))
     ready = np.flatnonzero((prompt & ~touched)[chosen])
-    emitted.append(rows(ready, columns, ready, after, "insert"))
+    emitted.append(rows(ready, columns, ready, after, INSERT))
     counts = Counts(results=len(first) + len(ready), corrections=len(again))
     return _Told(concat(emitted), after, counts)
 

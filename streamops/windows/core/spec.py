@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Summary, identified
 from streamops.kernel.grid import Grid
 
@@ -143,7 +144,7 @@ class WindowSpec(ABC):
         if self.is_early:
             extra.append(("timing", pa.string()))
         if self.takes_back:
-            extra.append(("_change_type", pa.string()))
+            extra.append((CHANGE_TYPE, pa.string()))
         if self.routes:
             extra.append(("late", self.late))
         return pa.schema(

@@ -1,0 +1,115 @@
+"""Change streams: the words, and what is done with them on columns.
+
+A change stream has a column ``_change_type`` with Spark's and Delta's words. What is inserted, or is
+the image after an update, is *published*; what is the image before one, or deleted, is *taken back*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.kernel.columns import one
+from streamops.kernel.groups import Groups, Ids, Ints, Mask
+
+__all__ = [
+    "CHANGES",
+    "CHANGE_TYPE",
+    "DELETE",
+    "INSERT",
+    "POSTIMAGE",
+    "PREIMAGE",
+    "REVISION",
+    "TAKEN_BACK",
+    "change_order",
+    "is_change",
+    "net_changes",
+    "weights",
+]
+
+CHANGE_TYPE = "_change_type"
+REVISION = "revision"
+
+INSERT, PREIMAGE, POSTIMAGE, DELETE = "insert", "update_preimage", "update_postimage", "delete"
+
+CHANGES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
+"""Every word that a change stream has."""
+
+TAKEN_BACK = (PREIMAGE, DELETE)
+"""The words of rows that were published before and stand no longer."""
+
+Words = pa.Array | pa.ChunkedArray
+
+
+def is_change(words: Words) -> Mask:
+    """Which of these are words of a change stream. A null is none."""
+    return np.asarray(pc.is_in(one(words), value_set=pa.array(CHANGES)))
+
+
+def weights(words: Words) -> Ints:
+    """How often each row adds itself to the table: 1, or -1 where it is taken back.
+
+    What is no word of a change stream is 0.
+
+    Examples
+    --------
+    >>> weights(pa.array(["insert", "update_preimage", None, "update_postimage"])).tolist()
+    [1, -1, 0, 1]
+    """
+    back = np.asarray(pc.is_in(one(words), value_set=pa.array(TAKEN_BACK)))
+    return np.where(is_change(words), np.where(back, -1, 1), 0)
+
+
+def net_changes(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
+    """What is left of changes of equal rows after those that cancel out.
+
+    Parameters
+    ----------
+    rows : array of int64
+        A code per change, equal where the rows are, as :func:`streamops.kernel.columns.key_codes`
+        gives them.
+    weight : array of int64
+        How often each adds itself.
+
+    Returns
+    -------
+    positions : array of int64
+        Of the first change of each row that did not cancel out, in their order.
+    net : array of int64
+        How often that row is added (above 0) or taken back (below 0).
+
+    Examples
+    --------
+    >>> positions, net = net_changes(np.array([7, 8, 7, 9, 9]), np.array([1, 1, -1, 1, 1]))
+    >>> positions.tolist(), net.tolist()
+    ([1, 3], [1, 2])
+    """
+    groups, firsts = Groups.of(rows)
+    net = groups.sum_ints(weight)
+    left = np.flatnonzero(net)
+    return firsts[left], net[left]
+
+
+def change_order(keys: Ids, words: Words, *order: Ints) -> Ids:
+    """Positions of the changes such that within a key and place what is taken back comes first.
+
+    Parameters
+    ----------
+    keys : array of int64
+        A code per change, equal where the keys are.
+    words : Array
+        The change types.
+    order : arrays of int64
+        What orders the changes of a key, first things first.
+
+    Examples
+    --------
+    >>> words = pa.array(["update_postimage", "insert", "update_preimage"])
+    >>> change_order(np.array([5, 3, 5]), words, np.array([2, 1, 2])).tolist()
+    [1, 2, 0]
+    """
+    by: Sequence[Ints] = (weights(words), *reversed(order), keys)
+    return np.lexsort(by)

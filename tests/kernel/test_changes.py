@@ -1,0 +1,58 @@
+"""The words of change streams, and what is done with them on columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops.kernel import changes
+from streamops.kernel.changes import CHANGES, TAKEN_BACK, change_order, is_change, weights
+from streamops.kernel.columns import key_codes
+from streamops.testing import fold
+
+WORDS = pa.array([*CHANGES, None, "upsert", ""])
+
+
+def test_each_word_adds_or_takes_back_one_row_and_no_other_word_does() -> None:
+    assert weights(WORDS).tolist() == [1, -1, 1, -1, 0, 0, 0]
+    assert is_change(WORDS).tolist() == [True] * 4 + [False] * 3
+    assert {w for w, n in zip(CHANGES, weights(pa.array(CHANGES)), strict=True) if n < 0} == set(
+        TAKEN_BACK
+    )
+
+
+def test_the_referee_knows_the_same_words() -> None:
+    row = {"k": 1, "v": 1}
+    pairs = [(changes.INSERT, 1), (changes.PREIMAGE, 1), (changes.POSTIMAGE, 2)]
+    said = [{**row, "v": value, "_change_type": word} for word, value in pairs]
+    assert fold(said, key="k") == [{"k": 1, "v": 2}]
+    assert fold([*said, {"k": 1, "v": 2, "_change_type": changes.DELETE}], key="k") == []
+
+
+def test_equal_rows_that_come_and_go_cancel_out() -> None:
+    rows = pa.table({"k": ["a", "b", "a", "c", "b", "b"], "v": [1, 2, 1, None, 2, 2]})
+    weight = np.array([1, 1, -1, -1, 1, 1])
+    positions, net = changes.net_changes(key_codes(rows.columns, len(rows)), weight)
+    assert (positions.tolist(), net.tolist()) == ([1, 3], [3, -1])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_nothing_changes_nothing(kind: pa.DataType) -> None:
+    none = np.array([], np.int64)
+    positions, net = changes.net_changes(none, weights(pa.array([], kind)))
+    assert (len(positions), len(net)) == (0, 0)
+    assert change_order(none, pa.array([], kind), none).tolist() == []
+
+
+def test_within_a_key_and_place_what_is_taken_back_comes_first() -> None:
+    keys = np.array([1, 1, 0, 1, 1])
+    words = pa.chunked_array(
+        [["update_postimage", "update_preimage", "delete"], ["insert", "delete"]]
+    )
+    assert change_order(keys, words, np.array([2, 2, 9, 3, 3])).tolist() == [2, 1, 0, 4, 3]
+
+
+def test_changes_that_say_no_more_stay_in_their_order() -> None:
+    words = pa.array(["insert"] * 3)
+    assert change_order(np.array([4, 4, 4]), words).tolist() == [0, 1, 2]
