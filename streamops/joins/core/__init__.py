@@ -1,1 +1,1 @@
-"""The algorithms of the joins, in NumPy and Arrow."""
+"""Joins without Spark: pure NumPy and Arrow."""

@@ -1,0 +1,283 @@
+"""Interval joins: rows of two streams that have one key and lie close to one another in time.
+
+A left row ``l`` and a right row ``r`` meet if their keys are equal and ``r.time`` lies in
+``[l.time + lower, l.time + upper]``, both ends included. A row is judged by its own time: it is
+late if that is not above the watermark of the step before; a straggler is a late row less than
+the allowed lateness behind, and is joined only with ``retract``.
+
+A row is *final* once the watermark has reached the last time at which it can have a partner,
+``l.time + upper`` or ``r.time - lower``: every row that comes later and is not late lies above the
+watermark. Then, if it never had one, it is *expired*. It is forgotten when even a straggler can
+meet it no more, the allowed lateness later. What a row was published as is remembered with the
+row, never deduced from what else is still there.
+
+With ``first`` or ``last`` a left row is joined with one of its partners, its *answer*. The first
+is final once the watermark has reached its own time, the last when the left row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.joins.core.interval_spec import IntervalSpec
+from streamops.joins.core.line import Line
+from streamops.joins.core.partners import answers, pairs, touched
+from streamops.joins.core.results import Told, lone, told
+from streamops.joins.core.sides import (
+    EARLY,
+    EXPIRED,
+    LATE,
+    MATCHED,
+    NOTHING,
+    Rows,
+    Said,
+    judge,
+    kept_schema,
+    times_of,
+)
+from streamops.kernel.columns import concat, conform, one
+from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.pairs import SideName
+from streamops.kernel.time import Instants
+
+__all__ = [
+    "STATE",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("joins.interval", 1)
+
+_BEGINNING, _END = -(1 << 62), 1 << 62
+_SIDES: tuple[SideName, SideName] = ("left", "right")
+
+
+def layout(spec: IntervalSpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables: one for each side."""
+    return {side: kept_schema(spec, side) for side in _SIDES}
+
+
+def empty(spec: IntervalSpec) -> State:
+    """The state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def pack(spec: IntervalSpec, side: SideName, rows: pa.Table) -> pa.Table:
+    """The rows as they are: each is judged by itself."""
+    return conform(rows, spec.side(side).input)
+
+
+def step(
+    spec: IntervalSpec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
+) -> Step:
+    """One micro-batch: see the module's docstring."""
+    judged_by = state.watermark
+    watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
+    was_by = _BEGINNING if judged_by is None else judged_by
+    now_by = _BEGINNING if watermark is None else watermark
+    came_left, late_left, counts = judge(spec, "left", left, judged_by)
+    came_right, late_right, counted = judge(spec, "right", right, judged_by)
+    ours = Rows.of(spec, "left", state.tables["left"], came_left)
+    theirs = Rows.of(spec, "right", state.tables["right"], came_right)
+
+    play = _answered if spec.attributes else _joined
+    results, said = play(spec, ours, theirs, was_by, now_by)
+    inserted = [each.status for each in results if each.inserts]
+    late = sum(int((status == LATE).sum()) for status in inserted)
+    counts += counted + Counts(results=sum(map(len, inserted)) - late, corrections=late)
+    tables = {
+        "left": _kept(spec, "left", ours, said["left"], now_by, state.tables["left"]),
+        "right": _kept(spec, "right", theirs, said["right"], now_by, state.tables["right"]),
+    }
+    return Step(
+        State(watermark, tables),
+        told(spec, ours, theirs, results),
+        concat([late_left, late_right]),
+        counts,
+    )
+
+
+def finish(spec: IntervalSpec, state: State) -> pa.Table:
+    """What waits for partners that do not come any more."""
+    return step(spec, state, *_nothing(spec), _END).emitted
+
+
+def run(spec: IntervalSpec, left: pa.Table, right: pa.Table) -> pa.Table:
+    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
+    only = step(spec, empty(spec), left, right, _END)
+    return concat([only.emitted, only.late])
+
+
+def next_deadline(spec: IntervalSpec, state: State) -> int | None:
+    """The first watermark at which a row is final or forgotten."""
+    now_by = _BEGINNING if state.watermark is None else state.watermark
+    due = _END
+    for side in _SIDES:
+        table = state.tables[side]
+        times = times_of(spec, side, table)
+        due = min(due, int(times.min(initial=_END)) + spec.kept_for(side))
+        if not spec.remembers(side):
+            continue
+        said = one(table.column("said")).to_numpy()
+        waits = np.flatnonzero((said == NOTHING) | (said == EARLY))
+        usual = times[waits] + spec.reach(side)
+        final = _awaited(spec, state, waits) if spec.attributes else usual
+        due = min(due, int(final[final > now_by].min(initial=_END)))
+    return due if state.rows else None
+
+
+def check(spec: IntervalSpec, state: State) -> None:
+    """Rows are in order, none is kept beyond its time, and what was said of each is possible."""
+    watermark = _BEGINNING if state.watermark is None else state.watermark
+    for side, nothing in zip(_SIDES, _nothing(spec), strict=True):
+        table = state.tables[side]
+        rows = Rows.of(spec, side, table, nothing)
+        shown = f"{side}, watermark {state.watermark}\n{table.to_pylist()}"
+        sequence = np.lexsort((rows.times, rows.hashes))
+        line = Line(rows.hashes[sequence], rows.times[sequence])
+        ordered = (line.hashes == rows.hashes).all() and (line.times == rows.times).all()
+        assert ordered, f"out of order: {shown}"
+        assert (rows.times + spec.kept_for(side) > watermark).all(), f"overdue: {shown}"
+        assert rows.keyed.all() or spec.preserves(side), f"cannot meet anything: {shown}"
+        assert ((rows.said >= NOTHING) & (rows.said <= LATE)).all(), f"unknown: {shown}"
+        final = rows.times + spec.reach(side) <= watermark
+        if spec.preserves(side):
+            assert not (final & (rows.said < EXPIRED)).any(), f"never expired: {shown}"
+        assert (final | (rows.said != EXPIRED)).all(), f"expired too soon: {shown}"
+        assert spec.is_early or not (rows.said == EARLY).any(), f"too early: {shown}"
+
+
+def _joined(
+    spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int
+) -> tuple[list[Told], dict[SideName, Said]]:
+    """Every match: the pairs of this step, and what lone rows are now."""
+    ours, theirs = pairs(spec, left, right)
+    results, said = [], {}
+    for side, rows, met in (("left", left, ours), ("right", right, theirs)):
+        said[side] = _standing(spec, side, rows, met, now_by)
+        if spec.preserves(side):
+            differs = said[side] != rows.said
+            back = np.flatnonzero(differs & ((rows.said == EARLY) | (rows.said == EXPIRED)))
+            results.insert(0, lone(side, back, rows.said, inserts=False))
+            anew = np.flatnonzero(differs & ((said[side] == EARLY) | (said[side] == EXPIRED)))
+            results.append(lone(side, anew, said[side]))
+    late = _is_late(spec, left, ours, right, theirs, was_by)
+    if spec.how == "semi":
+        # Once, by its best partner; a row that had one before is not there any more.
+        found = np.zeros(len(left), np.int8)
+        found[ours[late]] = LATE
+        found[ours[~late]] = MATCHED
+        results.append(lone("left", np.flatnonzero(found), found))
+    elif spec.joins:
+        results.append(Told(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
+    return results, said
+
+
+def _answered(
+    spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int
+) -> tuple[list[Told], dict[SideName, Said]]:
+    """One match for each left row: those whose answer may be another, or may be final now."""
+    open_ = (left.said == NOTHING) | (left.said == EARLY)
+    concerned = open_ & (left.times + spec.lower <= now_by)
+    concerned[: left.old] |= touched(spec, left, right)
+    concerned[left.old :] = True
+    rows = np.flatnonzero(concerned)
+    kept, count = right.before, np.arange(right.old)
+    was = np.full(len(rows), -1, np.int64)
+    known = np.flatnonzero((rows < left.old) & (left.said[rows] != NOTHING))
+    was[known] = answers(spec, left, rows[known], right, kept, count)
+    now = answers(spec, left, rows, right, right.line, right.order)
+
+    before, has = left.said[rows], now >= 0
+    settled = _settles(spec, left, rows, right, now) <= now_by
+    corrected = (before >= EXPIRED) & (was != now)
+    corrected[has] |= _is_late(spec, left, rows[has], right, now[has], was_by)
+    kept_as = np.where((before >= MATCHED) & (was == now), before, MATCHED)
+    final = np.where(corrected, LATE, kept_as)
+    alone = EXPIRED if spec.preserves("left") else NOTHING
+    final = np.where(has, final, alone)
+    waits = EARLY if spec.is_early else NOTHING
+    unanswered = waits if spec.preserves("left") else NOTHING
+    after = np.where(settled, final, np.where(has, waits, unanswered)).astype(np.int8)
+
+    differs = (before != after) | (was != now) & (after != NOTHING)
+    back = np.flatnonzero(differs & (before != NOTHING))
+    anew = np.flatnonzero(differs & (after != NOTHING))
+    said = left.said.copy()
+    said[rows] = after
+    results = [
+        Told(rows[back], was[back], before[back], inserts=False),
+        Told(rows[anew], now[anew], after[anew]),
+    ]
+    return results, {"left": said, "right": right.said}
+
+
+def _settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids) -> Instants:
+    """The watermark at which the answers of these rows of the left are final."""
+    final: Instants = left.times[rows] + spec.upper
+    if spec.matches == "first":
+        has = answer >= 0
+        final[has] = right.times[answer[has]]
+    return final
+
+
+def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:
+    """The watermarks at which these rows of the left in state are published, as things stand."""
+    ours, theirs = (
+        Rows.of(spec, side, state.tables[side], came)
+        for side, came in zip(_SIDES, _nothing(spec), strict=True)
+    )
+    answer = answers(spec, ours, waits, theirs, theirs.line, theirs.order)
+    final = _settles(spec, ours, waits, theirs, answer)
+    return final if spec.preserves("left") else final[answer >= 0]
+
+
+def _standing(spec: IntervalSpec, side: SideName, rows: Rows, met: Ids, now_by: int) -> Said:
+    """What each row is published as by itself: MATCHED once it had a partner, then for good."""
+    final = rows.times + spec.reach(side) <= now_by
+    said = np.where(final, EXPIRED, EARLY if spec.is_early else NOTHING).astype(np.int8)
+    said[rows.said == MATCHED] = MATCHED
+    said[met] = MATCHED
+    return said
+
+
+def _is_late(
+    spec: IntervalSpec, left: Rows, ours: Ids, right: Rows, theirs: Ids, was_by: int
+) -> Mask:
+    """Whether a row of each pair came when the other one was final."""
+    came_right = (theirs >= right.old) & (left.times[ours] + spec.upper <= was_by)
+    came_left = (ours >= left.old) & (right.times[theirs] - spec.lower <= was_by)
+    late: Mask = came_right | came_left
+    return late
+
+
+def _kept(
+    spec: IntervalSpec, side: SideName, rows: Rows, said: Said, now_by: int, before: pa.Table
+) -> pa.Table:
+    """The table of state: rows that can still meet others, or have yet to be published."""
+    alive = rows.times + spec.kept_for(side) > now_by
+    if not spec.preserves(side):
+        alive &= rows.keyed
+    if side == "left":
+        if not spec.joins:
+            alive &= said != MATCHED  # one partner is all that matters
+        elif spec.attributes and not spec.corrects:
+            alive &= said < EXPIRED
+    same = not spec.remembers(side) or (said == rows.said).all()
+    if rows.old == len(rows) and alive.all() and same:
+        return before
+    return rows.stored(spec, side, said, alive)
+
+
+def _nothing(spec: IntervalSpec) -> tuple[pa.Table, pa.Table]:
+    return spec.left.input.empty_table(), spec.right.input.empty_table()

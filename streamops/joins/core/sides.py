@@ -1,0 +1,202 @@
+"""Rows of one side: judged as they come, kept in state, taken out of it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.joins.core.interval_spec import IntervalSpec
+from streamops.joins.core.late import deliver
+from streamops.joins.core.line import Line, hashed
+from streamops.kernel.columns import concat, instants, one, take
+from streamops.kernel.contract import Counts
+from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.pairs import SideName
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+
+__all__ = [
+    "EARLY",
+    "EXPIRED",
+    "LATE",
+    "MATCHED",
+    "NOTHING",
+    "Rows",
+    "Said",
+    "judge",
+    "kept_schema",
+    "times_of",
+]
+
+NOTHING, EARLY, EXPIRED, MATCHED, LATE = range(5)
+"""What a row was last published as."""
+
+Said = npt.NDArray[np.int8]
+
+
+def kept_schema(spec: IntervalSpec, side: SideName) -> pa.Schema:
+    """Columns of the table of state of one side."""
+    schema = spec.side(side).input
+    fields = [(f"column.{i}", schema.field(n).type) for i, n in enumerate(spec.kept(side))]
+    return pa.schema([*fields, ("said", pa.int8())] if spec.remembers(side) else fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one side: those that were kept, then those that came. Each part is in order.
+
+    Parameters
+    ----------
+    table : Table
+        The columns that are kept, under their own names.
+    line : Line
+        All of them in order.
+    order : array of int64
+        The row at each place of the line.
+    hashes, times : arrays of int64
+    said : array of int8
+        What each was published as.
+    keyed : array of bool
+        Whether it has a key: no part of which is null.
+    old : int
+        How many were kept.
+    """
+
+    table: pa.Table
+    line: Line
+    order: Ids
+    hashes: Ids
+    times: Instants
+    said: Said
+    keyed: Mask
+    old: int
+
+    @staticmethod
+    def of(spec: IntervalSpec, side: SideName, state: pa.Table, came: pa.Table) -> Rows:
+        """The rows of state, and those that came and were accepted, in any order."""
+        names = spec.kept(side)
+        said = np.zeros(len(state) + len(came), np.int8)
+        if spec.remembers(side):
+            said[: len(state)] = one(state.column("said")).to_numpy()
+        kept = state.select(range(len(names))).rename_columns(list(names))
+        before, hashes_before, times_before = _line(spec, side, kept)
+        if not len(came):
+            order = np.arange(len(kept))
+            keyed = _keyed(spec, side, kept)
+            return Rows(kept, before, order, hashes_before, times_before, said, keyed, len(kept))
+        came = pa.table(came.select(list(names)).columns, schema=kept.schema)
+        _, hashes, times = _line(spec, side, came)
+        sequence = np.lexsort((times, hashes))
+        came, hashes, times = take(came, sequence), hashes[sequence], times[sequence]
+        line, order = before.merged(Line(hashes, times))
+        table = concat([kept, came])
+        return Rows(
+            table=table,
+            line=line,
+            order=order,
+            hashes=np.concatenate([hashes_before, hashes]),
+            times=np.concatenate([times_before, times]),
+            said=said,
+            keyed=_keyed(spec, side, table),
+            old=len(kept),
+        )
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def fresh(self) -> Ids:
+        """Those that came."""
+        return np.arange(self.old, len(self))
+
+    @property
+    def before(self) -> Line:
+        """The line of those that were kept; the row at each place is its number."""
+        return Line(self.hashes[: self.old], self.times[: self.old])
+
+    def keys(self, by: tuple[str, ...], rows: Ids) -> list[pa.Array]:
+        """Key columns of these rows."""
+        index = pa.array(rows)
+        return [one(self.table.column(name)).take(index) for name in by]
+
+    def stored(self, spec: IntervalSpec, side: SideName, said: Said, alive: Mask) -> pa.Table:
+        """The table of state of those that are alive."""
+        chosen = self.order[alive[self.order]]
+        schema = kept_schema(spec, side)
+        table = self.table
+        if len(chosen) < len(self) or self.old < len(self):
+            table = take(table, chosen)
+        columns = list(table.columns)
+        if spec.remembers(side):
+            columns.append(pa.array(said[chosen]))
+        return pa.table(columns, schema=schema)
+
+
+def times_of(spec: IntervalSpec, side: SideName, table: pa.Table) -> Instants:
+    """Event times of rows of state."""
+    names = spec.kept(side)
+    return instants(table.column(names.index(spec.side(side).time or "")))[0]
+
+
+def _line(spec: IntervalSpec, side: SideName, table: pa.Table) -> tuple[Line, Ids, Instants]:
+    of = spec.side(side)
+    assert of.time is not None
+    hashes = hashed([one(table.column(name)) for name in of.by], len(table))
+    times, _ = instants(table.column(of.time))
+    return Line(hashes, times), hashes, times
+
+
+def _keyed(spec: IntervalSpec, side: SideName, table: pa.Table) -> Mask:
+    keyed = np.ones(len(table), np.bool_)
+    for name in spec.side(side).by:
+        column = table.column(name)
+        if column.null_count:
+            keyed &= column.is_valid().to_numpy()
+    return keyed
+
+
+def judge(
+    spec: IntervalSpec, side: SideName, rows: pa.Table, judged_by: int | None
+) -> tuple[pa.Table, pa.Table, Counts]:
+    """Judge the rows of one side by their own times.
+
+    Returns
+    -------
+    accepted : Table
+        The rows that are joined.
+    late : Table
+        The others, as they are delivered.
+    counts : Counts
+    """
+    of = spec.side(side)
+    assert of.time is not None
+    times, present = instants(rows.column(of.time))
+    usable = present & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
+    total, pieces = len(rows), [spec.output.empty_table()]
+    if not usable.all():
+        if spec.routes:
+            bad = np.flatnonzero(~usable)
+            reason = np.where(present[bad], "time_out_of_range", "null_time")
+            pieces.append(deliver(spec.output, side, take(rows, bad), reason, None, None))
+        good = np.flatnonzero(usable)
+        rows, times = take(rows, good), times[good]
+    counts = Counts(rows=total, rejected=total - len(rows))
+    if judged_by is None:
+        return rows, concat(pieces), counts + Counts(on_time=len(rows))
+    on_time, too_late = times > judged_by, times <= judged_by - spec.allowed_lateness
+    counts += Counts(
+        on_time=int(on_time.sum()),
+        stragglers=int((~on_time & ~too_late).sum()),
+        too_late=int((~on_time & too_late).sum()),
+    )
+    accepted = ~too_late if spec.corrects else on_time
+    if not accepted.all():
+        missed = np.flatnonzero(~accepted)
+        if spec.routes:
+            reason = np.where(too_late[missed], "too_late", "straggler")
+            late = take(rows, missed)
+            pieces.append(deliver(spec.output, side, late, reason, times[missed], judged_by))
+        rows = take(rows, np.flatnonzero(accepted))
+    return rows, concat(pieces), counts

@@ -1,0 +1,159 @@
+"""What a user says about the two sides of a join: keys, event times, delays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.hashing import require_hashable
+from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.spark.columns import require_name, type_name
+
+__all__ = [
+    "Both",
+    "delays_of",
+    "keys_of",
+    "refuse_keys",
+    "refuse_missing",
+    "refuse_times",
+    "refuse_type",
+    "shown_both",
+    "shown_keys",
+    "shown_names",
+    "times_of",
+    "words",
+]
+
+MILLISECOND = 1_000
+
+Both = tuple[int | None, int | None]
+Keys = tuple[tuple[str, str], ...]
+
+
+def words(micros: int | None) -> str:
+    """A duration as a user writes it."""
+    return repr(None if micros is None else format_duration(micros))
+
+
+def shown_both(durations: Both) -> str:
+    """Durations of both sides as a user writes them: one, where they are the same."""
+    left, right = map(words, durations)
+    return left if left == right else f"({left}, {right})"
+
+
+def shown_keys(by: Keys) -> str:
+    """Key columns as a user writes them."""
+    if any(left != right for left, right in by):
+        return repr(dict(by))
+    names = [name for name, _ in by]
+    return repr(names[0] if len(names) == 1 else names)
+
+
+def shown_names(names: tuple[str, str]) -> str:
+    """Columns of both sides as a user writes them: one, where they are the same."""
+    return repr(names[0] if names[0] == names[1] else names)
+
+
+def keys_of(by: Any, *, where: str) -> Keys:
+    """Key columns, left and right: given as one, as several, or as names by names.
+
+    Examples
+    --------
+    >>> keys_of({"query": "search"}, where="doc"), keys_of(["a", "b"], where="doc")
+    ((('query', 'search'),), (('a', 'a'), ('b', 'b')))
+    """
+    if isinstance(by, Mapping):
+        pairs = tuple(by.items())
+    else:
+        names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
+        pairs = tuple((name, name) for name in names)
+    for name in (name for pair in pairs for name in pair):
+        require_name(name, parameter="by", where=where)
+    if not pairs:
+        raise SpecError(
+            "NO_KEY",
+            "nothing says which rows belong together",
+            where=where,
+            got=f"by={by!r}",
+            expected="at least one key column",
+            fix='by="user_id", or a constant column on both sides where all rows belong together',
+        )
+    return pairs
+
+
+def times_of(time: Any, *, where: str) -> tuple[str, str]:
+    """Event-time columns of both sides, given as one name or as two."""
+    left, right = time if isinstance(time, tuple) and len(time) == 2 else (time, time)
+    for name in (left, right):
+        require_name(name, parameter="time", where=where)
+    return left, right
+
+
+def delays_of(
+    delay: Duration | tuple[Duration | None, Duration | None] | None, *, where: str
+) -> Both:
+    """Delays of the watermarks on both sides, given as one duration or as two."""
+    given: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
+    left, right = (
+        None
+        if each is None
+        else parse_duration(each, parameter="delay", where=where, minimum=0, whole=MILLISECOND)
+        for each in given
+    )
+    return left, right
+
+
+def refuse_missing(schema: pa.Schema, asked: Mapping[str, Sequence[str]], *, where: str) -> None:
+    """Refuse columns, by the parameter that names them, that a side does not have."""
+    for role, names in asked.items():
+        for name in names:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=where, role=role)
+
+
+def refuse_times(schema: pa.Schema, name: str, *, where: str) -> None:
+    """Refuse an event time that is no instant."""
+    kind = schema.field(name).type
+    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
+        fix = f"df.withColumn({name!r}, F.to_timestamp({name!r}))"
+        refuse_type(schema, name, "event time", "timestamp", fix, where=where)
+
+
+def refuse_keys(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:
+    """Refuse keys that Spark does not hash, and keys of two types."""
+    for ours, theirs in by:
+        kinds = left.field(ours).type, right.field(theirs).type
+        for name, kind in zip((ours, theirs), kinds, strict=True):
+            try:
+                require_hashable(kind, where=f"{where}, key {name!r}")
+            except SchemaError as error:  # the kernel knows Arrow's names of types only
+                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+                got = type_name(error.got)
+                raise SchemaError(error.code, error.what, got=got, **facts) from None
+        if kinds[0] != kinds[1]:
+            one, other = map(type_name, kinds)
+            raise SchemaError(
+                "KEY_TYPES_DIFFER",
+                "a key has another type on the other side",
+                where=where,
+                got=f"{ours!r} of type {one} on the left, {theirs!r} of type {other} on the right",
+                expected="the same type on both sides: equal keys must go to the same shard",
+                fix=f"right.withColumn({theirs!r}, F.col({theirs!r}).cast({one!r})), say",
+            )
+
+
+def refuse_type(
+    schema: pa.Schema, name: str, use: str, expected: str, fix: str, *, where: str
+) -> NoReturn:
+    """Refuse a column for its type."""
+    raise SchemaError(
+        "COLUMN_TYPE",
+        f"column {name!r} cannot be used as {use}",
+        where=where,
+        got=f"{name!r} of type {type_name(schema.field(name).type)}",
+        expected=expected,
+        fix=fix,
+    )

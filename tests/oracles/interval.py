@@ -1,0 +1,251 @@
+"""Interval joins, row by row, in the plainest Python there is: what a core must say.
+
+Nothing is ever forgotten. After every micro-batch, what must be published by now is worked out
+from the definition, over all rows that were accepted, and compared with what was published before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
+
+Pair = tuple[int | None, int | None]
+"""Numbers of a left and of a right row; None where a row stands alone."""
+
+
+@dataclass
+class IntervalOracle:
+    """Interval joins with every policy."""
+
+    columns: tuple[tuple[str, ...], tuple[str, ...]]
+    by: tuple[tuple[str, str], ...]
+    time: tuple[str, str]
+    lower: int
+    upper: int
+    how: str = "inner"
+    matches: str = "every"
+    tie_break: str | None = None
+    allowed_lateness: int = 0
+    stragglers: str = "drop"
+    too_late: str = "drop"
+    early: str = "never"
+
+    watermark: int | None = None
+    left: list[Row] = field(default_factory=list)
+    right: list[Row] = field(default_factory=list)
+    published: dict[Pair, str] = field(default_factory=dict)
+
+    @property
+    def corrects(self) -> bool:
+        return self.stragglers == "retract"
+
+    @property
+    def routes(self) -> bool:
+        return "route" in (self.stragglers, self.too_late)
+
+    @property
+    def takes_back(self) -> bool:
+        return self.corrects or self.early != "never"
+
+    def fresh(self) -> IntervalOracle:
+        """The same settings; nothing has been seen."""
+        return replace(self, watermark=None, left=[], right=[], published={})
+
+    def meet(self, left: Row, right: Row) -> bool:
+        """The definition."""
+        keys = [(left[ours], right[theirs]) for ours, theirs in self.by]
+        if any(ours is None or ours != theirs for ours, theirs in keys):
+            return False
+        apart = right[self.time[1]] - left[self.time[0]]
+        return self.lower <= apart <= self.upper
+
+    def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
+        """One micro-batch: rows are judged by the watermark of before, results by this one."""
+        said, judged_by = Expected(), self.watermark
+        old = len(self.left), len(self.right)
+        self.left += self._accepted(left, 0, said)
+        self.right += self._accepted(right, 1, said)
+        if watermark is not None and (judged_by is None or watermark > judged_by):
+            self.watermark = watermark
+        self._publish(said, old, judged_by)
+        return said
+
+    def finish(self) -> list[Row]:
+        """What is left to say when both streams are over."""
+        said, over = Expected(), replace(self, watermark=1 << 62, published=dict(self.published))
+        over._publish(said, (len(self.left), len(self.right)), self.watermark)
+        return said.emitted
+
+    def bound(self) -> int:
+        """Rows of state there may be: those that may still meet others that are accepted."""
+        patience = self.allowed_lateness if self.corrects else 0
+        longer = max(self.upper, 0) if self.matches != "every" else 0
+        left = [t for t in self._times(0) if not self._passed(t + self.upper + patience)]
+        right = [t for t in self._times(1) if not self._passed(t - self.lower + longer + patience)]
+        return len(left) + len(right)
+
+    def _publish(self, said: Expected, old: tuple[int, int], judged_by: int | None) -> None:
+        """Say what is new, and take back what does not hold any more."""
+        wanted = dict(self._wanted(old, judged_by))
+        back = [p for p, status in self.published.items() if wanted.get(p) != status]
+        anew = [p for p, status in wanted.items() if self.published.get(p) != status]
+        assert self.takes_back or not back, "what is published stays"
+        said.emitted += [self._row(p, self.published[p], "delete") for p in back]
+        said.emitted += [self._row(p, wanted[p], "insert") for p in anew]
+        late = sum(wanted[pair] == "late_match" for pair in anew)
+        said.counts["results"] += len(anew) - late
+        said.counts["corrections"] += late
+        self.published = wanted
+
+    def _wanted(self, old: tuple[int, int], judged_by: int | None) -> list[tuple[Pair, str]]:
+        """All that must be published by now."""
+        pairs = [
+            (i, j)
+            for i, ours in enumerate(self.left)
+            for j, theirs in enumerate(self.right)
+            if self.meet(ours, theirs)
+        ]
+        lone_left = self._lone(0, {i for i, _ in pairs})
+        lone_right = self._lone(1, {j for _, j in pairs})
+        if self.matches != "every":
+            return self._answered(pairs, dict(lone_left), old, judged_by)
+        matched = [(p, self._status(p, p, old, judged_by)) for p in pairs]
+        alone: list[tuple[Pair, str]] = []
+        if self.how in ("left", "full", "anti"):
+            alone += [((i, None), status) for i, status in lone_left]
+        if self.how in ("right", "full"):
+            alone += [((None, j), status) for j, status in lone_right]
+        if self.how == "anti":
+            return alone
+        if self.how == "semi":
+            best: dict[Pair, str] = {}
+            for i, j in pairs:
+                status = self._status((i, None), (i, j), old, judged_by)
+                if best.get((i, None)) != "matched":
+                    best[i, None] = status
+            return list(best.items())
+        return matched + alone
+
+    def _answered(
+        self,
+        pairs: Sequence[tuple[int, int]],
+        lone: dict[int, str],
+        old: tuple[int, int],
+        judged_by: int | None,
+    ) -> list[tuple[Pair, str]]:
+        """One partner for each left row."""
+        wanted: list[tuple[Pair, str]] = []
+        if self.how == "left":
+            wanted += [((i, None), status) for i, status in lone.items()]
+        for i in range(len(self.left)):
+            partners = [j for k, j in pairs if k == i]
+            if not partners:
+                continue
+            choose = min if self.matches == "first" else max
+            j = choose(partners, key=self._order)
+            final = self._times(1)[j] if self.matches == "first" else self._end(0, i)
+            if not self._passed(final):
+                if self.early != "never":
+                    wanted.append(((i, j), "early"))
+                continue
+            before = [s for p, s in self.published.items() if p[0] == i and p[1] != j]
+            status = self._status((i, j), (i, j), old, judged_by)
+            if any(s != "early" for s in before):
+                status = "late_match"
+            wanted.append(((i, j), status))
+        return wanted
+
+    def _order(self, j: int) -> tuple[int, int, Any]:
+        assert self.tie_break is not None
+        tie = self.right[j][self.tie_break]
+        return self._times(1)[j], tie is not None, tie if tie is not None else 0
+
+    def _status(
+        self, of: Pair, pair: tuple[int, int], old: tuple[int, int], judged_by: int | None
+    ) -> str:
+        """What was said of it before, or what a match is that is found now."""
+        before = self.published.get(of)
+        if before in ("matched", "late_match"):
+            return before
+        if judged_by is not None:
+            i, j = pair
+            if j >= old[1] and self._end(0, i) <= judged_by:
+                return "late_match"
+            if i >= old[0] and self._end(1, j) <= judged_by:
+                return "late_match"
+        return "matched"
+
+    def _lone(self, side: int, met: set[int]) -> list[tuple[int, str]]:
+        """Rows without a partner that must be published."""
+        found = []
+        for number in range(len(self._times(side))):
+            if number not in met and self._passed(self._end(side, number)):
+                found.append((number, "expired"))
+            elif number not in met and self.early != "never":
+                found.append((number, "early"))
+        return found
+
+    def _times(self, side: int) -> list[int]:
+        return [row[self.time[side]] for row in (self.left, self.right)[side]]
+
+    def _end(self, side: int, number: int) -> int:
+        """The last time at which the row can have a partner."""
+        time = self._times(side)[number]
+        return time + self.upper if side == 0 else time - self.lower
+
+    def _passed(self, instant: int) -> bool:
+        return self.watermark is not None and instant <= self.watermark
+
+    def _accepted(self, rows: Sequence[Row], side: int, said: Expected) -> list[Row]:
+        """Judge rows; those that are joined."""
+        accepted = []
+        for row in rows:
+            said.counts["rows"] += 1
+            instant = row[self.time[side]]
+            if instant is None or not YEAR_1 <= instant <= YEAR_9999_ENDS:
+                said.counts["rejected"] += 1
+                if self.routes:
+                    reason = "null_time" if instant is None else "time_out_of_range"
+                    said.late.append(self._late(row, side, reason, judged=False))
+                continue
+            behind = -1 if self.watermark is None else self.watermark - instant
+            if behind < 0:
+                verdict = "on_time"
+            else:
+                verdict = "stragglers" if behind < self.allowed_lateness else "too_late"
+            said.counts[verdict] += 1
+            if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
+                accepted.append(row)
+            elif self.routes:
+                reason = "straggler" if verdict == "stragglers" else "too_late"
+                said.late.append(self._late(row, side, reason, judged=True))
+        return accepted
+
+    def _late(self, row: Row, side: int, reason: str, *, judged: bool) -> Row:
+        assert self.watermark is not None or not judged
+        late = dict.fromkeys(("lateness", "watermark", "left", "right"))
+        late |= {"side": ("left", "right")[side], "reason": reason}
+        late[late["side"]] = {name: row[name] for name in self.columns[side]}
+        if judged:
+            late["lateness"] = self.watermark - row[self.time[side]]
+            late["watermark"] = self.watermark
+        return {"late": late}
+
+    def _row(self, pair: Pair, status: str, change: str) -> Row:
+        i, j = pair
+        row: Row = dict.fromkeys(self.columns[0])
+        if i is not None:
+            row |= {name: self.left[i][name] for name in self.columns[0]}
+        if j is not None and self.how not in ("semi", "anti"):
+            partner = self.right[j]
+            if i is None:
+                row |= {ours: partner[theirs] for ours, theirs in self.by}
+            keys = {theirs for _, theirs in self.by}
+            for name in self.columns[1]:
+                if name not in keys:
+                    row[f"{name}_right" if name in self.columns[0] else name] = partner[name]
+        row["status"] = status
+        return row | ({"_change_type": change} if self.takes_back else {})
