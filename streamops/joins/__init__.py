@@ -1,1 +1,10 @@
-"""Joins of streams, of streams and tables, and of tables."""
+"""Joins of streams: which one do I want?
+
+=================  ==============================================================
+``tables``         two tables that change, kept joined
+=================  ==============================================================
+"""
+
+from streamops.joins.tables import tables
+
+__all__ = ["tables"]

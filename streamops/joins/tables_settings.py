@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.joins.core.naming import named
-from streamops.joins.core.tables_spec import CHANGE, How, Rejected, TableSide, TablesSpec
+from streamops.joins.core.naming import named, refuse_reserved
+from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
 from streamops.kernel.ordering import is_orderable
@@ -20,7 +21,7 @@ __all__ = ["TablesSettings"]
 
 Names = str | Sequence[str]
 Columns = tuple[str, ...]
-_ADDED = (CHANGE, "rejected")
+_ADDED = (CHANGE_TYPE, "late")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,8 @@ class TablesSettings:
         """The spec over these columns."""
         tables = [self._side(at, schema) for at, schema in enumerate((left, right))]
         names = named(tables[0].rows, tables[1].rows, self.on, self.where)
-        taken = [name for name in names.schema.names if name.lower() in _ADDED]
-        if taken:
-            raise SchemaError(
-                "NAME_TAKEN",
-                f"a name stands for two columns of the result: {', '.join(taken)}",
-                where=self.where,
-                got=f"columns {', '.join(names.schema.names)}",
-                expected=f"names unlike {', '.join(_ADDED)}, which the join adds",
-                fix="rename the column before the join",
-            )
+        fix = "rename the column before the join"
+        refuse_reserved(names.schema.names, _ADDED, fix, self.where)
         remember = -(-(self.remember or 0) // self.shards)
         return TablesSpec(
             self.where, self.how, (tables[0], tables[1]), names, remember, self.rejected
@@ -114,7 +107,7 @@ class TablesSettings:
                 raise ColumnNotFound(
                     column, schema.names, where=f"{self.where}, {name} side", role=role
                 )
-        if CHANGE not in schema.names or schema.field(CHANGE).type != pa.string():
+        if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             _refuse_no_changes(schema, f"{self.where}, {name} side")
         for role, column in roles:
             _require_hashable(schema.field(column), f"{self.where}, {name} {role} {column!r}")
@@ -222,15 +215,17 @@ def _refuse_remembered(keys: Any, sequences: Any, remember: Any, where: str) -> 
 
 
 def _refuse_no_changes(schema: pa.Schema, where: str) -> None:
-    kind = schema.field(CHANGE).type if CHANGE in schema.names else None
+    kind = schema.field(CHANGE_TYPE).type if CHANGE_TYPE in schema.names else None
     raise SchemaError(
         "NOT_A_CHANGE_STREAM",
         "the frame does not say what happens to its rows",
         where=where,
-        got=f"columns {', '.join(schema.names)}" if kind is None else f"{CHANGE} {type_name(kind)}",
-        expected=f"a column {CHANGE!r} of type string: insert, update_preimage, update_postimage, "
+        got=f"columns {', '.join(schema.names)}"
+        if kind is None
+        else f"{CHANGE_TYPE} {type_name(kind)}",
+        expected=f"a column {CHANGE_TYPE!r} of type string: insert, update_preimage, update_postimage, "
         "delete",
-        fix=f"of rows that are only ever added: df.withColumn({CHANGE!r}, F.lit('insert'))",
+        fix=f"of rows that are only ever added: df.withColumn({CHANGE_TYPE!r}, F.lit('insert'))",
     )
 
 

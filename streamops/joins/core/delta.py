@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamops.joins.core.line import expanded
 from streamops.kernel.groups import Ids, Ints, Mask
 
 __all__ = ["Delta", "Weighted", "delta", "matches"]
@@ -118,7 +119,5 @@ def matches(left: Ids, right: Ids) -> tuple[Ids, Ids]:
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     starts = np.searchsorted(ordered, left, "left")
-    sizes = np.searchsorted(ordered, left, "right") - starts
-    one = np.repeat(np.arange(len(left)), sizes)
-    place = np.arange(len(one)) - np.repeat(np.cumsum(sizes) - sizes - starts, sizes)
-    return one, order[place]
+    one, places = expanded(starts, np.searchsorted(ordered, left, "right"))
+    return one, order[places]

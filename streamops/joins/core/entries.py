@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamops.joins.core.tables_spec import CHANGE, REASONS, TableSide
+from streamops.joins.core.tables_spec import REASONS, TableSide
+from streamops.kernel.changes import CHANGE_TYPE, weights
 from streamops.kernel.columns import concat, key_codes, one, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
 from streamops.kernel.hashing import xxhash64
@@ -22,8 +22,6 @@ from streamops.kernel.ordering import ranks
 
 __all__ = ["Changes", "Entries", "advanced", "read", "within"]
 
-_WORDS = pa.array(["update_preimage", "delete", "insert", "update_postimage"])
-_FIRST_TO_ADD = 2
 BAD_CHANGE, NULL_KEY, NULL_SEQUENCE, NOT_THERE, CONTRADICTION = range(1, len(REASONS) + 1)
 
 
@@ -37,8 +35,6 @@ class Changes:
         The rows that they are about, with the names of the state.
     adds : array of bool
         Whether a row is added, or taken away.
-    joins : array of bool
-        Whether its columns that are joined on are not null.
     place : array of int
         Where the change stands in the pack.
     refused : array of int8
@@ -47,7 +43,6 @@ class Changes:
 
     rows: pa.Table
     adds: Mask
-    joins: Mask
     place: Ids
     refused: Ints
 
@@ -84,8 +79,8 @@ class Entries:
 
 def read(side: TableSide, pack: pa.Table) -> Changes:
     """Sort out what cannot be read, and what can never be in a result."""
-    kinds = pc.index_in(one(pack.column(CHANGE)), value_set=_WORDS)
-    refused = np.where(np.asarray(kinds.is_null()), BAD_CHANGE, 0).astype(np.int8)
+    weight = weights(pack.column(CHANGE_TYPE))
+    refused = np.where(weight == 0, BAD_CHANGE, 0).astype(np.int8)
     if side.sequence is not None:
         absent = ~_valid(pack, side.key)
         refused[absent & (refused == 0)] = NULL_KEY
@@ -96,8 +91,7 @@ def read(side: TableSide, pack: pa.Table) -> Changes:
     rows = pack.select(side.rows.names).rename_columns(side.entries.names[:-1])
     if len(place) < len(pack):
         rows = take(rows, place)
-    adds = np.asarray(kinds.fill_null(0))[place] >= _FIRST_TO_ADD
-    return Changes(rows, adds, joins[place], place, refused)
+    return Changes(rows, weight[place] > 0, place, refused)
 
 
 def _valid(rows: pa.Table, names: tuple[str, ...]) -> Mask:
@@ -165,7 +159,10 @@ def _versions(
     before = np.zeros(len(of), np.int64)
     before[:kept] = weight
     after = (is_newest & adds)[of].astype(np.int64)
-    outdated = int(np.count_nonzero(good[kept:] & ~is_newest[kept:]))
+    # Not newer than what is kept; what something newer of its own micro-batch replaces is not late.
+    known = np.full(groups.count, -1, np.int64)
+    known[groups.ids[:kept]] = order[:kept]
+    outdated = int(np.count_nonzero(good[kept:] & (order <= known[groups.ids])[kept:]))
     return Entries(take(rows, of), before, after, is_newest[of], refused, outdated, of)
 
 

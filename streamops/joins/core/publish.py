@@ -9,14 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.joins.core.delta import Delta
+from streamops.joins.core.late import deliver
 from streamops.joins.core.tables_spec import REASONS, TablesSpec
+from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import key_codes, nulls, one, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.pairs import SideName
 
 __all__ = ["Found", "published", "rejects"]
 
-_ORDER = ("delete", "update_preimage", "update_postimage", "insert")
+_ORDER = (DELETE, PREIMAGE, POSTIMAGE, INSERT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +105,10 @@ def _looked_up(codes: Ids, at: Ids) -> Ids:
     return nobody[at]
 
 
-def rejects(spec: TablesSpec, number: int, pack: pa.Table, refused: Ints) -> pa.Table:
+def rejects(spec: TablesSpec, side: SideName, pack: pa.Table, refused: Ints) -> pa.Table:
     """The changes of one side that are rejected, as rows of the output."""
     if spec.rejected == "drop":
         return spec.output.empty_table()
     at = np.flatnonzero(refused)
-    rows = take(pack, at)
-    kinds = list(spec.output.field("rejected").type)
-    mine = pa.StructArray.from_arrays([one(c) for c in rows.columns], fields=list(rows.schema))
-    sides = [pa.nulls(len(at), field.type) for field in kinds[2:]]
-    sides[number] = mine
-    said = [
-        pa.repeat(("left", "right")[number], len(at)),
-        pa.array(REASONS).take(pa.array(refused[at] - 1)),
-        *sides,
-    ]
-    empty = nulls(pa.schema(list(spec.output)[:-1]), len(at))
-    struct = pa.StructArray.from_arrays(said, fields=kinds)
-    return pa.table([*empty.columns, struct], schema=spec.output)
+    reasons = np.array(REASONS)[refused[at] - 1]
+    return deliver(spec.output, side, take(pack, at), reasons, None, None)

@@ -19,7 +19,7 @@ from streamops.joins.core.publish import Found, published, rejects
 from streamops.joins.core.tables_spec import TableSide, TablesSpec
 from streamops.kernel.columns import concat, conform, key_codes, one
 from streamops.kernel.contract import State, StateFormat, Step
-from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.pairs import SideName
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 
 STATE = StateFormat("joins.tables", 1)
 
-_SIDES = ("left", "right")
+_SIDES: tuple[SideName, SideName] = ("left", "right")
 
 
 def layout(spec: TablesSpec) -> Mapping[str, pa.Schema]:
@@ -84,7 +84,7 @@ def step(
     ]
     emitted, counts = published(spec, *found, delta(*weighted, count))
     refused = [entries.refused for entries, _ in sides]
-    late = [rejects(spec, i, packs[i], refused[i]) for i in range(2)]
+    late = [rejects(spec, name, packs[i], refused[i]) for i, name in enumerate(_SIDES)]
     outdated = sum(entries.outdated for entries, _ in sides)
     rows, bad = len(left) + len(right), sum(int(np.count_nonzero(each)) for each in refused)
     said = replace(
@@ -95,7 +95,7 @@ def step(
 
 def _numbered(
     spec: TablesSpec, kept: list[pa.Table], changes: list[Changes]
-) -> tuple[list[Ids], int, np.ndarray]:
+) -> tuple[list[Ids], int, Mask]:
     """What rows are joined on as numbers: of both kept tables, then of the changes of both sides."""
     tables = [*kept, *(each.rows for each in changes)]
     places = [[side.rows.names.index(name) for name in side.on] for side in spec.tables]

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.pairs import Side, SideName
 
-__all__ = ["CHANGE", "REASONS", "How", "Rejected", "TableSide", "TablesSpec", "rejected_type"]
-
-CHANGE = "_change_type"
+__all__ = ["REASONS", "How", "Rejected", "TableSide", "TablesSpec"]
 
 How = Literal["inner", "left", "right", "full"]
 Rejected = Literal["drop", "route"]
@@ -49,7 +49,7 @@ class TableSide:
     @property
     def rows(self) -> pa.Schema:
         """Columns of the table: those of the stream but for what happens to a row."""
-        return pa.schema([field for field in self.input if field.name != CHANGE])
+        return pa.schema([field for field in self.input if field.name != CHANGE_TYPE])
 
     @property
     def entries(self) -> pa.Schema:
@@ -108,9 +108,10 @@ class TablesSpec:
     @property
     def output(self) -> pa.Schema:
         """Joined rows, what happens to them, and rejected changes where they are routed."""
-        added = [pa.field(CHANGE, pa.string())]
+        added = [pa.field(CHANGE_TYPE, pa.string())]
         if self.rejected == "route":
-            added.append(pa.field("rejected", rejected_type(self)))
+            left, right = self.tables
+            added.append(pa.field("late", late_type(left.input, right.input)))
         return pa.schema([*self.names.schema, *added])
 
     @property
@@ -136,11 +137,3 @@ class TablesSpec:
         """Everything the state depends on. How much is remembered is not in it: it may change."""
         left, right = self.tables
         return {"how": self.how, "left": left.identity, "right": right.identity}
-
-
-def rejected_type(spec: TablesSpec) -> pa.DataType:
-    """A change that was rejected: of which side, why, and the row itself."""
-    rows = [pa.struct(list(side.input)) for side in spec.tables]
-    return pa.struct(
-        [("side", pa.string()), ("reason", pa.string()), ("left", rows[0]), ("right", rows[1])]
-    )
