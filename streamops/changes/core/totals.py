@@ -23,6 +23,7 @@ from streamops.kernel.columns import floats, one
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.kernel.states import sizes_of
 
 __all__ = ["Counted", "DecimalTotal", "FloatTotal", "IntTotal", "Total"]
 
@@ -193,7 +194,8 @@ class FloatTotal:
 
     def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
         """Where there are no digits, and all numbers are 0."""
-        return np.asarray(pc.list_value_length(states[1])) + ~_all_zero(states[2:]) == 0
+        none: Mask = (sizes_of(states[1]) == 0) & _all_zero(states[2:])
+        return none
 
 
 @dataclass(frozen=True, slots=True)
