@@ -45,6 +45,7 @@ def require_aggregates(agg: object, *, where: str) -> None:
         methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
         native = getattr(value, "native", None)
         is_one = isinstance(native, bool) and all(map(callable, methods))
+        is_one &= isinstance(agg, Mapping)  # a lone aggregate has no name
         if isinstance(value, type) or not is_one:
             raise SpecError(
                 "NOT_AN_AGGREGATE",
