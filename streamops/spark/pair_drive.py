@@ -166,12 +166,7 @@ def _mark(
     frames: Frames, spec: PairSpec, delays: Sequence[int | None], names: list[str], api: str
 ) -> dict[str, Any]:
     """What the next operator must know, for one column of the result."""
-    once = [
-        field.metadata[ONCE]
-        for frame in frames.values()
-        for field in frame.schema.fields
-        if ONCE in (field.metadata or {})
-    ]
+    once = [*_once(frames["left"]), *_once(frames["right"])]
     told: dict[str, Any] = {METRICS: ",".join(names), STATE_API: api}
     known = [delay for delay in delays if delay is not None]
     if known and spec.event_time is not None:
@@ -179,9 +174,23 @@ def _mark(
     return told | ({ONCE: once[0]} if once else {})
 
 
+def _once(frame: DataFrame) -> list[str]:
+    """The state API that the query cannot use a second time."""
+    return [f.metadata[ONCE] for f in frame.schema.fields if ONCE in (f.metadata or {})]
+
+
 def _state_api(transform: PairTransform, frames: Frames) -> StateApi:
     """The state API to use, if it may follow what is before either side."""
     wanted = transform.options.state_api
+    if all(_once(frame) for frame in frames.values()):
+        raise SpecError(
+            "STATE_API_NOT_CHAINABLE",
+            "applyInPandasWithState may stand only once in a query",
+            where=transform.operator,
+            got="an operator with state_api='applyInPandasWithState' before either frame",
+            expected="state_api='transformWithStateInPandas' in one of the two",
+            fix="leave state_api out in one of them; it needs RocksDB",
+        )
     for side, frame in frames.items():
         api = state_api(frame, wanted, where=f"{transform.operator}, {side} frame")
     return api

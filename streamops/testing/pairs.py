@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     PairBatch: TypeAlias = tuple[Batch | None, Batch | None]
 
-__all__ = ["Delays", "PairReplay", "Schemas", "both_delays", "schemas_of", "tables_of"]
+__all__ = ["SIDES", "Delays", "PairReplay", "Schemas", "both_delays", "schemas_of", "tables_of"]
 
 Delays: TypeAlias = "Duration | tuple[Duration | None, Duration | None] | None"
 Schemas: TypeAlias = "tuple[pa.Schema | None, pa.Schema | None]"
@@ -39,7 +39,7 @@ class PairReplay:
     Parameters
     ----------
     transform : PairTransform
-    schemas : pair of Schema
+    schema : pair of Schema
         The columns of the left and the right micro-batches.
     watermark, shards, restart
         As in :func:`streamops.testing.replay`.
@@ -48,35 +48,30 @@ class PairReplay:
     def __init__(
         self,
         transform: PairTransform,
-        schemas: tuple[pa.Schema, pa.Schema],
+        schema: tuple[pa.Schema, pa.Schema],
         *,
         watermark: Delays = None,
         shards: int | None = None,
         restart: bool = False,
     ) -> None:
         self._transform = transform
-        left, right = self._schemas = canonical(schemas[0]), canonical(schemas[1])
+        left, right = self._schemas = canonical(schema[0]), canonical(schema[1])
         self._carried = _carried(transform, both_delays(watermark))
         bind = partial(bound, transform, left, right, carried=self._carried)
         count = transform.options.shards if shards is None else shards
         self._shards = Shards(transform, bind, count, restart=restart)
-        # Spark's watermarks in milliseconds. These are in a checkpoint,
-        self._used = 0  # that of the last micro-batch,
-        self._next = 0  # and that of the one to come;
-        self._seen = [0, 0]  # and how far each side was is not.
+        # Spark's watermarks of both sides, in milliseconds. A checkpoint does not have them.
+        self._seen = [0, 0]
 
     def run(self, batches: Iterable[PairBatch]) -> list[BatchResult]:
         """Run until all micro-batches are done and no more could be said, as ``availableNow``."""
         self._seen = [0, 0]
         results = [self._data(tables_of(batch, self._schemas)) for batch in batches]
-        if self._next > self._used:
-            self._used = self._next
-            results.append(self._shards.woken(self._used))
-        return results
+        return [*results, *self._shards.end()]
 
     def flush(self) -> BatchResult:
         """What is still open, as if the streams were over. Changes nothing."""
-        return self._shards.flush(self._used)
+        return self._shards.flush()
 
     def _data(self, tables: tuple[pa.Table, pa.Table]) -> BatchResult:
         spec, timed = self._shards.spec, []
@@ -91,10 +86,8 @@ class PairReplay:
                 delay = carried if own is None else own + spec.lag
                 self._seen[at] = max(self._seen[at], spark_watermark(newest, delay or 0))
                 timed.append(self._seen[at])
-        self._used = self._next
-        result = self._shards.step(packs, self._used)
-        # The watermark moves at the end of a micro-batch, and never back.
-        self._next = max(self._next, min(timed, default=0))
+        result = self._shards.step(packs)
+        self._shards.move(min(timed, default=0))
         return result
 
     def _packed(self, side: SideName, of: Side, rows: pa.Table) -> tuple[Packs, int | None]:

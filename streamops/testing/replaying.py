@@ -152,21 +152,15 @@ class Replay:
         bind = partial(settings.bind, self._schema, carried=self._carried)
         count = transform.options.shards if shards is None else shards
         self._shards = Shards(transform, bind, count, restart=restart)
-        # This, too, Spark keeps in a checkpoint.
-        self._used = 0  # Spark's watermark of the last micro-batch, in milliseconds
-        self._next = 0  # and of the one to come
 
     def run(self, batches: Iterable[Batch]) -> list[BatchResult]:
         """Run until all micro-batches are done and no more could be said, as ``availableNow``."""
         results = [self._data(to_table(batch, self._schema)) for batch in batches]
-        if self._next > self._used:
-            self._used = self._next
-            results.append(self._shards.woken(self._used))
-        return results
+        return [*results, *self._shards.end()]
 
     def flush(self) -> BatchResult:
         """What is still open, as if the stream were over. Changes nothing."""
-        return self._shards.flush(self._used)
+        return self._shards.flush()
 
     def _data(self, rows: pa.Table) -> BatchResult:
         spec, define = self._shards.spec, self._carried is None
@@ -174,9 +168,7 @@ class Replay:
         packs, newest = packs_of(rows, pack, spec, self._shards.count, newest=define)
         if self._restart and self._clock is not None and self._clock.stored is not None:
             self._clock.stored = through_spark(self._clock.stored)
-        self._used = self._next
-        result = self._shards.step(packs, self._used)
-        # The watermark moves at the end of a micro-batch, and never back.
+        result = self._shards.step(packs)
         if self._carried is None:
             assert spec.delay is not None
             delay = spec.delay + spec.lag
@@ -186,5 +178,5 @@ class Replay:
         if self._clock is not None:
             told = self._clock.tick(rows)
             newest, result = told.clock, replace(result, clock=told)
-        self._next = max(self._next, spark_watermark(newest, delay))
+        self._shards.move(spark_watermark(newest, delay))
         return result

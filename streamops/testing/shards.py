@@ -63,9 +63,11 @@ class Shards:
         self._restart = restart
         self.count = count
         self._start()
-        # What Spark keeps in a checkpoint.
+        # What Spark keeps in a checkpoint; its watermarks in milliseconds.
         self.stored: dict[int, Sequence[Any]] = {}
         self.batches = 0
+        self._used = 0  # of the last micro-batch
+        self._next = 0  # of the one to come
 
     def _start(self) -> None:
         self.spec = self._bind()
@@ -77,8 +79,9 @@ class Shards:
             standing = Standing(advance)
             self._step = lambda stored, packs, _: standing(stored, packs)
 
-    def step(self, packs: Mapping[int, list[bytes]], spark: int) -> BatchResult:
-        """A micro-batch with these packs; ``spark`` is Spark's watermark, in milliseconds."""
+    def step(self, packs: Mapping[int, list[bytes]]) -> BatchResult:
+        """A micro-batch with these packs."""
+        self._used = spark = self._next
         if self._restart:
             self._start()
             self.stored = {shard: through_spark(kept) for shard, kept in self.stored.items()}
@@ -109,12 +112,17 @@ class Shards:
         self.batches += 1
         return result
 
-    def woken(self, spark: int) -> BatchResult:
-        """The micro-batch without data: nobody came, every shard is woken by its timer."""
-        return self.step({shard: [] for shard in self.stored}, spark)
+    def move(self, spark: int) -> None:
+        """The watermark moves at the end of a micro-batch, and never back."""
+        self._next = max(self._next, spark)
 
-    def flush(self, spark: int) -> BatchResult:
+    def end(self) -> list[BatchResult]:
+        """The micro-batch without data, if the watermark moved: every shard is woken by its timer."""
+        return [self.step({shard: [] for shard in self.stored})] if self._next > self._used else []
+
+    def flush(self) -> BatchResult:
         """What is still open, as if the stream were over. Changes nothing."""
+        spark = self._used
         core = self._transform.core
         tables = [
             core.finish(self.spec, State(stored.watermark, self._decoded(stored)))

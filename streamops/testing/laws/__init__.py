@@ -12,7 +12,8 @@ smaller case, :class:`Members`, and laws of their own, ``laws.SUMMARY``. A core 
 a :class:`PairCase`, and keeps ``laws.PAIR``: :func:`keep_pair`.
 """
 
-from streamops.testing.laws.cases import Case, Judged, Oracle, rows_of, watermarks
+from streamops.testing.laws.cases import Case, Judged, Oracle, watermarks
+from streamops.testing.laws.comparing import rows_of
 from streamops.testing.laws.cores import CORE, keep
 from streamops.testing.laws.pair_cases import Both, JudgedPair, PairCase, PairOracle, inverse
 from streamops.testing.laws.pairs import PAIR, keep_pair

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat
-from streamops.kernel.contract import State, Step
+from streamops.kernel.columns import concat, one, take
+from streamops.kernel.contract import Step
 from streamops.kernel.pairs import PairCore, PairSpec, Side
 from streamops.kernel.time import spark_watermark
 from streamops.testing.folding import fold
-from streamops.testing.laws.cases import Row, rows_of, times_in
+from streamops.testing.laws.cases import Cutting, among, shards_of, times_in
+from streamops.testing.laws.comparing import Row, rows_of
 
 __all__ = [
     "Both",
@@ -27,9 +28,7 @@ __all__ = [
     "inverse",
     "pair_times",
     "pair_watermarks",
-    "play_pair",
     "sides_of",
-    "whole",
 ]
 
 Both = tuple[pa.Table, pa.Table]
@@ -96,7 +95,51 @@ class PairCase:
     undo: tuple[Both, ...] = ()
     seed: int = 0
     played: list[list[Step]] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The history as it stands, once it was played: most laws compare with it."""
+
+    def watermarks(self, batches: Sequence[Both]) -> list[int | None]:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        return pair_watermarks(self.spec, batches)
+
+    def packed(self, batch: Both, cutting: Cutting) -> Both:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        pack, spec = self.core.pack, self.spec
+        return (
+            concat([pack(spec, "left", piece) for piece in cutting(batch[0])]),
+            concat([pack(spec, "right", piece) for piece in cutting(batch[1])]),
+        )
+
+    def shuffled(self, batch: Both, rng: np.random.Generator) -> Both:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        left, right = batch
+        return take(left, rng.permutation(len(left))), take(right, rng.permutation(len(right)))
+
+    def rows(self, batch: Both) -> tuple[list[Row], list[Row]]:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        return rows_of(batch[0]), rows_of(batch[1])
+
+    def everything(self) -> Both:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        left, right = zip(self.nothing(), *self.batches, strict=True)
+        return concat(left), concat(right)
+
+    def nothing(self) -> Both:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        return self.spec.left.input.empty_table(), self.spec.right.input.empty_table()
+
+    def spread(self, shards: int, rng: np.random.Generator) -> list[list[Both]]:
+        """See :class:`streamops.testing.laws.cases.History`: keys of both sides alike."""
+        left, right = self.everything()
+        pairs = zip(self.spec.left.by, self.spec.right.by, strict=True)
+        keys = [pa.concat_arrays([one(left[a]), one(right[b])]) for a, b in pairs]
+        of = shards_of(keys, len(left) + len(right), shards, rng)
+        lefts = among(of[: len(left)], [batch[0] for batch in self.batches], shards)
+        rights = among(of[len(left) :], [batch[1] for batch in self.batches], shards)
+        return [list(zip(*sides, strict=True)) for sides in zip(lefts, rights, strict=True)]
+
+    @property
+    def timed(self) -> bool:
+        """See :class:`streamops.testing.laws.cases.History`."""
+        return any(side.time is not None for side in sides_of(self.spec))
 
 
 def sides_of(spec: PairSpec) -> tuple[Side, Side]:
@@ -134,59 +177,6 @@ def pair_watermarks(spec: PairSpec, batches: Sequence[Both]) -> list[int | None]
             came = times_in(batch[at].column(time))
             newest[at] = max((t for t in (newest[at], *came) if t is not None), default=None)
     return result
-
-
-def play_pair(
-    case: PairCase,
-    batches: Sequence[Both] | None = None,
-    marks: Sequence[int | None] | None = None,
-    *,
-    between: Callable[[State], State] | None = None,
-    pack: Callable[[pa.Table], list[pa.Table]] | None = None,
-) -> list[Step]:
-    """Play the history. Each step keeps the schemas and the invariants of the core."""
-    if all(each is None for each in (batches, marks, between, pack)):
-        if not case.played:
-            case.played.append(_play(case, case.batches, None, lambda state: state, _uncut))
-        return case.played[0]
-    batches = case.batches if batches is None else batches
-    return _play(case, batches, marks, between or (lambda state: state), pack or _uncut)
-
-
-def _play(
-    case: PairCase,
-    batches: Sequence[Both],
-    marks: Sequence[int | None] | None,
-    between: Callable[[State], State],
-    pack: Callable[[pa.Table], list[pa.Table]],
-) -> list[Step]:
-    core, spec = case.core, case.spec
-    marks = pair_watermarks(spec, batches) if marks is None else marks
-    state, steps = core.empty(spec), []
-    for (left, right), mark in zip(batches, marks, strict=True):
-        one = concat([core.pack(spec, "left", piece) for piece in pack(left)])
-        other = concat([core.pack(spec, "right", piece) for piece in pack(right)])
-        step = core.step(spec, between(state), one, other, mark)
-        state = step.state
-        core.check(spec, state)
-        assert step.emitted.schema == step.late.schema == spec.output
-        assert {n: t.schema for n, t in state.tables.items()} == dict(core.layout(spec))
-        steps.append(step)
-    between(state)
-    return steps
-
-
-def _uncut(rows: pa.Table) -> list[pa.Table]:
-    return [rows]
-
-
-def whole(case: PairCase) -> Both:
-    """All rows of the history, left and right."""
-    spec, (left, right) = case.spec, zip(*case.batches, strict=True) if case.batches else ((), ())
-    return (
-        concat([spec.left.input.empty_table(), *left]),
-        concat([spec.right.input.empty_table(), *right]),
-    )
 
 
 def interleaved(rows: Both, rng: np.random.Generator) -> list[Both]:

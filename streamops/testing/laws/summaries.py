@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups, Ids
-from streamops.testing.laws.cases import rows_of
+from streamops.testing.laws.comparing import rows_of
 from streamops.testing.values import comparable
 
 __all__ = ["SUMMARY", "Members"]
