@@ -14,6 +14,7 @@ from streamops.joins.core.interval_spec import (
     Matches,
     Stragglers,
     TooLate,
+    held_back,
 )
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import (
@@ -40,6 +41,7 @@ from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]
 
+_ADDED = ("_change_type", "late")
 _DEFINES = {"shown": words, "first": True}
 
 
@@ -129,8 +131,10 @@ class IntervalJoin:
 
     @property
     def lag(self) -> int:
-        """How far a watermark that a frame brings must lie behind the operator's own."""
-        return self.allowed_lateness
+        """How far Spark's watermark must lie behind the operator's own: see ``IntervalSpec.lag``."""
+        if None in self.delay:
+            return self.allowed_lateness
+        return self.allowed_lateness + held_back(self.how, self.lower, self.upper)
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -162,8 +166,9 @@ class IntervalJoin:
         joined = self.how not in ("semi", "anti")
         names = named(left, right if joined else pa.schema([]), self.by, self.where)
         added = [self.into]
-        added += ["_change_type"] if self.stragglers == "retract" or self.early != "never" else []
-        added += ["late"] if self.routes else []
+        changes, late = _ADDED
+        added += [changes] if self.stragglers == "retract" or self.early != "never" else []
+        added += [late] if self.routes else []
         fix = "rename the column before the join, or name the added one otherwise by into=..."
         refuse_reserved(names.schema.names, added, fix, self.where)
         read = {*theirs, self.times[1]}
@@ -198,6 +203,15 @@ class IntervalJoin:
                 got=f"lower={words(self.lower)}, upper={words(self.upper)}",
                 expected="lower <= upper, both measured from the left row's time to the right's",
                 fix="exchange them; a right row that comes first has a negative bound",
+            )
+        if self.into.lower() in _ADDED:
+            raise SpecError(
+                "NAME_TAKEN",
+                "`into` is the name of another column that the join may add",
+                where=self.where,
+                got=f"into={self.into!r}",
+                expected=f"a name unlike {', '.join(_ADDED)}",
+                fix='into="match", say',
             )
         if self.too_late == "route" and self.stragglers != "retract":
             raise SpecError(

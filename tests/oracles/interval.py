@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
+from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row, equal
 
 Pair = tuple[int | None, int | None]
 """Numbers of a left and of a right row; None where a row stands alone."""
@@ -57,7 +57,7 @@ class IntervalOracle:
     def meet(self, left: Row, right: Row) -> bool:
         """The definition."""
         keys = [(left[ours], right[theirs]) for ours, theirs in self.by]
-        if any(ours is None or ours != theirs for ours, theirs in keys):
+        if any(ours is None or not equal(ours, theirs) for ours, theirs in keys):
             return False
         apart = right[self.time[1]] - left[self.time[0]]
         return self.lower <= apart <= self.upper
@@ -66,8 +66,8 @@ class IntervalOracle:
         """One micro-batch: rows are judged by the watermark of before, results by this one."""
         said, judged_by = Expected(), self.watermark
         old = len(self.left), len(self.right)
-        self.left += self._accepted(left, 0, said)
-        self.right += self._accepted(right, 1, said)
+        self.left += self.accepted(left, 0, said)
+        self.right += self.accepted(right, 1, said)
         if watermark is not None and (judged_by is None or watermark > judged_by):
             self.watermark = watermark
         self._publish(said, old, judged_by)
@@ -199,9 +199,9 @@ class IntervalOracle:
     def _passed(self, instant: int) -> bool:
         return self.watermark is not None and instant <= self.watermark
 
-    def _accepted(self, rows: Sequence[Row], side: int, said: Expected) -> list[Row]:
-        """Judge rows; those that are joined."""
-        accepted = []
+    def accepted(self, rows: Sequence[Row], side: int, said: Expected | None = None) -> list[Row]:
+        """Judge rows of the left (0) or the right (1); those that are joined."""
+        accepted, said = [], said or Expected()
         for row in rows:
             said.counts["rows"] += 1
             instant = row[self.time[side]]

@@ -22,10 +22,11 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from streamops.joins.core.deciding import answered, joined, settles
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.line import Line
-from streamops.joins.core.partners import answers, pairs, touched
-from streamops.joins.core.results import Told, lone, told
+from streamops.joins.core.partners import answers
+from streamops.joins.core.results import told
 from streamops.joins.core.sides import (
     EARLY,
     EXPIRED,
@@ -40,7 +41,7 @@ from streamops.joins.core.sides import (
 )
 from streamops.kernel.columns import concat, conform, one
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.groups import Ids
 from streamops.kernel.pairs import SideName
 from streamops.kernel.time import Instants
 
@@ -90,7 +91,7 @@ def step(
     ours = Rows.of(spec, "left", state.tables["left"], came_left)
     theirs = Rows.of(spec, "right", state.tables["right"], came_right)
 
-    play = _answered if spec.attributes else _joined
+    play = answered if spec.attributes else joined
     results, said = play(spec, ours, theirs, was_by, now_by)
     inserted = [each.status for each in results if each.inserts]
     late = sum(int((status == LATE).sum()) for status in inserted)
@@ -157,80 +158,6 @@ def check(spec: IntervalSpec, state: State) -> None:
         assert spec.is_early or not (rows.said == EARLY).any(), f"too early: {shown}"
 
 
-def _joined(
-    spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int
-) -> tuple[list[Told], dict[SideName, Said]]:
-    """Every match: the pairs of this step, and what lone rows are now."""
-    ours, theirs = pairs(spec, left, right)
-    results, said = [], {}
-    for side, rows, met in (("left", left, ours), ("right", right, theirs)):
-        said[side] = _standing(spec, side, rows, met, now_by)
-        if spec.preserves(side):
-            differs = said[side] != rows.said
-            back = np.flatnonzero(differs & ((rows.said == EARLY) | (rows.said == EXPIRED)))
-            results.insert(0, lone(side, back, rows.said, inserts=False))
-            anew = np.flatnonzero(differs & ((said[side] == EARLY) | (said[side] == EXPIRED)))
-            results.append(lone(side, anew, said[side]))
-    late = _is_late(spec, left, ours, right, theirs, was_by)
-    if spec.how == "semi":
-        # Once, by its best partner; a row that had one before is not there any more.
-        found = np.zeros(len(left), np.int8)
-        found[ours[late]] = LATE
-        found[ours[~late]] = MATCHED
-        results.append(lone("left", np.flatnonzero(found), found))
-    elif spec.joins:
-        results.append(Told(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
-    return results, said
-
-
-def _answered(
-    spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int
-) -> tuple[list[Told], dict[SideName, Said]]:
-    """One match for each left row: those whose answer may be another, or may be final now."""
-    open_ = (left.said == NOTHING) | (left.said == EARLY)
-    concerned = open_ & (left.times + spec.lower <= now_by)
-    concerned[: left.old] |= touched(spec, left, right)
-    concerned[left.old :] = True
-    rows = np.flatnonzero(concerned)
-    kept, count = right.before, np.arange(right.old)
-    was = np.full(len(rows), -1, np.int64)
-    known = np.flatnonzero((rows < left.old) & (left.said[rows] != NOTHING))
-    was[known] = answers(spec, left, rows[known], right, kept, count)
-    now = answers(spec, left, rows, right, right.line, right.order)
-
-    before, has = left.said[rows], now >= 0
-    settled = _settles(spec, left, rows, right, now) <= now_by
-    corrected = (before >= EXPIRED) & (was != now)
-    corrected[has] |= _is_late(spec, left, rows[has], right, now[has], was_by)
-    kept_as = np.where((before >= MATCHED) & (was == now), before, MATCHED)
-    final = np.where(corrected, LATE, kept_as)
-    alone = EXPIRED if spec.preserves("left") else NOTHING
-    final = np.where(has, final, alone)
-    waits = EARLY if spec.is_early else NOTHING
-    unanswered = waits if spec.preserves("left") else NOTHING
-    after = np.where(settled, final, np.where(has, waits, unanswered)).astype(np.int8)
-
-    differs = (before != after) | (was != now) & (after != NOTHING)
-    back = np.flatnonzero(differs & (before != NOTHING))
-    anew = np.flatnonzero(differs & (after != NOTHING))
-    said = left.said.copy()
-    said[rows] = after
-    results = [
-        Told(rows[back], was[back], before[back], inserts=False),
-        Told(rows[anew], now[anew], after[anew]),
-    ]
-    return results, {"left": said, "right": right.said}
-
-
-def _settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids) -> Instants:
-    """The watermark at which the answers of these rows of the left are final."""
-    final: Instants = left.times[rows] + spec.upper
-    if spec.matches == "first":
-        has = answer >= 0
-        final[has] = right.times[answer[has]]
-    return final
-
-
 def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:
     """The watermarks at which these rows of the left in state are published, as things stand."""
     ours, theirs = (
@@ -238,27 +165,8 @@ def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:
         for side, came in zip(_SIDES, _nothing(spec), strict=True)
     )
     answer = answers(spec, ours, waits, theirs, theirs.line, theirs.order)
-    final = _settles(spec, ours, waits, theirs, answer)
+    final = settles(spec, ours, waits, theirs, answer)
     return final if spec.preserves("left") else final[answer >= 0]
-
-
-def _standing(spec: IntervalSpec, side: SideName, rows: Rows, met: Ids, now_by: int) -> Said:
-    """What each row is published as by itself: MATCHED once it had a partner, then for good."""
-    final = rows.times + spec.reach(side) <= now_by
-    said = np.where(final, EXPIRED, EARLY if spec.is_early else NOTHING).astype(np.int8)
-    said[rows.said == MATCHED] = MATCHED
-    said[met] = MATCHED
-    return said
-
-
-def _is_late(
-    spec: IntervalSpec, left: Rows, ours: Ids, right: Rows, theirs: Ids, was_by: int
-) -> Mask:
-    """Whether a row of each pair came when the other one was final."""
-    came_right = (theirs >= right.old) & (left.times[ours] + spec.upper <= was_by)
-    came_left = (ours >= left.old) & (right.times[theirs] - spec.lower <= was_by)
-    late: Mask = came_right | came_left
-    return late
 
 
 def _kept(

@@ -12,7 +12,7 @@ from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
 from streamops.kernel.pairs import Side, SideName
 
-__all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate"]
+__all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate", "held_back"]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Matches = Literal["every", "first", "last"]
@@ -24,6 +24,20 @@ _PRESERVE: Mapping[SideName, tuple[How, ...]] = {
     "left": ("left", "full", "anti"),
     "right": ("right", "full"),
 }
+
+
+def held_back(how: How, lower: int, upper: int) -> int:
+    """How far behind the watermark that judges the rows the event time of a result can lie, at most.
+
+    In whole milliseconds, as Spark keeps its watermark: else ours would be ahead of its delay.
+
+    Examples
+    --------
+    >>> held_back("left", -5_000, 1_001), held_back("right", -5_000, 1_001)
+    (2000, 5000)
+    """
+    reach = {"full": 0, "right": -lower}.get(how, upper)
+    return -(-max(reach, 0) // 1_000) * 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +138,11 @@ class IntervalSpec:
         return self.left if side == "left" else self.right
 
     def kept(self, side: SideName) -> tuple[str, ...]:
-        """Columns of the side that are kept in state."""
+        """Columns of the side that are kept in state, by name: their order in a frame may change."""
         of = self.side(side)
-        if side == "left" or self.joins:
-            return tuple(of.input.names)
         assert of.time is not None
-        return tuple(dict.fromkeys((*of.by, of.time)))
+        whole = side == "left" or self.joins
+        return tuple(sorted(of.input.names if whole else {*of.by, of.time}))
 
     @property
     def origins(self) -> Mapping[str, tuple[SideName, str]]:
@@ -151,16 +164,6 @@ class IntervalSpec:
         return pa.schema([field.with_nullable(True) for field in fields])
 
     @property
-    def _timed_by(self) -> SideName | None:
-        """The side whose event time every result has."""
-        return {"right": "right", "full": None}.get(self.how, "left")  # type: ignore[return-value]
-
-    @property
-    def _behind(self) -> int:
-        """How far behind the watermark that judges the rows a result can lie, at most."""
-        return 0 if self._timed_by is None else max(self.reach(self._timed_by), 0)
-
-    @property
     def event_time(self) -> str | None:
         """Column of the output that carries its event time.
 
@@ -168,9 +171,9 @@ class IntervalSpec:
         lie behind it: then the output has none, unless there are no such results.
         """
         brought = self.left.delay is None or self.right.delay is None
-        if self._timed_by is None or (brought and self._behind):
+        if self.how == "full" or (brought and self._held_back):
             return None
-        if self._timed_by == "left":
+        if self.how != "right":
             return self.left.time
         joined = dict(self.names.right) | dict(zip(self.right.by, self.left.by, strict=True))
         return joined[self.right.time or ""]
@@ -181,7 +184,11 @@ class IntervalSpec:
 
         Stragglers are accepted so far back, and results that have waited lie so far back.
         """
-        return self.allowed_lateness + (self._behind if self.event_time is not None else 0)
+        return self.allowed_lateness + (self._held_back if self.event_time is not None else 0)
+
+    @property
+    def _held_back(self) -> int:
+        return held_back(self.how, self.lower, self.upper)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -197,6 +204,7 @@ class IntervalSpec:
             "matches": self.matches,
             "allowed_lateness": self.allowed_lateness,
             "stragglers": self.stragglers,
+            "too_late": self.too_late,
             "early": self.early,
         }
         if self.tie_break is not None:

@@ -1,0 +1,193 @@
+"""Interval joins: the stream-stream join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+
+from streamops.joins.core import interval as core
+from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, TooLate
+from streamops.joins.interval_native import native
+from streamops.joins.interval_settings import IntervalJoin
+from streamops.kernel.time import Duration
+from streamops.spark.pairs import PairTransform
+from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi
+
+__all__ = ["interval"]
+
+
+def interval(
+    right: DataFrame | None,
+    lower: Duration,
+    upper: Duration,
+    *,
+    by: str | Sequence[str] | Mapping[str, str],
+    time: str | tuple[str, str],
+    how: How = "inner",
+    matches: Matches = "every",
+    tie_break: str | None = None,
+    delay: Duration | tuple[Duration | None, Duration | None] | None = None,
+    allowed_lateness: Duration = "0 seconds",
+    stragglers: Stragglers = "drop",
+    too_late: TooLate = "drop",
+    early: Early = "never",
+    into: str = "status",
+    engine: Engine = "auto",
+    state_api: StateApi = "auto",
+    shards: int = DEFAULT_SHARDS,
+    name: str | None = None,
+) -> PairTransform:
+    """Rows of two streams that have one key and lie close to one another in time.
+
+    A left row ``l`` and a right row ``r`` meet if their keys are equal and ``r.time`` lies in
+    ``[l.time + lower, l.time + upper]``, both ends included. A row is final once the watermark has
+    reached the last time at which it can have a partner, ``l.time + upper`` or ``r.time - lower``;
+    if it never had one, it is expired.
+
+    Input        `time` of both sides: timestamp (event time) · key columns of any type but maps,
+                 of one type on both sides (a null meets nothing) · `tie_break` of the right: a type
+                 with an order · all other columns of any type
+    Output       all columns of the left · all of the right but its keys, with the suffix "_right"
+                 where the name is taken (semi, anti: none) · status: string, "matched", "expired",
+                 "late_match" or "early" · with "retract" or `early` _change_type: string · where
+                 rows may be routed late: struct<side, reason, lateness, watermark, left, right>
+    Output mode  append
+    Watermark    the least of both sides: defined by `delay`, or brought by the frames; Spark's own
+                 delay is delay + allowed_lateness, and + upper (how="right": - lower) where that is
+                 positive and `delay` is given, so that what follows waits for rows that waited here
+    State        per shard, while W is the watermark, less `allowed_lateness` with "retract": left
+                 rows with time > W - upper, right rows with time > W + lower (with "first" or "last"
+                 also those with time > W + lower - upper); semi, anti: no left rows with a partner
+    Order        rows may come in any order; where it matters, `tie_break` is asked for
+    Batch        the relational join, no watermark needed, nothing is late
+
+    Parameters
+    ----------
+    right : DataFrame, optional
+        The right side; the left is the frame that is transformed, and may be the same one. Both are
+        streams, or both are batches. None where the test kit brings both.
+    lower, upper : duration
+        From the left row's time to the earliest and the latest time of a partner; lower <= upper.
+        Negative: the right row comes first.
+    by : str, sequence of str, or mapping of str to str
+        Key columns; where they are called otherwise on the right, ``{"left name": "right name"}``.
+    time : str, or tuple of (str, str)
+        Event-time columns, of type timestamp, left and right.
+    how : "inner", "left", "right", "full", "semi" or "anti"
+        Which rows are published: pairs; besides, rows of the left, the right, or both that have no
+        partner, once they are final; rows of the left alone, that have one, or that have none.
+    matches : "every", "first" or "last"
+        Which partners a left row is joined with: all, or the one whose time is the least or the
+        greatest. "first" is published once the watermark has reached its time, "last" once it
+        has reached ``l.time + upper``: before that another may come. A right row may be the first
+        of many left rows. With "inner" and "left".
+    tie_break : str, optional
+        Column of the right that says which of two partners of one time is the first (the lesser)
+        or the last. Required with "first" and "last". Rows equal in both are taken for the same.
+    delay : duration, or tuple of two, optional
+        How long results wait for rows of the left and of the right. Whole milliseconds. The
+        operator then defines the watermark. Left out on frames that have one: its delay less
+        `allowed_lateness`.
+    allowed_lateness : duration
+        How much longer stragglers are accepted, >= 0.
+    stragglers : "drop", "route" or "retract"
+        What happens to a row that is not above the watermark when it comes. "drop": not joined,
+        counted. "route": not joined, delivered as a row with a non-null ``late``. "retract": joined;
+        a match with a row that was final has the status "late_match", and what was published of that
+        row is taken back: the output is a change stream.
+    too_late : "drop" or "route"
+        With "retract": what happens beyond the allowed lateness.
+    early : "never" or "every batch"
+        "every batch": what is known of a row that is not final is published at once, with the
+        status "early", and taken back when more is known: a row without a partner beside nulls,
+        with "first" and "last" also the partner so far.
+    into : str
+        Name of the column that says what a row is.
+    engine : "auto", "kernel" or "native"
+        "native" is Spark's own join: for "every" match, without corrections, early results and
+        routing, and on streams without "anti" and `allowed_lateness`. "auto" is the kernel.
+    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
+        "auto" is the second, which needs RocksDB and lets operators be chained.
+    shards : int
+        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
+        state of a shard passes some megabytes.
+    name : str, optional
+        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
+        operators that meet in a union or a join of streams.
+
+    Returns
+    -------
+    PairTransform
+        For use with ``DataFrame.transform`` on the left frame.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range or contradicts another; `right` is missing.
+    SchemaError, ColumnNotFound
+        A column does not exist, has the wrong type, or finds no name in the output.
+    WatermarkError
+        A streaming frame without a watermark on its `time` and no `delay`, or both.
+    RequirementError
+        The state API needs something that is not there.
+
+    Examples
+    --------
+    Which searches were clicked on within an hour, and which were not:
+
+    >>> from streamops import joins
+    >>> clicked = joins.interval(
+    ...     clicks, "0 seconds", "1 hour", by="query_id", time=("searched_at", "clicked_at"),
+    ...     how="left", matches="first", tie_break="click_id", delay="5 minutes",
+    ... )  # doctest: +SKIP
+    >>> searches.transform(clicked)  # doctest: +SKIP
+    DataFrame[query_id: string, searched_at: timestamp, clicked_at: timestamp, click_id: bigint,
+    status: string]
+
+    Notes
+    -----
+    The watermark is the least of both sides: one that is silent holds back what expires.
+
+    Rows with a null event time are counted as ``rejected``, and delivered with the reason
+    "null_time" where late rows are. Rows with a null key meet nothing, and expire.
+
+    Equal rows are rows of their own: each is joined as often as it comes.
+
+    What follows in the same query finds a watermark on the left's `time` (how="right": on the
+    right's), but with "full", and where frames bring a watermark of their own and the card's
+    "+ upper" is positive: there a result may lie behind any watermark, and none is shown.
+
+    See Also
+    --------
+    streamops.windows.session : what one user did, as one row.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-stream join".
+    """
+    settings = IntervalJoin.of(
+        "joins.interval",
+        lower,
+        upper,
+        by=by,
+        time=time,
+        how=how,
+        matches=matches,
+        tie_break=tie_break,
+        delay=delay,
+        allowed_lateness=allowed_lateness,
+        stragglers=stragglers,
+        too_late=too_late,
+        early=early,
+        into=into,
+    )
+    options = Options(engine, state_api, shards, name or "interval")
+    return PairTransform(
+        operator=settings.where,
+        settings=settings,
+        options=options.validated(settings.where),
+        core=core,
+        right=right,
+        native=native,
+    )

@@ -1,0 +1,224 @@
+"""Histories of interval joins whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.interval_states`` writes the bytes of histories that have none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core import interval
+from streamops.joins.core.interval_spec import IntervalSpec
+from streamops.joins.interval_settings import IntervalJoin
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from streamops.testing.laws import rows_of
+from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
+from tests.oracles.interval import IntervalOracle
+
+TIME = pa.timestamp("us", tz="UTC")
+LEFT = pa.schema(
+    [
+        ("origin", pa.string()),
+        ("gate", pa.float64()),
+        ("ts", TIME),
+        ("price", pa.decimal128(6, 2)),
+        ("place", pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])),
+    ]
+)
+RIGHT = pa.schema(
+    [
+        ("airport", pa.string()),
+        ("door", pa.float64()),
+        ("ts", TIME),
+        ("seq", pa.int64()),
+        ("codes", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+BY = {"origin": "airport", "gate": "door"}
+
+Rows = Sequence[tuple[Any, ...]]
+Batch = tuple[Rows, Rows, int | None]
+"""Rows of the left as (second, origin, gate), of the right as (second, airport, door, seq); the
+second of the watermark."""
+
+NAN = float("nan")
+EARLY: Batch = (
+    [(0, "JFK", 1.0), (2, "ä", NAN), (3, None, 1.0)],
+    [(1, "JFK", 1.0, 11), (4, "EWR", None, 12)],
+    None,
+)
+LATER: Batch = (
+    [(6, "JFK", 1.0), (7, "EWR", -0.0)],
+    [(6, "ä", NAN, 13), (8, "JFK", 1.0, 14), (8, "JFK", 1.0, 9)],
+    3,
+)
+LAST: Batch = (
+    [(9, "LGA", 2.5), (9, "LGA", 2.5), (5, "EWR", 0.0)],
+    [(9, "EWR", 0.0, 15), (10, "SFO", 1.0, 16)],
+    8,
+)
+
+
+def tables(left: Rows, right: Rows) -> tuple[pa.Table, pa.Table]:
+    """Both sides of a micro-batch, all columns filled in."""
+    searches = [
+        (
+            origin,
+            gate,
+            NOW + s * SECOND,
+            Decimal(s) / 4,
+            {"x": s, "tags": ["a", None]} if s else None,
+        )
+        for s, origin, gate in left
+    ]
+    clicks = [
+        (airport, door, NOW + s * SECOND, seq, [("n", seq)]) for s, airport, door, seq in right
+    ]
+    return _table(searches, LEFT), _table(clicks, RIGHT)
+
+
+def _table(rows: Rows, schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [
+        pa.array(c, pa.int64()).cast(TIME) if f.type == TIME else pa.array(c, f.type)
+        for c, f in zip(columns, schema, strict=True)
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches, and the watermark each of them decided by."""
+
+    name: str
+    settings: dict[str, Any]
+    batches: tuple[Batch, ...] = (EARLY, LATER, LAST)
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.bin"
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return {
+            "how": "inner",
+            "matches": "every",
+            "tie_break": None,
+            "stragglers": "drop",
+            "too_late": "drop",
+            "early": "never",
+        } | {k: v for k, v in self.settings.items() if k in _WORDS}
+
+    @property
+    def spec(self) -> IntervalSpec:
+        durations = {"delay": "1 second", "allowed_lateness": "0 seconds"} | {
+            k: v for k, v in self.settings.items() if k in ("delay", "allowed_lateness")
+        }
+        lower, upper = self.settings["bounds"]
+        by, time = self.settings.get("by", BY), "ts"
+        made = IntervalJoin.of(
+            "joins.interval",
+            lower,
+            upper,
+            by=by,
+            time=time,
+            into="status",
+            **durations,
+            **self.said,
+        )
+        return made.bind(LEFT, RIGHT, carried=(None, None))
+
+    @property
+    def watermark(self) -> int | None:
+        return _instant(self.batches[-1][2])
+
+    def oracle(self) -> IntervalOracle:
+        """The oracle, after the history."""
+        spec = self.spec
+        oracle = IntervalOracle(
+            (tuple(LEFT.names), tuple(RIGHT.names)),
+            tuple(BY.items()),
+            ("ts", "ts"),
+            spec.lower,
+            spec.upper,
+            allowed_lateness=spec.allowed_lateness,
+            **self.said,
+        )
+        for left, right, second in self.batches:
+            oracle.step(*map(rows_of, tables(left, right)), _instant(second))
+        return oracle
+
+    def state(self) -> State:
+        """The core's state after the history."""
+        spec, state = self.spec, interval.empty(self.spec)
+        for left, right, second in self.batches:
+            state = stepped(spec, state, left, right, _instant(second)).state
+        return state
+
+
+_WORDS = ("how", "matches", "tie_break", "stragglers", "too_late", "early")
+
+
+def _instant(second: int | None) -> int | None:
+    return None if second is None else NOW + second * SECOND
+
+
+def stepped(
+    spec: IntervalSpec, state: State, left: Rows, right: Rows, watermark: int | None
+) -> Any:
+    """One step of the core."""
+    one, other = tables(left, right)
+    packed = (
+        interval.pack(spec, "left", one),
+        interval.pack(spec, "right", other.select(spec.right.input.names)),
+    )
+    return interval.step(spec, state, *packed, watermark)
+
+
+HISTORIES = [
+    History("joins.interval-v1-inner", {"bounds": ("-4 seconds", "3 seconds")}),
+    History(
+        "joins.interval-v1-full",
+        {
+            "bounds": ("-2 seconds", "2 seconds"),
+            "how": "full",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+            "early": "every batch",
+        },
+    ),
+    History(
+        "joins.interval-v1-first",
+        {
+            "bounds": ("0 seconds", "5 seconds"),
+            "how": "left",
+            "matches": "first",
+            "tie_break": "seq",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+        },
+    ),
+    History("joins.interval-v1-anti", {"bounds": ("-1 second", "2 seconds"), "how": "anti"}),
+]
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    for history in HISTORIES:
+        if not history.file.exists():
+            spec = history.spec
+            frame = encode(interval.STATE, spec.identity, SHARDS, history.state().tables)
+            history.file.write_bytes(frame)
+            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""State of interval joins that was written once is read for ever, or refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from streamops.joins.core import interval
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from streamops.testing.laws.comparing import same_rows
+from tests.golden.interval_states import HISTORIES, History, stepped, tables
+from tests.golden.states import NOW, SECOND, SHARDS
+from tests.golden.test_golden_states import bag
+
+every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
+
+
+def read(history: History) -> State:
+    known = interval.STATE, history.spec.identity, SHARDS
+    tables = decode(history.file.read_bytes(), *known, where="joins.interval")
+    return State(history.watermark, tables)
+
+
+def refused(history: History, **known: Any) -> StateFormatError:
+    said = {"layout": interval.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
+    with pytest.raises(StateFormatError) as caught:
+        decode(history.file.read_bytes(), **said, where="joins.interval")
+    return caught.value
+
+
+@every
+def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+    found, now = read(history), history.state()
+    assert found.tables.keys() == now.tables.keys()
+    for name, kept in found.tables.items():
+        assert len(kept) > 0
+        assert kept.schema == now.tables[name].schema
+        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
+    interval.check(history.spec, found)  # in the order of today's hash, too
+
+
+@every
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+    history: History,
+) -> None:
+    spec, state, oracle = history.spec, read(history), history.oracle()
+    more = [
+        ([(10, "JFK", 1.0)], [(7, "JFK", 1.0, 17), (9, "LGA", 2.5, 18), (7, "EWR", 0.0, 19)], 9),
+        ([(11, "SFO", 1.0)], [], 30),
+        ([], [], 100),
+    ]
+    published = 0
+    for left, right, second in more:
+        watermark = NOW + second * SECOND
+        step = stepped(spec, state, left, right, watermark)
+        expected = oracle.step(*map(rows_of, tables(left, right)), watermark)
+        same_rows(rows_of(step.emitted), expected.emitted, "emitted, and the oracle")
+        assert dataclasses.asdict(step.counts) == expected.counts
+        published += len(expected.emitted)
+        state = step.state
+    assert published > 0
+    assert state.rows == 0
+
+
+@every
+def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+    error = refused(history, layout=StateFormat("joins.interval", 2))
+    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.interval version 1")
+
+
+@every
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("upper", {"bounds": ("-1 second", "7 seconds")}),
+        ("by", {"by": {"origin": "airport"}}),
+        ("how", {"how": "right", "matches": "every", "tie_break": None}),
+        ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
+        ("stragglers", {"stragglers": "route", "too_late": "drop"}),
+    ],
+)
+def test_state_is_refused_by_interval_joins_with_another(
+    name: str, settings: dict[str, Any], history: History
+) -> None:
+    other = dataclasses.replace(history, settings=history.settings | settings)
+    error = refused(history, identity=other.spec.identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert name in error.what.partition(": ")[2].split(", ")
+
+
+@every
+def test_another_delay_and_another_status_column_read_the_same_state(history: History) -> None:
+    other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
+    known = interval.STATE, other.spec.identity, SHARDS
+    assert decode(history.file.read_bytes(), *known, where="joins.interval")
+    renamed = dataclasses.replace(history.spec, into="match")
+    assert renamed.identity == history.spec.identity

@@ -1,0 +1,73 @@
+"""Interval joins played by hand: small integers are instants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core import interval
+from streamops.kernel.contract import State, Step
+from streamops.testing.laws import rows_of
+from tests.laws.interval_strategies import row_of, spec_of, tables_of
+from tests.oracles.interval import IntervalOracle
+
+__all__ = ["Play", "said"]
+
+Rows = Sequence[tuple[Any, ...]]
+"""Rows as (key, time) or (key, time, n)."""
+
+
+class Play:
+    """A join, and its state after the steps played so far."""
+
+    def __init__(self, lower: int, upper: int, **settings: Any) -> None:
+        columns = (("word", "ts", "number", "n"), ("at", "key", "number", "n"))
+        known: dict[str, Any] = {"by": (("word", "key"),), "time": ("ts", "at")}
+        oracle = IntervalOracle(columns, lower=lower, upper=upper, **known | settings)
+        self.spec = spec_of(oracle, 0)
+        self.state: State = interval.empty(self.spec)
+
+    def step(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> list[str]:
+        """One micro-batch; what came out of it, in words."""
+        return said(self.stepped(left, right, watermark).emitted)
+
+    def stepped(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> Step:
+        """One micro-batch."""
+        step = interval.step(self.spec, self.state, *self.packed(left, right), watermark)
+        interval.check(self.spec, step.state)
+        self.state = step.state
+        return step
+
+    def packed(self, left: Rows, right: Rows) -> tuple[pa.Table, pa.Table]:
+        """Both sides as the core wants them."""
+        one, other = tables_of(
+            [row_of(0, key, time, None, n[0] if n else 0) for key, time, *n in left],
+            [row_of(1, key, time, None, n[0] if n else 0) for key, time, *n in right],
+        )
+        other = other.select(self.spec.right.input.names)
+        return interval.pack(self.spec, "left", one), interval.pack(self.spec, "right", other)
+
+    @property
+    def kept(self) -> tuple[list[int], list[int]]:
+        """Times of the rows in state, left and right."""
+        tables, spec = self.state.tables, self.spec
+        left, right = (
+            sorted(
+                rows[f"column.{spec.kept(side).index(spec.side(side).time)}"]
+                for rows in rows_of(tables[side])
+            )
+            for side in ("left", "right")
+        )
+        return left, right
+
+
+def said(emitted: pa.Table) -> list[str]:
+    """Rows in words: ``+ a 5 ~ 7 matched``; ``-`` where they are taken back."""
+    lines = []
+    for row in rows_of(emitted):
+        sign = "-" if row.get("_change_type") == "delete" else "+"
+        partner = f" ~ {row['at']}" if "at" in row else ""
+        lines.append(f"{sign} {row['word']} {row['ts']}{partner} {row['status']}")
+    return sorted(lines)

@@ -1,0 +1,298 @@
+"""Interval joins, border by border."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamops.joins.core import interval
+from streamops.testing.laws import rows_of
+from tests.joins.core.play import Play, said
+
+
+def test_both_ends_of_the_bounds_are_inside_and_a_microsecond_beyond_is_not() -> None:
+    play = Play(-2, 3)
+    found = play.step([("a", 10)], [("a", t) for t in (7, 8, 13, 14)])
+    assert found == ["+ a 10 ~ 13 matched", "+ a 10 ~ 8 matched"]
+
+
+def test_bounds_of_width_zero_ask_for_one_instant() -> None:
+    play = Play(-4, -4)
+    assert play.step([("a", 10)], [("a", t) for t in (5, 6, 7)]) == ["+ a 10 ~ 6 matched"]
+
+
+def test_rows_meet_whichever_side_comes_first() -> None:
+    play = Play(0, 5)
+    assert play.step([("a", 1)]) == []
+    assert play.step([], [("a", 3), ("a", 9)]) == ["+ a 1 ~ 3 matched"]
+    assert play.step([("a", 8)]) == ["+ a 8 ~ 9 matched"]
+
+
+def test_equal_rows_are_rows_of_their_own() -> None:
+    play = Play(0, 5, how="left")
+    assert play.step([("a", 1), ("a", 1)], [("a", 2), ("a", 2)]) == ["+ a 1 ~ 2 matched"] * 4
+    assert play.step([("b", 9), ("b", 9)], [], 14) == ["+ b 9 ~ None expired"] * 2
+
+
+def test_rows_before_1970_meet() -> None:
+    assert Play(0, 5).step([("a", -3)], [("a", 2)]) == ["+ a -3 ~ 2 matched"]
+
+
+def test_other_keys_do_not_meet_and_null_keys_meet_nothing() -> None:
+    play = Play(0, 5, how="full")
+    found = play.step([("a", 1), (None, 1)], [("b", 1), (None, 1)], 6)
+    assert found == [
+        "+ None 1 ~ None expired",
+        "+ None None ~ 1 expired",
+        "+ a 1 ~ None expired",
+        "+ b None ~ 1 expired",
+    ]
+
+
+def test_null_keys_are_not_kept_where_they_are_not_published() -> None:
+    play = Play(0, 5, how="left")
+    play.step([(None, 1)], [(None, 1)])
+    assert play.kept == ([1], [])
+
+
+# When a row is final.
+
+
+def test_a_row_expires_when_the_watermark_reaches_its_last_possible_partner() -> None:
+    play = Play(0, 5, how="left")
+    assert play.step([("a", 10)], [], 14) == []
+    assert play.step([], [], 15) == ["+ a 10 ~ None expired"]
+    assert play.step([], [("a", 15)], 15) == []  # equal to the watermark: late
+    assert play.kept == ([], [])
+
+
+def test_a_partner_at_the_last_instant_is_on_time_one_step_longer() -> None:
+    """Rows are judged by the watermark of the step before, and decided by this one's."""
+    play = Play(0, 5, how="left")
+    assert play.step([("a", 10)], [], 14) == []
+    assert play.step([], [("a", 15)], 99) == ["+ a 10 ~ 15 matched"]
+
+
+def test_with_negative_bounds_a_row_is_final_before_its_own_time() -> None:
+    play = Play(-9, -4, how="left")
+    assert play.step([("a", 10)], [], 5) == []
+    assert play.step([("b", 10)], [("b", 6)], 6) == ["+ a 10 ~ None expired", "+ b 10 ~ 6 matched"]
+    assert play.step([("c", 10)], [], 6) == ["+ c 10 ~ None expired"]  # at once
+
+
+def test_a_right_row_waits_for_the_left_rows_that_it_may_follow() -> None:
+    play = Play(-3, 5, how="right")
+    assert play.step([], [("a", 10)], 12) == []
+    assert play.step([("a", 13)], [("b", 20)], 12) == ["+ a 13 ~ 10 matched"]
+    assert play.step([], [], 23) == ["+ b None ~ 20 expired"]
+
+
+def test_that_a_row_had_a_partner_is_remembered_when_the_partner_is_forgotten() -> None:
+    play = Play(0, 50, how="left")
+    assert play.step([("a", 10)], [("a", 11)], 20) == ["+ a 10 ~ 11 matched"]
+    assert play.kept == ([10], [])
+    assert play.step([], [], 60) == []
+
+
+def test_a_side_that_never_speaks_keeps_everything() -> None:
+    play = Play(0, 5, how="full")
+    for time in (1, 100, 10_000):
+        assert play.step([("a", time)], [], None) == []
+    assert play.kept == ([1, 100, 10_000], [])
+    assert said(interval.finish(play.spec, play.state)) == [
+        "+ a 1 ~ None expired",
+        "+ a 100 ~ None expired",
+        "+ a 10000 ~ None expired",
+    ]
+
+
+def test_a_watermark_that_jumps_past_everything_leaves_nothing() -> None:
+    play = Play(0, 5, how="full")
+    play.step([("a", 1)], [("b", 2)])
+    assert play.step([], [], 10**15) == ["+ a 1 ~ None expired", "+ b None ~ 2 expired"]
+    assert play.state.rows == 0
+
+
+def test_semi_says_once_that_there_is_a_partner_and_forgets_the_row() -> None:
+    play = Play(0, 5, how="semi")
+    assert play.step([("a", 1)], [("a", 2), ("a", 3)]) == ["+ a 1 matched"]
+    assert play.kept == ([], [2, 3])
+    assert play.step([], [("a", 4)]) == []
+
+
+def test_anti_says_that_nothing_followed() -> None:
+    play = Play(1, 5, how="anti")
+    assert play.step([("a", 1), ("b", 1)], [("a", 2)], 5) == []
+    assert play.step([], [], 6) == ["+ b 1 expired"]
+
+
+# Rows that come too late.
+
+
+def test_a_late_row_meets_nothing_also_in_its_own_step() -> None:
+    play = Play(0, 5)
+    play.step(watermark=10)
+    step = play.stepped([("a", 10)], [("a", 11)], 10)
+    assert said(step.emitted) == []
+    assert (step.counts.on_time, step.counts.too_late) == (1, 1)
+
+
+def test_a_straggler_takes_the_expired_row_back() -> None:
+    play = Play(0, 5, how="left", stragglers="retract", allowed_lateness=4_000)
+    assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 ~ None expired"]
+    step = play.stepped([], [("a", 10_003)], 11_000)
+    assert said(step.emitted) == ["+ a 10000 ~ 10003 late_match", "- a 10000 ~ None expired"]
+    assert (step.counts.stragglers, step.counts.corrections, step.counts.results) == (1, 1, 0)
+
+
+def test_what_is_taken_back_comes_before_what_replaces_it() -> None:
+    play = Play(0, 5, how="full", stragglers="retract", allowed_lateness=4_000)
+    play.step([("a", 10_000)], [], 11_000)
+    changes = rows_of(play.stepped([], [("a", 10_003)], 11_000).emitted)
+    assert [row["_change_type"] for row in changes] == ["delete", "insert"]
+
+
+def test_a_straggler_that_meets_a_row_that_still_waits_is_a_match_like_any_other() -> None:
+    play = Play(0, 5_000, how="left", stragglers="retract", allowed_lateness=4_000)
+    play.step([("a", 10_000)], [], 11_000)
+    assert play.step([], [("a", 10_500)], 11_000) == ["+ a 10000 ~ 10500 matched"]
+
+
+def test_a_straggler_of_the_left_that_nothing_can_follow_expires_at_once() -> None:
+    play = Play(0, 5, how="left", stragglers="retract", allowed_lateness=4_000)
+    play.step(watermark=11_000)
+    assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 ~ None expired"]
+    assert play.step([], [("a", 10_001)]) == [
+        "+ a 10000 ~ 10001 late_match",
+        "- a 10000 ~ None expired",
+    ]
+
+
+def test_exactly_the_allowed_lateness_behind_is_too_late() -> None:
+    play = Play(0, 5, stragglers="retract", allowed_lateness=1_000, too_late="route")
+    play.step(watermark=5_000)
+    late = rows_of(play.stepped([("a", 4_000), ("a", 4_001)], []).late)
+    assert [row["late"] for row in late] == [
+        {
+            "side": "left",
+            "reason": "too_late",
+            "lateness": 1_000,
+            "watermark": 5_000,
+            "left": {"word": "a", "ts": 4_000, "number": None, "n": 0},
+            "right": None,
+        }
+    ]
+
+
+def test_an_anti_join_takes_back_that_nothing_followed() -> None:
+    play = Play(0, 5, how="anti", stragglers="retract", allowed_lateness=4_000)
+    assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 expired"]
+    assert play.step([], [("a", 10_000)]) == ["- a 10000 expired"]
+
+
+@pytest.mark.parametrize(("time", "reason"), [(None, "null_time"), (2**62, "time_out_of_range")])
+def test_rows_that_cannot_be_placed_are_delivered_or_counted(time: int | None, reason: str) -> None:
+    step = Play(0, 5, how="full", stragglers="route").stepped([], [("a", time)], 9)
+    (late,) = [row["late"] for row in rows_of(step.late)]
+    assert (late["side"], late["reason"], late["watermark"]) == ("right", reason, None)
+    assert late["right"]["at"] == time
+    assert (step.counts.rejected, step.counts.on_time) == (1, 0)
+    dropped = Play(0, 5, how="full").stepped([], [("a", time)], 9)
+    assert (len(dropped.late), dropped.counts.rejected) == (0, 1)
+
+
+# Early results.
+
+
+def test_early_a_row_without_a_partner_is_published_at_once_and_taken_back() -> None:
+    play = Play(0, 5, how="left", early="every batch")
+    assert play.step([("a", 1), ("b", 1)]) == ["+ a 1 ~ None early", "+ b 1 ~ None early"]
+    assert play.step([], [("a", 2)]) == ["+ a 1 ~ 2 matched", "- a 1 ~ None early"]
+    assert play.step([], [("a", 3)]) == ["+ a 1 ~ 3 matched"]
+    assert play.step([], [], 6) == ["+ b 1 ~ None expired", "- b 1 ~ None early"]
+
+
+def test_early_a_row_that_finds_its_partner_at_once_was_never_alone() -> None:
+    play = Play(0, 5, how="full", early="every batch")
+    assert play.step([("a", 1)], [("a", 2)]) == ["+ a 1 ~ 2 matched"]
+
+
+# One partner for each left row.
+
+
+def test_the_first_is_published_once_nothing_can_come_before_it() -> None:
+    play = Play(0, 9, how="left", matches="first", tie_break="n")
+    assert play.step([("a", 1)], [("a", 5), ("a", 4)], 3) == []
+    assert play.step([], [("a", 6)], 4) == ["+ a 1 ~ 4 matched"]
+    assert play.step([], [("a", 7)], 99) == []
+
+
+def test_the_last_is_published_once_nothing_can_come_after_it() -> None:
+    play = Play(0, 9, how="left", matches="last", tie_break="n")
+    assert play.step([("a", 1)], [("a", 4)], 9) == []
+    assert play.step([], [("a", 10), ("a", 11)], 10) == ["+ a 1 ~ 10 matched"]
+
+
+def test_of_two_partners_of_one_time_the_tie_break_says_which() -> None:
+    for matches, n in (("first", 3), ("last", 8)):
+        play = Play(0, 9, matches=matches, tie_break="n")
+        step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
+        assert [row["n_right"] for row in rows_of(step.emitted)] == [n]
+
+
+def test_one_click_can_be_the_first_of_two_searches() -> None:
+    play = Play(0, 9, matches="first", tie_break="n")
+    found = play.step([("a", 1), ("a", 2)], [("a", 4)], 4)
+    assert found == ["+ a 1 ~ 4 matched", "+ a 2 ~ 4 matched"]
+
+
+def test_a_partner_is_kept_as_long_as_it_can_be_an_answer() -> None:
+    play = Play(0, 9, how="left", matches="last", tie_break="n")
+    play.step([("a", 3)], [("a", 4)], 11)
+    assert play.kept == ([3], [4])
+    assert play.step([], [], 12) == ["+ a 3 ~ 4 matched"]
+    assert play.step([], [], 13) == []
+    assert play.kept == ([], [])
+
+
+def test_a_straggler_that_was_the_first_replaces_the_answer() -> None:
+    play = Play(0, 5_000, matches="first", tie_break="n", stragglers="retract",
+                allowed_lateness=9_000)  # fmt: skip
+    assert play.step([("a", 1_000)], [("a", 4_000)], 4_500) == ["+ a 1000 ~ 4000 matched"]
+    assert play.step([], [("a", 3_000)], 4_500) == [
+        "+ a 1000 ~ 3000 late_match",
+        "- a 1000 ~ 4000 matched",
+    ]
+    assert play.step([], [("a", 2_000)], 4_500) == [
+        "+ a 1000 ~ 2000 late_match",
+        "- a 1000 ~ 3000 late_match",
+    ]
+
+
+def test_early_the_answer_so_far_is_published_and_replaced() -> None:
+    play = Play(0, 9, matches="last", tie_break="n", early="every batch")
+    assert play.step([("a", 1)], [("a", 4)]) == ["+ a 1 ~ 4 early"]
+    assert play.step([], [("a", 6)]) == ["+ a 1 ~ 6 early", "- a 1 ~ 4 early"]
+    assert play.step([], [], 10) == ["+ a 1 ~ 6 matched", "- a 1 ~ 6 early"]
+
+
+# A batch.
+
+
+def test_a_batch_is_the_relational_join() -> None:
+    play = Play(0, 5, how="full", early="every batch", stragglers="route")
+    rows = play.packed([("a", 100), ("a", 1), ("c", 1)], [("a", 3), ("b", None), ("d", 2)])
+    found = interval.run(play.spec, *rows)
+    results = found.filter(found.column("late").is_null())
+    assert said(results) == [
+        "+ a 1 ~ 3 matched",
+        "+ a 100 ~ None expired",
+        "+ c 1 ~ None expired",
+        "+ d None ~ 2 expired",
+    ]
+    assert len(found) - len(results) == 1  # what has no time
+
+
+def test_a_stream_joined_with_itself() -> None:
+    play = Play(1, 5)
+    rows = [("a", 1), ("a", 3), ("a", 9)]
+    assert play.step(rows, rows) == ["+ a 1 ~ 3 matched"]

@@ -1,0 +1,56 @@
+"""Names of joined columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from streamops.joins.core.naming import Names, named, refuse_reserved
+from streamops.kernel.errors import SchemaError
+
+
+def columns(*names: str) -> pa.Schema:
+    return pa.schema([(name, pa.int64()) for name in names])
+
+
+def joined(left: pa.Schema, right: pa.Schema, **by: str) -> Names:
+    return named(left, right, tuple(by.items()), "joins.test")
+
+
+def test_the_rights_key_columns_are_left_out_and_what_is_new_keeps_its_name() -> None:
+    names = joined(columns("k", "x"), columns("id", "y"), k="id")
+    assert names.schema.names == ["k", "x", "y"]
+    assert names.right == (("y", "y"),)
+
+
+def test_a_name_that_is_taken_gets_a_suffix_whatever_its_case() -> None:
+    names = joined(columns("k", "Ts"), columns("k", "tS"), k="k")
+    assert names.right == (("tS", "tS_right"),)
+
+
+def test_types_and_their_metadata_go_along() -> None:
+    marked = pa.field("v", pa.string(), metadata={"a": "b"})
+    names = joined(columns("k", "v"), pa.schema([("k", pa.int64()), marked]), k="k")
+    assert names.schema.field("v_right").equals(marked.with_name("v_right"), check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (["k", "v", "v_right"], ["k", "v"]),
+        (["k", "v"], ["k", "v", "v_right"]),
+        (["k", "v"], ["k", "V_RIGHT", "v"]),
+    ],
+)
+def test_a_name_that_is_taken_with_its_suffix_is_refused(left: list[str], right: list[str]) -> None:
+    with pytest.raises(SchemaError) as caught:
+        joined(columns(*left), columns(*right), k="k")
+    assert caught.value.code == "NAME_TAKEN"
+    assert "withColumnRenamed('v'" in caught.value.fix
+
+
+def test_a_column_called_as_one_that_the_join_adds_is_refused() -> None:
+    with pytest.raises(SchemaError) as caught:
+        refuse_reserved(["k", "Status"], ["status"], "rename it", "joins.test")
+    assert caught.value.code == "NAME_TAKEN"
+    refuse_reserved(["k", "state"], ["status"], "rename it", "joins.test")

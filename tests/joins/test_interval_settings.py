@@ -1,0 +1,258 @@
+"""What a user may say about interval joins, and what every mistake is answered with."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import joins
+from streamops.joins.core.interval_spec import IntervalSpec
+from streamops.joins.interval_settings import IntervalJoin
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.spark.pairs import bound as bound_pair
+
+UTC = pa.timestamp("us", tz="UTC")
+SEARCHES = pa.schema(
+    [("query", pa.string()), ("searched_at", UTC), ("text", pa.string()), ("day", pa.date32())]
+)
+CLICKS = pa.schema(
+    [
+        ("search", pa.string()),
+        ("clicked_at", UTC),
+        ("text", pa.string()),
+        ("click_id", pa.int64()),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+        ("number", pa.int32()),
+    ]
+)
+SAID: dict[str, Any] = {
+    "by": {"query": "search"},
+    "time": ("searched_at", "clicked_at"),
+    "delay": "1 minute",
+}
+MINUTE = 60_000_000
+
+
+def settings(lower: Any = "0 seconds", upper: Any = "1 hour", **said: Any) -> IntervalJoin:
+    made = joins.interval(None, lower, upper, **(SAID | said)).settings
+    assert isinstance(made, IntervalJoin)
+    return made
+
+
+def bound(
+    left: pa.Schema = SEARCHES,
+    right: pa.Schema = CLICKS,
+    carried: tuple[int | None, int | None] = (None, None),
+    **said: Any,
+) -> IntervalSpec:
+    options = SAID | {"lower": "0 seconds", "upper": "1 hour"} | said
+    lower, upper = options.pop("lower"), options.pop("upper")
+    spec = bound_pair(joins.interval(None, lower, upper, **options), left, right, carried=carried)
+    assert isinstance(spec, IntervalSpec)
+    return spec
+
+
+def refused(kind: type[StreamopsError], **said: Any) -> Any:
+    with pytest.raises(kind) as caught:
+        bound(**said)
+    return caught.value
+
+
+# What is said right.
+
+
+def test_bounds_are_durations_that_may_be_negative() -> None:
+    made = settings("-90 minutes", dt.timedelta(microseconds=-1))
+    assert (made.lower, made.upper) == (-90 * MINUTE, -1)
+
+
+def test_keys_and_times_may_be_called_alike_or_not() -> None:
+    assert settings(by="k").by == (("k", "k"),)
+    assert settings(by=["a", "b"]).by == (("a", "a"), ("b", "b"))
+    assert settings(by={"a": "x", "b": "y"}).by == (("a", "x"), ("b", "y"))
+    assert settings(time="ts").times == ("ts", "ts")
+
+
+def test_one_delay_is_that_of_both_sides_and_either_may_be_left_out() -> None:
+    assert settings().delays == (MINUTE, MINUTE)
+    assert settings(delay=("1 second", "2 seconds")).delays == (1_000_000, 2_000_000)
+    assert settings(delay=("1 second", None)).delays == (1_000_000, None)
+    assert settings(delay=None).delays == (None, None)
+
+
+def test_the_transform_shows_all_that_was_said_as_it_was_said() -> None:
+    shown = repr(joins.interval(None, "-5 minutes", "1 hour", **SAID, how="left"))
+    assert shown.startswith(
+        "joins.interval(lower='-5 minutes', upper='1 hour', by={'query': 'search'}, "
+        "time=('searched_at', 'clicked_at'), how='left', matches='every', tie_break=None, "
+        "delay='1 minute', allowed_lateness='0 seconds', stragglers='drop', too_late='drop', "
+        "early='never', into='status', engine='auto'"
+    )
+    said: dict[str, Any] = {"by": ["a", "b"], "time": "ts", "delay": ("1 second", None)}
+    alike = joins.interval(None, "0 seconds", "1 hour", **said)
+    assert "by=['a', 'b'], time='ts'" in repr(alike)
+    assert "delay=('1 second', None)" in repr(alike)
+
+
+def test_the_output_is_both_sides_without_the_rights_key_and_a_status() -> None:
+    spec = bound()
+    names = ["query", "searched_at", "text", "day"]
+    joined = ["clicked_at", "text_right", "click_id", "tags", "number"]
+    assert spec.output.names == [*names, *joined, "status"]
+    assert spec.origins["text_right"] == ("right", "text")
+    assert spec.origins["query"] == ("left", "query")
+    assert bound(how="semi").output.names == [*names, "status"]
+    assert bound(stragglers="retract").output.names[-2:] == ["status", "_change_type"]
+    assert bound(stragglers="route", into="is").output.names[-2:] == ["is", "late"]
+    late = bound(stragglers="route").output.field("late").type
+    assert late.field("left").type == pa.struct(list(SEARCHES))
+    assert late.field("right").type == pa.struct(list(CLICKS))
+
+
+def test_of_the_right_only_what_is_needed_is_read() -> None:
+    assert bound(how="anti").right.input.names == ["search", "clicked_at"]
+    assert bound(how="anti", stragglers="route").right.input == CLICKS
+    assert bound().right.input == CLICKS
+
+
+def test_what_follows_waits_for_rows_that_waited_here() -> None:
+    minutes = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 second"}
+    assert (bound(**minutes).event_time, bound(**minutes).lag) == ("searched_at", 301_000_000)
+    right = bound(**minutes, how="right")
+    assert (right.event_time, right.lag) == ("clicked_at", 121_000_000)
+    full = bound(**minutes, how="full")
+    assert (full.event_time, full.lag) == (None, 1_000_000)
+    for how in ("left", "right", "full", "inner", "semi", "anti"):
+        assert (
+            settings("-2 minutes", "5 minutes", how=how).lag
+            == bound(lower="-2 minutes", upper="5 minutes", how=how).lag
+        )
+    fine = bound(upper=dt.timedelta(microseconds=1_001))
+    assert fine.lag == 2_000  # whole milliseconds, as Spark's watermark
+
+
+def test_behind_a_watermark_that_a_frame_brings_there_is_none_unless_it_holds() -> None:
+    brought = bound(carried=(MINUTE, None))
+    assert (brought.event_time, brought.lag) == (None, 0)
+    assert (brought.left.delay, brought.right.delay) == (None, MINUTE)
+    before = bound(carried=(MINUTE, MINUTE), lower="-1 hour", upper="0 seconds")
+    assert (before.event_time, before.lag) == ("searched_at", 0)
+
+
+def test_a_time_that_is_a_key_is_called_as_on_the_left() -> None:
+    spec = bound(by={"query": "search", "searched_at": "clicked_at"}, how="right")
+    assert spec.event_time == "searched_at"
+
+
+def test_how_long_rows_are_kept() -> None:
+    said = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 minute"}
+    spec = bound(**said)
+    assert (spec.kept_for("left"), spec.kept_for("right")) == (5 * MINUTE, 2 * MINUTE)
+    spec = bound(**said, stragglers="retract")
+    assert (spec.kept_for("left"), spec.kept_for("right")) == (6 * MINUTE, 3 * MINUTE)
+    spec = bound(**said, matches="last", tie_break="click_id")
+    assert (spec.kept_for("left"), spec.kept_for("right")) == (5 * MINUTE, 7 * MINUTE)
+
+
+def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
+    assert bound().identity == bound(delay="5 minutes").identity
+    assert bound().identity != bound(upper="2 hours").identity
+    turned = pa.schema(reversed(list(SEARCHES)))
+    assert bound().identity == bound(turned).identity
+    assert bound().identity != bound(SEARCHES.append(pa.field("more", pa.int8()))).identity
+
+
+# What is said wrong.
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("BOUNDS_REVERSED", {"lower": "2 hours"}),
+        ("BAD_DURATION", {"upper": "soon"}),
+        ("CALENDAR_DURATION", {"upper": "1 month"}),
+        ("DURATION_TOO_LARGE", {"upper": "9000000 days"}),
+        ("DURATION_TOO_SMALL", {"delay": "-1 second"}),
+        ("DURATION_TOO_FINE", {"delay": ("1 second", dt.timedelta(microseconds=1))}),
+        ("DURATION_TOO_SMALL", {"allowed_lateness": "-1 second"}),
+        ("BAD_DURATION", {"delay": ("1 second", "1 second", "1 second")}),
+        ("UNKNOWN_CHOICE", {"how": "outer"}),
+        ("UNKNOWN_CHOICE", {"matches": "best"}),
+        ("UNKNOWN_CHOICE", {"stragglers": "update"}),
+        ("UNKNOWN_CHOICE", {"too_late": "retract"}),
+        ("UNKNOWN_CHOICE", {"early": True}),
+        ("UNKNOWN_CHOICE", {"engine": "spark"}),
+        ("NOT_A_NAME", {"by": 5}),
+        ("NOT_A_NAME", {"by": {"query": None}}),
+        ("NOT_A_NAME", {"time": ("a", "b", "c")}),
+        ("NOT_A_NAME", {"into": None}),
+        ("NOT_A_NAME", {"matches": "first", "tie_break": 7}),
+        ("NO_KEY", {"by": []}),
+        ("NAME_TAKEN", {"into": "Late"}),
+        ("NAME_TAKEN", {"into": "_change_type", "stragglers": "retract"}),
+        ("TOO_LATE_WITHOUT_CORRECTIONS", {"too_late": "route"}),
+        ("TIE_BREAK_MISSING", {"matches": "first"}),
+        ("TIE_BREAK_WITHOUT_CHOICE", {"tie_break": "click_id"}),
+        ("MATCHES_OF_LEFT_ROWS", {"matches": "last", "tie_break": "click_id", "how": "full"}),
+        ("MATCHES_OF_LEFT_ROWS", {"matches": "last", "tie_break": "click_id", "how": "semi"}),
+        ("NOTHING_EARLY", {"early": "every batch"}),
+        ("NOTHING_EARLY", {"early": "every batch", "how": "semi"}),
+        ("SHARDS_OUT_OF_RANGE", {"shards": 0}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_a_frame_is_there(
+    code: str, said: dict[str, Any]
+) -> None:
+    assert refused(SpecError, **said).code == code
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"by": {"Query": "search"}}, "'query'"),
+        ({"by": {"query": "serach"}}, "'search'"),
+        ({"time": ("searched_at", "click_at")}, "'clicked_at'"),
+        ({"matches": "first", "tie_break": "clickid"}, "'click_id'"),
+    ],
+)
+def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
+    said: dict[str, Any], named: str
+) -> None:
+    error = refused(ColumnNotFound, **said)
+    assert named in error.fix
+    assert ("left frame" in error.where) == ("Query" in str(said))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("COLUMN_TYPE", {"time": ("day", "clicked_at")}),
+        ("COLUMN_TYPE", {"time": ("searched_at", "click_id")}),
+        ("COLUMN_TYPE", {"matches": "first", "tie_break": "tags"}),
+        ("KEY_NOT_HASHABLE", {"by": {"query": "tags"}}),
+        ("KEY_TYPES_DIFFER", {"by": {"query": "number"}}),
+        ("NAME_TAKEN", {"into": "Text_Right"}),
+    ],
+)
+def test_a_column_that_does_not_fit_is_refused(code: str, said: dict[str, Any]) -> None:
+    assert refused(SchemaError, **said).code == code
+
+
+def test_a_column_of_the_frame_called_as_one_that_is_added_is_refused() -> None:
+    for name, said in (
+        ("status", {}),
+        ("_change_type", {"how": "left", "early": "every batch"}),
+        ("LATE", {"stragglers": "route"}),
+    ):
+        error = refused(SchemaError, left=SEARCHES.append(pa.field(name, pa.string())), **said)
+        assert error.code == "NAME_TAKEN"
+    assert bound(SEARCHES.append(pa.field("status", pa.string())), into="match").into == "match"
+
+
+def test_without_a_right_frame_there_is_nothing_to_join() -> None:
+    with pytest.raises(SpecError) as caught:
+        joins.interval(None, "0 seconds", "1 hour", **SAID)(None)  # type: ignore[arg-type]
+    assert caught.value.code == "RIGHT_MISSING"

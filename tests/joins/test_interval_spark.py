@@ -1,0 +1,289 @@
+"""Interval joins on Spark: that they are wired, on both state APIs, in batches, in chains."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import joins, windows
+from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
+from streamops.testing import assert_rows, at, micro_batches, replay, stream
+from streamops.testing.pairs import PairReplay
+
+pytestmark = pytest.mark.spark
+
+APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
+TIME = pa.timestamp("us", tz="UTC")
+PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+SEARCHES = pa.schema(
+    [
+        ("query", pa.string()),
+        ("ts", TIME),
+        ("price", pa.decimal128(10, 2)),
+        ("place", PLACE),
+        ("local", pa.timestamp("us")),
+    ]
+)
+CLICKS = pa.schema(
+    [
+        ("search", pa.string()),
+        ("at", TIME),
+        ("n", pa.int64()),
+        ("codes", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+BOTH = (SEARCHES, CLICKS)
+
+
+def searches(*rows: tuple[str | None, float | None]) -> list[dict[str, Any]]:
+    return [
+        {
+            "query": query,
+            "ts": None if second is None else at(second),
+            "price": None if query is None else Decimal(f"{second or 0:.2f}"),
+            "place": {"x": 1, "tags": ["a", None]} if query == "a" else None,
+            "local": None if second is None else at(second).replace(tzinfo=None),
+        }
+        for query, second in rows
+    ]
+
+
+def clicks(*rows: tuple[str | None, float | None, int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "search": search,
+            "at": None if second is None else at(second),
+            "n": n,
+            "codes": {"n": n} if n % 2 else None,
+        }
+        for search, second, n in rows
+    ]
+
+
+# Equal rows, null keys, null times, a tie; in the third pair stragglers that find what has expired
+# (a at 13 s) or waits (d), and rows that are too late.
+SCRIPT: list[Any] = [
+    (searches(("a", 10), ("b", 11), (None, 12)), clicks(("b", 13, 1), ("b", 13, 0), ("z", 14, 2))),
+    (searches(("d", 38), ("d", 38), ("a", None)), clicks(("e", 41, 3), (None, 40, 4))),
+    (searches(("e", 40)), clicks(("a", 13, 5), ("d", 39, 6), ("c", None, 7))),
+    (searches(("b", 9), ("g", 200)), clicks(("d", 40, 8), ("a", 2, 9), ("g", 201, 10))),
+    (None, clicks(("g", 196, 11), ("g", 240, 12))),
+    (searches(("h", 250)), None),
+]
+COMMON: dict[str, Any] = {"by": {"query": "search"}, "time": ("ts", "at"), "shards": 3}
+RETRACT: dict[str, Any] = {"stragglers": "retract", "allowed_lateness": "1 minute"}
+POLICIES: list[dict[str, Any]] = [
+    {"how": "full", "too_late": "route", **RETRACT},
+    {"how": "left", "matches": "first", "tie_break": "n", "early": "every batch"},
+    {"how": "anti", **RETRACT},
+    {"how": "inner", "stragglers": "route"},
+]
+
+
+def frames_of(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    left = [tuple(row.values()) for batch, _ in SCRIPT for row in batch or ()]
+    right = [tuple(row.values()) for _, batch in SCRIPT for row in batch or ()]
+    return (
+        spark.createDataFrame(
+            left,
+            "query string, ts timestamp, price decimal(10, 2), "
+            "place struct<x: int, tags: array<string>>, local timestamp_ntz",
+        ),
+        spark.createDataFrame(
+            right, "search string, at timestamp, n long, codes map<string, bigint>"
+        ),
+    )
+
+
+def same(actual: list[Any], expected: list[Any]) -> None:
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
+        assert_rows(one.rows, other.rows)
+        assert_rows(one.late_rows, other.late_rows)
+        assert (one.watermark, one.counts) == (other.watermark, other.counts)
+        assert one.state_rows == other.state_rows
+
+
+@pytest.mark.parametrize("number", range(len(POLICIES)))
+def test_a_stream_on_spark_gives_what_its_replay_gives_also_after_a_restart(
+    spark: SparkSession, number: int, tmp_path: Path
+) -> None:
+    policy, api = POLICIES[number], APIS[number % 2]
+    join = joins.interval(
+        None, "-5 seconds", "10 seconds", delay=("2 seconds", "3 seconds"), state_api=api,
+        **policy, **COMMON,
+    )  # fmt: skip
+    played = PairReplay(join, BOTH)
+    for part in (SCRIPT[:3], SCRIPT[3:]):
+        expected = played.run(part)
+        assert any(result.rows for result in expected)
+        same(stream(spark, join, part, schema=BOTH, directory=tmp_path), expected)
+
+
+def test_a_checkpoint_of_other_bounds_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    for upper in ("10 seconds", "20 seconds"):
+        join = joins.interval(None, "0 seconds", upper, delay="2 seconds", **COMMON)
+        if upper == "10 seconds":
+            stream(spark, join, SCRIPT[:1], schema=BOTH, directory=tmp_path)
+            continue
+        with pytest.raises(StreamingQueryException) as caught:
+            stream(spark, join, SCRIPT[1:2], schema=BOTH, directory=tmp_path)
+        assert "[STATE_PARAMETERS]" in str(caught.value)
+        assert "upper=10000000" in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_a_batch_gives_the_same_on_both_engines(spark: SparkSession, how: str) -> None:
+    left, right = frames_of(spark)
+    kernel, native = (
+        left.transform(
+            joins.interval(right, "-5 seconds", "10 seconds", how=how, engine=engine, **COMMON)  # type: ignore[arg-type]
+        )
+        for engine in ("kernel", "native")
+    )
+    assert kernel.schema == native.schema
+    assert_rows(kernel, native)
+    assert kernel.count() > 1
+
+
+def test_both_engines_agree_on_odd_keys(spark: SparkSession) -> None:
+    frame = spark.sql(
+        """
+        select timestamp_micros(id * id * 500000 - 90000000) as ts, id,
+            cast(if(id % 3 = 0, 'nan', if(id % 3 = 1, '-0.0', '0.0')) as double) as gate,
+            if(id % 4 = 0, null, id % 2 = 0) as flag, named_struct('x', id % 2) as pair
+        from (select explode(sequence(0, 40)) as id union all select explode(sequence(10, 20)))
+        """
+    )
+    kernel, native = (
+        frame.transform(
+            joins.interval(
+                frame,
+                "-1 minute",
+                "-1 second",
+                by=["gate", "flag", "pair"],
+                time="ts",
+                how="full",
+                engine=engine,
+            )
+        )
+        for engine in ("kernel", "native")
+    )
+    assert kernel.columns == ["ts", "id", "gate", "flag", "pair", "ts_right", "id_right", "status"]
+    assert kernel.schema == native.schema
+    assert_rows(kernel, native)
+    assert {row["status"] for row in kernel.collect()} == {"matched", "expired"}
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi"])
+def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) -> None:
+    script = [*SCRIPT, (searches(("y", 400)), clicks(("y", 400, 13)))]
+    rows = []
+    for engine in ("kernel", "native"):
+        join = joins.interval(
+            None, "-5 seconds", "10 seconds", delay="5 seconds", how=how, engine=engine,  # type: ignore[arg-type]
+            **COMMON,
+        )  # fmt: skip
+        rows.append([row for each in stream(spark, join, script, schema=BOTH) for row in each.rows])
+    # By now both have told all that lies far behind the last rows.
+    kernel, native = ([row for row in each if row["query"] not in ("y", "h")] for each in rows)
+    assert_rows(kernel, native)
+    assert len(kernel) > 1
+
+
+def test_spark_has_no_join_that_corrects_or_chooses(spark: SparkSession) -> None:
+    left, right = frames_of(spark)
+    for said in (RETRACT, {"stragglers": "route"}, {"matches": "first", "tie_break": "n"}):
+        join = joins.interval(right, "0 seconds", "1 hour", engine="native", **said, **COMMON)
+        with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+            left.transform(join)
+
+
+def test_late_rows_of_both_sides_are_told_from_results(spark: SparkSession) -> None:
+    left, right = frames_of(spark)
+    join = joins.interval(right, "0 seconds", "5 seconds", stragglers="route", **COMMON)
+    results, late_left, late_right = joins.split_late(left.transform(join))
+    assert results.columns[-1] == "status"
+    assert {row["status"] for row in results.collect()} == {"matched"}
+    assert late_left.columns == ["reason", "lateness", "watermark", "row"]
+    assert [(r["reason"], r["row"]["query"]) for r in late_left.collect()] == [("null_time", "a")]
+    (row,) = late_right.collect()
+    assert (row["row"]["search"], row["row"]["codes"]) == ("c", {"n": 7})
+    with pytest.raises(SchemaError, match="NOT_ROUTED"):
+        joins.split_late(results)
+
+
+def published(spark: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
+    query = (
+        frame.writeStream.outputMode("append")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .format("parquet")
+        .option("path", str(directory / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(300)
+    return [row.asDict() for row in spark.read.parquet(str(directory / "out")).collect()]
+
+
+def test_click_through_rate_per_hour_by_a_window_behind_the_join(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Searches that expire lie an hour behind the watermark, and are counted all the same."""
+    minutes, batches = range(0, 300, 10), []
+    for part in range(5):
+        mine = [m for m in minutes if m // 60 == part]
+        ours = searches(*((f"q{m}", m * 60) for m in mine))
+        theirs = clicks(*((f"q{m}", m * 60 + 1_800, m) for m in mine if m % 30 == 0))
+        batches.append((ours, theirs))
+    left, right = (
+        micro_batches(spark, [pair[i] for pair in batches], schema=BOTH[i]) for i in (0, 1)
+    )
+    clicked = joins.interval(right, "0 seconds", "1 hour", how="left", delay="1 minute", **COMMON)
+    rate = windows.tumbling(
+        "1 hour", time="ts", agg={"searches": agg.count(), "rate": agg.mean("clicked")}, shards=2
+    )
+    is_click = F.when(F.col("status") == "matched", 1.0).otherwise(0.0)
+    hours = left.transform(clicked).withColumn("clicked", is_click).transform(rate)
+    got = published(spark, hours, tmp_path)
+    assert [(row["searches"], round(row["rate"], 6)) for row in got] == [(6, 0.333333)] * len(got)
+    assert len(got) >= 2
+
+
+def test_a_stream_joined_with_itself(spark: SparkSession, tmp_path: Path) -> None:
+    frame = micro_batches(
+        spark, [clicks(("a", 1, 1), ("a", 3, 2)), clicks(("a", 9, 3), ("b", 60, 4))], schema=CLICKS
+    )
+    join = joins.interval(
+        frame, "1 second", "6 seconds", by="search", time="at", delay="2 seconds", shards=2
+    )
+    found = published(spark, frame.transform(join), tmp_path)
+    assert sorted((row["n"], row["n_right"]) for row in found) == [(1, 2), (2, 3)]
+
+
+def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_holds(
+    spark: SparkSession,
+) -> None:
+    back = joins.interval(None, "-10 seconds", "0 seconds", how="left", **COMMON)
+    brought = stream(spark, back, SCRIPT, schema=BOTH, watermark="5 seconds")
+    own = joins.interval(None, "-10 seconds", "0 seconds", how="left", delay="5 seconds", **COMMON)
+    expected = replay(own, SCRIPT, schema=BOTH)
+    rows = ([row for each in results for row in each.rows] for results in (brought, expected))
+    assert_rows(*rows)
+    left, right = (
+        micro_batches(spark, [], schema=schema).withWatermark(time, "5 seconds")
+        for schema, time in zip(BOTH, ("ts", "at"), strict=True)
+    )
+    ahead = joins.interval(right, "0 seconds", "10 seconds", how="left", **COMMON)
+    with pytest.raises(WatermarkError, match="WATERMARK_MISSING"):
+        left.transform(ahead).transform(
+            windows.tumbling("1 hour", time="ts", agg={"n": agg.count()})
+        )

@@ -1,0 +1,26 @@
+"""Interval joins keep every law of a core with two inputs."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from hypothesis import given
+
+from streamops.joins.core import line
+from streamops.testing import laws
+from tests.laws.interval_strategies import histories
+
+pytestmark = pytest.mark.laws
+
+
+@given(case=histories())
+def test_interval_joins_keep_every_law(case: laws.PairCase) -> None:
+    laws.keep_pair(case)
+
+
+@given(case=histories())
+def test_keys_of_one_hash_are_told_apart(case: laws.PairCase) -> None:
+    hashed = line.xxhash64
+    with mock.patch.object(line, "xxhash64", lambda keys: hashed(keys) % 2):
+        laws.keep_pair(case)
