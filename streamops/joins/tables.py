@@ -20,8 +20,8 @@ Columns = str | Sequence[str]
 
 def tables(
     right: DataFrame | None,
-    on: str | Sequence[str] | Mapping[str, str],
     *,
+    by: str | Sequence[str] | Mapping[str, str],
     how: How = "inner",
     key: Columns | tuple[Columns, Columns] | None = None,
     sequence: str | tuple[str, str] | None = None,
@@ -38,17 +38,17 @@ def tables(
     are not published again. A null is joined with nothing.
 
     Input        both sides: _change_type: string, "insert", "update_preimage", "update_postimage" or
-                 "delete", an update as its two images · columns of `on` and of `key`: any type
-                 without a map in it, those of `on` of one type on both sides · `sequence`: a type with
+                 "delete", an update as its two images · columns of `by` and of `key`: any type
+                 without a map in it, those of `by` of one type on both sides · `sequence`: a type with
                  an order · all other columns of any type
-    Output       all columns of the left · all of the right but those of `on`, with the suffix
+    Output       all columns of the left · all of the right but those of `by`, with the suffix
                  "_right" where the name is taken · _change_type: string: "insert" and "delete", and
                  with `key` the two images of an update · where rejected changes are routed: late:
                  struct<side, reason, lateness, watermark, left, right>
     Output mode  append
     Watermark    none is needed
     State        per shard and side: the rows of the table, equal ones once (in "inner" not those with
-                 a null in `on`, nor, in "left" and "right", those of the other side); with `sequence`
+                 a null in `by`, nor, in "left" and "right", those of the other side); with `sequence`
                  also at most ``remember / shards``, rounded up, that are gone
     Order        changes of a micro-batch in any order; without `sequence` no delete comes in a
                  micro-batch before that of its insert, and none comes twice; with it, both may.
@@ -60,7 +60,7 @@ def tables(
     right : DataFrame, optional
         The right change stream; the left one is the frame that is transformed. Both are streams, or
         both are batches. None where the test kit brings both.
-    on : str, sequence of str, or mapping of str to str
+    by : str, sequence of str, or mapping of str to str
         Columns that must be equal; where they are called otherwise on the right,
         ``{"left name": "right name"}``. They need not be the key of either table, and may change in
         an update.
@@ -68,12 +68,12 @@ def tables(
         Which rows come out without a partner, with nulls in its place: none, those of the left, of
         the right, of both.
     key : str, sequence of str, or tuple of two of these
-        Primary key of the left and of the right table. With it, a joined row whose both keys and `on`
+        Primary key of the left and of the right table. With it, a joined row whose both keys and `by`
         stay is updated, as a pair of images; without it, it is deleted and inserted.
     sequence : str, or tuple of str
         What orders the changes of a key on each side, such as a position in the log or the version of
         a commit; both images of an update have that of the update. The change of the highest
-        sequence holds, for each key and value of `on`: what is older, or comes again, is left out and
+        sequence holds, for each key and value of `by`: what is older, or comes again, is left out and
         counted (``too_late``). Not the `revision` of streamops: its preimages have another than their
         postimages; their changes need no sequence.
     remember : int
@@ -90,7 +90,7 @@ def tables(
         Spark's interface to state. "auto" is the second, which needs RocksDB and lets operators be
         chained.
     shards : int
-        Pieces that the values of `on` are spread over. Belongs to the checkpoint.
+        Pieces that the values of `by` are spread over. Belongs to the checkpoint.
     name : str
         Under which the counts appear in the query's ``observedMetrics``.
 
@@ -102,7 +102,7 @@ def tables(
     Raises
     ------
     SpecError
-        ``JOINED_ON``, ``NOT_A_PAIR``, ``NOT_A_NAME``, ``UNKNOWN_CHOICE``, ``SEQUENCE_WITHOUT_KEY``,
+        ``NO_KEY``, ``NOT_A_PAIR``, ``NOT_A_NAME``, ``UNKNOWN_CHOICE``, ``SEQUENCE_WITHOUT_KEY``,
         ``REMEMBER_WITH_SEQUENCE``, ``REMEMBER_OUT_OF_RANGE``, ``SHARDS_OUT_OF_RANGE``; when it is
         called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
@@ -113,7 +113,7 @@ def tables(
     --------
     >>> from streamops import joins
     >>> from streamops.testing import replay
-    >>> orders = joins.tables(None, {"customer": "id"}, how="left", key=("order", "id"))
+    >>> orders = joins.tables(None, by={"customer": "id"}, how="left", key=("order", "id"))
     >>> script = [
     ...     ([{"order": 7, "customer": 1, "_change_type": "insert"}], None),
     ...     (None, [{"id": 1, "name": "Ada", "_change_type": "insert"}]),
@@ -143,7 +143,7 @@ def tables(
     where = "joins.tables"
     settings = TablesSettings.of(
         where,
-        on=on,
+        by=by,
         how=how,
         key=key,
         sequence=sequence,

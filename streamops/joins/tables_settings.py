@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
+from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
 from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import require_name, type_name
 from streamops.spark.transform import choice
@@ -29,7 +29,7 @@ class TablesSettings:
     """Settings of a join of two tables. What it says of both sides stands in pairs, left first."""
 
     where: str = field(repr=False)
-    on: tuple[tuple[str, str], ...]
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
     how: How
     key: tuple[Columns, Columns] | None
     sequence: tuple[str, str] | None
@@ -41,7 +41,7 @@ class TablesSettings:
     def of(
         where: str,
         *,
-        on: str | Sequence[str] | Mapping[str, str],
+        by: str | Sequence[str] | Mapping[str, str],
         how: How,
         key: Names | tuple[Names, Names] | None,
         sequence: str | tuple[str, str] | None,
@@ -56,7 +56,7 @@ class TablesSettings:
         sequences = None if sequence is None else _two(sequence, "sequence", where)
         _refuse_remembered(keys, sequences, remember, where)
         return TablesSettings(
-            where, _joined_on(on, where), how, keys, sequences, remember, rejected, shards
+            where, keys_of(by, where=where), how, keys, sequences, remember, rejected, shards
         )
 
     @property
@@ -80,7 +80,7 @@ class TablesSettings:
         return self._reads(0), self._reads(1)
 
     def _reads(self, side: int) -> Columns:
-        columns = [*(pair[side] for pair in self.on), *(self.key[side] if self.key else ())]
+        columns = [*(pair[side] for pair in self.by), *(self.key[side] if self.key else ())]
         if self.sequence is not None:
             columns.append(self.sequence[side])
         return tuple(dict.fromkeys(columns))
@@ -88,7 +88,7 @@ class TablesSettings:
     def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Any) -> TablesSpec:
         """The spec over these columns."""
         tables = [self._side(at, schema) for at, schema in enumerate((left, right))]
-        names = named(tables[0].rows, tables[1].rows, self.on, self.where)
+        names = named(tables[0].rows, tables[1].rows, self.by, self.where)
         fix = "rename the column before the join"
         refuse_reserved(names.schema.names, _ADDED, fix, self.where)
         remember = -(-(self.remember or 0) // self.shards)
@@ -98,53 +98,26 @@ class TablesSettings:
 
     def _side(self, at: int, schema: pa.Schema) -> TableSide:
         name = ("left", "right")[at]
-        on = tuple(pair[at] for pair in self.on)
+        by = tuple(pair[at] for pair in self.by)
         key = self.key[at] if self.key else ()
         sequence = self.sequence[at] if self.sequence else None
-        roles = [("on", column) for column in on] + [("key", column) for column in key]
-        for role, column in [*roles, *([("sequence", sequence)] if sequence else [])]:
-            if column not in schema.names:
-                raise ColumnNotFound(
-                    column, schema.names, where=f"{self.where}, {name} side", role=role
-                )
+        where = f"{self.where}, {name} side"
+        asked = {"by": by, "key": key, "sequence": (sequence,) if sequence else ()}
+        refuse_missing(schema, asked, where=where)
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
-            _refuse_no_changes(schema, f"{self.where}, {name} side")
-        for role, column in roles:
-            _require_hashable(schema.field(column), f"{self.where}, {name} {role} {column!r}")
+            _refuse_no_changes(schema, where)
+        refuse_keys(schema, schema, tuple((each, each) for each in (*by, *key)), where=where)
         if sequence is not None and not is_orderable(schema.field(sequence).type):
             raise SchemaError(
                 "SEQUENCE_TYPE",
                 f"column {sequence!r} cannot say which change is newer",
-                where=f"{self.where}, {name} side",
+                where=where,
                 got=type_name(schema.field(sequence).type),
                 expected="a type with an order: numbers, strings, binary, timestamps",
                 fix="take the position in the log: an LSN, an offset, a commit version",
             )
         outer = self.how == "full" or self.how == name
-        return TableSide(schema, on, key, sequence, outer)
-
-
-def _joined_on(
-    on: str | Sequence[str] | Mapping[str, str], where: str
-) -> tuple[tuple[str, str], ...]:
-    if isinstance(on, Mapping):
-        pairs = tuple(on.items())
-    else:
-        names = (on,) if isinstance(on, str) or not isinstance(on, Sequence) else tuple(on)
-        pairs = tuple((name, name) for name in names)
-    for pair in pairs:
-        for name in pair:
-            require_name(name, parameter="on", where=where)
-    if not pairs or any(len({p[i] for p in pairs}) < len(pairs) for i in (0, 1)):
-        raise SpecError(
-            "JOINED_ON",
-            "`on` does not pair columns",
-            where=where,
-            got=f"on={on!r}",
-            expected="at least one column of each side, each once",
-            fix='on="customer_id", or on={"customer_id": "id"}: left name, right name',
-        )
-    return pairs
+        return TableSide(schema, by, key, sequence, outer)
 
 
 def _keys(key: Any, where: str) -> tuple[Columns, Columns]:
@@ -227,11 +200,3 @@ def _refuse_no_changes(schema: pa.Schema, where: str) -> None:
         "delete",
         fix=f"of rows that are only ever added: df.withColumn({CHANGE_TYPE!r}, F.lit('insert'))",
     )
-
-
-def _require_hashable(column: pa.Field, where: str) -> None:
-    try:
-        require_hashable(column.type, where=where)
-    except SchemaError as error:  # the kernel knows Arrow's names of types only
-        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-        raise SchemaError(error.code, error.what, got=type_name(error.got), **facts) from None

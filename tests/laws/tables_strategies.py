@@ -59,7 +59,7 @@ class History:
 
 
 def spec_of(**said: Any) -> TablesSpec:
-    given: dict[str, Any] = {"on": ON, "how": "inner", "key": None, "sequence": None}
+    given: dict[str, Any] = {"by": ON, "how": "inner", "key": None, "sequence": None}
     given |= {"remember": None, "rejected": "drop", "shards": 1} | said
     settings = TablesSettings.of("joins.tables", **given)
     return settings.bind(LEFT, RIGHT, carried=(None, None))

@@ -86,7 +86,7 @@ def read(side: TableSide, pack: pa.Table) -> Changes:
         refused[absent & (refused == 0)] = NULL_KEY
         unordered = ~_valid(pack, (side.sequence,))
         refused[unordered & (refused == 0)] = NULL_SEQUENCE
-    joins = _valid(pack, side.on)
+    joins = _valid(pack, side.by)
     place = np.flatnonzero((refused == 0) & (joins | side.outer))
     rows = pack.select(side.rows.names).rename_columns(side.entries.names[:-1])
     if len(place) < len(pack):
@@ -197,7 +197,7 @@ def within(side: TableSide, entries: pa.Table, limit: int) -> pa.Table:
     among = take(entries, gone)
     newest = -_dense(one(among.column(names.index(side.sequence))))
     # Of one transaction: by their hash, so that it is not the order of arrival that says which.
-    columns = [among.column(names.index(name)) for name in dict.fromkeys((*side.key, *side.on))]
+    columns = [among.column(names.index(name)) for name in dict.fromkeys((*side.key, *side.by))]
     order = np.lexsort([xxhash64(columns), newest])
     stays = np.ones(len(entries), np.bool_)
     stays[gone[order[limit:]]] = False

@@ -74,7 +74,7 @@ def _joined(spec: TablesSpec, left: pa.Table, right: pa.Table, lefts: Ids, right
     if spec.tables[1].outer:
         # Where there is no left row, the columns that are joined on say what the right one has.
         lonely = pa.array(lefts < 0)
-        for name, other in zip(spec.tables[0].on, spec.tables[1].on, strict=True):
+        for name, other in zip(spec.tables[0].by, spec.tables[1].by, strict=True):
             columns[name] = pc.if_else(
                 lonely, one(right.column(other)).take(places[1]), columns[name]
             )

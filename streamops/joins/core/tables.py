@@ -98,7 +98,7 @@ def _numbered(
 ) -> tuple[list[Ids], int, Mask]:
     """What rows are joined on as numbers: of both kept tables, then of the changes of both sides."""
     tables = [*kept, *(each.rows for each in changes)]
-    places = [[side.rows.names.index(name) for name in side.on] for side in spec.tables]
+    places = [[side.rows.names.index(name) for name in side.by] for side in spec.tables]
     columns = [
         pa.concat_arrays([one(table.column(places[i % 2][at])) for i, table in enumerate(tables)])
         for at in range(len(places[0]))
@@ -114,7 +114,7 @@ def _numbered(
 
 def _weighted(side: TableSide, entries: Entries, join: Ids) -> Weighted:
     joins = np.ones(len(join), np.bool_)
-    for name in side.on:
+    for name in side.by:
         joins &= np.asarray(entries.rows.column(side.rows.names.index(name)).is_valid())
     return Weighted(join, joins, entries.before, entries.after, side.outer)
 
@@ -141,7 +141,7 @@ def check(spec: TablesSpec, state: State) -> None:
         table = state.tables[name]
         shown = f"{name}: {table.to_pylist()}"
         names = side.rows.names
-        identity = names if side.sequence is None else [*side.on, *side.key]
+        identity = names if side.sequence is None else [*side.by, *side.key]
         columns = [table.column(names.index(each)) for each in identity]
         groups, _ = Groups.of(key_codes(columns, len(table)))
         assert groups.count == len(table), f"an entry twice: {shown}"

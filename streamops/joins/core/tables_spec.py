@@ -30,7 +30,7 @@ class TableSide:
     ----------
     input : Schema
         Columns of its change stream, ``_change_type`` among them.
-    on : tuple of str
+    by : tuple of str
         Columns that are joined on.
     key : tuple of str
         Primary key; none: its rows have no identity but their values.
@@ -41,7 +41,7 @@ class TableSide:
     """
 
     input: pa.Schema
-    on: tuple[str, ...]
+    by: tuple[str, ...]
     key: tuple[str, ...]
     sequence: str | None
     outer: bool
@@ -62,7 +62,7 @@ class TableSide:
         """What the state of this side depends on."""
         return {
             "columns": [[field.name, str(field.type)] for field in self.rows],
-            "on": list(self.on),
+            "by": list(self.by),
             "key": list(self.key),
             "sequence": self.sequence,
         }
@@ -98,12 +98,12 @@ class TablesSpec:
     @property
     def left(self) -> Side:
         """The change stream that the transform is called on."""
-        return Side(self.tables[0].on, None, self.tables[0].input)
+        return Side(self.tables[0].by, None, self.tables[0].input)
 
     @property
     def right(self) -> Side:
         """The change stream that it is given."""
-        return Side(self.tables[1].on, None, self.tables[1].input)
+        return Side(self.tables[1].by, None, self.tables[1].input)
 
     @property
     def output(self) -> pa.Schema:

@@ -24,7 +24,7 @@ Change = tuple[Any, ...]
 
 
 def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **said: Any) -> TablesSpec:
-    given: dict[str, Any] = {"on": "k", "how": "inner", "key": None, "sequence": None}
+    given: dict[str, Any] = {"by": "k", "how": "inner", "key": None, "sequence": None}
     given |= {"remember": None, "rejected": "route", "shards": 1} | said
     return TablesSettings.of("joins.tables", **given).bind(left, right, carried=(None, None))
 
