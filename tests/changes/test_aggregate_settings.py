@@ -106,6 +106,14 @@ def test_the_same_words_are_the_same_checkpoint() -> None:
     assert bound().identity != bound(agg={"rows": agg.count("n")}).identity
 
 
+def test_a_column_of_another_type_is_another_checkpoint() -> None:
+    """The means of both are doubles; the states that they come from are not alike."""
+    double = SCHEMA.set(1, pa.field("n", pa.float64()))
+    for asked in (agg.mean("n"), agg.variance("n")):
+        one, other = (bound(schema, agg={"x": asked}).identity for schema in (SCHEMA, double))
+        assert one != other
+
+
 def test_a_replay_over_shards_with_restarts_folds_to_the_aggregates() -> None:
     totals = changes.aggregate(by="k", agg={"rows": agg.count(), "least": agg.min("n")}, shards=3)
     row = {"m": None}

@@ -141,6 +141,14 @@ class AggregateSpec:
         return {
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "agg": [
-                identified(each.name, each.words, each.summary, self.input) for each in self.asked
+                [
+                    *identified(each.name, each.words, each.summary, self.input),
+                    *(
+                        f"{column} {self.input.field(column).type}"
+                        for column in each.summary.inputs
+                    ),
+                    *(["rows"] if each.total is None else [name for name, _ in each.total.fields]),
+                ]
+                for each in self.asked
             ],
         }
