@@ -140,6 +140,13 @@ def test_how_much_is_remembered_is_spread_over_shards_and_may_change() -> None:
     assert bound(key=("id", "ID")).identity != bound(**VERSIONED).identity
 
 
+def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
+    other = pa.schema([ORDERS.field(at) for at in (4, 2, 0, 3, 1)])
+    assert bound(other).identity == bound().identity
+    assert bound(other).tables[0].entries == bound().tables[0].entries
+    assert bound(other).output.names[:4] == ["lsn", "id", "m", "customer"]
+
+
 def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
     unused: Any = object()
     with pytest.raises(SpecError) as caught:

@@ -88,7 +88,7 @@ def read(side: TableSide, pack: pa.Table) -> Changes:
         refused[unordered & (refused == 0)] = NULL_SEQUENCE
     joins = _valid(pack, side.by)
     place = np.flatnonzero((refused == 0) & (joins | side.outer))
-    rows = pack.select(side.rows.names).rename_columns(side.entries.names[:-1])
+    rows = pack.select(side.names).rename_columns(side.entries.names[:-1])
     if len(place) < len(pack):
         rows = take(rows, place)
     return Changes(rows, weight[place] > 0, place, refused)
@@ -140,7 +140,7 @@ def _versions(
     side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: Ids
 ) -> Entries:
     assert side.sequence is not None
-    kept, names = len(weight), side.rows.names
+    kept, names = len(weight), side.names
     key = [rows.column(names.index(name)) for name in side.key]
     groups, _ = Groups.of(pair(join, key_codes(key, len(rows))))
     adds = np.concatenate([weight > 0, changes.adds])
@@ -193,7 +193,7 @@ def within(side: TableSide, entries: pa.Table, limit: int) -> pa.Table:
     if len(gone) <= limit:
         return entries
     assert side.sequence is not None
-    names = side.rows.names
+    names = side.names
     among = take(entries, gone)
     newest = -_dense(one(among.column(names.index(side.sequence))))
     # Of one transaction: by their hash, so that it is not the order of arrival that says which.

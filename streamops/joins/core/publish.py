@@ -70,7 +70,7 @@ def _rest(spec: TablesSpec) -> list[pa.Field]:
 def _joined(spec: TablesSpec, left: pa.Table, right: pa.Table, lefts: Ids, rights: Ids) -> pa.Table:
     """Rows of both sides beside one another, nulls where there is none."""
     places = [pa.array(side, mask=side < 0) for side in (lefts, rights)]
-    columns = {name: one(left.column(name)).take(places[0]) for name in left.schema.names}
+    columns = {name: one(left.column(name)).take(places[0]) for name in spec.tables[0].rows.names}
     if spec.tables[1].outer:
         # Where there is no left row, the columns that are joined on say what the right one has.
         lonely = pa.array(lefts < 0)

@@ -79,7 +79,7 @@ def step(
 
     weighted = [_weighted(side, *found) for side, found in zip(spec.tables, sides, strict=True)]
     found = [
-        Found(entries.rows.rename_columns(side.rows.names), join)
+        Found(entries.rows.rename_columns(side.names), join)
         for side, (entries, join) in zip(spec.tables, sides, strict=True)
     ]
     emitted, counts = published(spec, *found, delta(*weighted, count))
@@ -98,7 +98,7 @@ def _numbered(
 ) -> tuple[list[Ids], int, Mask]:
     """What rows are joined on as numbers: of both kept tables, then of the changes of both sides."""
     tables = [*kept, *(each.rows for each in changes)]
-    places = [[side.rows.names.index(name) for name in side.by] for side in spec.tables]
+    places = [[side.names.index(name) for name in side.by] for side in spec.tables]
     columns = [
         pa.concat_arrays([one(table.column(places[i % 2][at])) for i, table in enumerate(tables)])
         for at in range(len(places[0]))
@@ -115,7 +115,7 @@ def _numbered(
 def _weighted(side: TableSide, entries: Entries, join: Ids) -> Weighted:
     joins = np.ones(len(join), np.bool_)
     for name in side.by:
-        joins &= np.asarray(entries.rows.column(side.rows.names.index(name)).is_valid())
+        joins &= np.asarray(entries.rows.column(side.names.index(name)).is_valid())
     return Weighted(join, joins, entries.before, entries.after, side.outer)
 
 
@@ -140,7 +140,7 @@ def check(spec: TablesSpec, state: State) -> None:
     for name, side in zip(_SIDES, spec.tables, strict=True):
         table = state.tables[name]
         shown = f"{name}: {table.to_pylist()}"
-        names = side.rows.names
+        names = side.names
         identity = names if side.sequence is None else [*side.by, *side.key]
         columns = [table.column(names.index(each)) for each in identity]
         groups, _ = Groups.of(key_codes(columns, len(table)))

@@ -52,16 +52,21 @@ class TableSide:
         return pa.schema([field for field in self.input if field.name != CHANGE_TYPE])
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The same by name: in which order the frame has them may change."""
+        return tuple(sorted(self.rows.names))
+
+    @property
     def entries(self) -> pa.Schema:
         """Columns of the state."""
-        columns = [(f"c.{i}", field.type) for i, field in enumerate(self.rows)]
+        columns = [(f"c.{i}", self.input.field(n).type) for i, n in enumerate(self.names)]
         return pa.schema([*columns, ("weight", pa.int64())])
 
     @property
     def identity(self) -> dict[str, Any]:
         """What the state of this side depends on."""
         return {
-            "columns": [[field.name, str(field.type)] for field in self.rows],
+            "columns": [[name, str(self.input.field(name).type)] for name in self.names],
             "by": list(self.by),
             "key": list(self.key),
             "sequence": self.sequence,
