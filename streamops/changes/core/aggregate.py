@@ -150,7 +150,8 @@ def _touched(spec: AggregateSpec, state: State, packed: pa.Table) -> _Touched:
 
 def _states(spec: AggregateSpec, table: pa.Table) -> list[pa.ChunkedArray]:
     width = sum(len(total.fields) for total in spec.totals)
-    return table.columns[len(table.columns) - width :]
+    columns: list[pa.ChunkedArray] = table.columns
+    return columns[len(columns) - width :]
 
 
 def _merged(

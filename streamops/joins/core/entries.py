@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.joins.core.tables_spec import REASONS, TableSide
@@ -20,7 +21,9 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
 
-__all__ = ["Changes", "Entries", "advanced", "read", "within"]
+__all__ = ["Changes", "Entries", "advanced", "read", "valid", "within"]
+
+Reasons = npt.NDArray[np.int8]
 
 BAD_CHANGE, NULL_KEY, NULL_SEQUENCE, NOT_THERE, CONTRADICTION = range(1, len(REASONS) + 1)
 
@@ -44,7 +47,7 @@ class Changes:
     rows: pa.Table
     adds: Mask
     place: Ids
-    refused: Ints
+    refused: Reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Entries:
     before: Ints
     after: Ints
     stays: Mask
-    refused: Ints
+    refused: Reasons
     outdated: int
     of: Ids
 
@@ -82,11 +85,11 @@ def read(side: TableSide, pack: pa.Table) -> Changes:
     weight = weights(pack.column(CHANGE_TYPE))
     refused = np.where(weight == 0, BAD_CHANGE, 0).astype(np.int8)
     if side.sequence is not None:
-        absent = ~_valid(pack, side.key)
+        absent = ~valid(pack, side.key)
         refused[absent & (refused == 0)] = NULL_KEY
-        unordered = ~_valid(pack, (side.sequence,))
+        unordered = ~valid(pack, (side.sequence,))
         refused[unordered & (refused == 0)] = NULL_SEQUENCE
-    joins = _valid(pack, side.by)
+    joins = valid(pack, side.by)
     place = np.flatnonzero((refused == 0) & (joins | side.outer))
     rows = pack.select(side.names).rename_columns(side.entries.names[:-1])
     if len(place) < len(pack):
@@ -94,13 +97,14 @@ def read(side: TableSide, pack: pa.Table) -> Changes:
     return Changes(rows, weight[place] > 0, place, refused)
 
 
-def _valid(rows: pa.Table, names: tuple[str, ...]) -> Mask:
-    valid = np.ones(len(rows), np.bool_)
+def valid(rows: pa.Table, names: tuple[str, ...]) -> Mask:
+    """Rows without a null in these columns."""
+    full = np.ones(len(rows), np.bool_)
     for name in names:
         column = rows.column(name)
         if column.null_count:
-            valid &= np.asarray(column.is_valid())
-    return valid
+            full &= np.asarray(column.is_valid())
+    return full
 
 
 def advanced(side: TableSide, kept: pa.Table, changes: Changes, join: Ids) -> Entries:

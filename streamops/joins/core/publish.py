@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -105,7 +106,9 @@ def _looked_up(codes: Ids, at: Ids) -> Ids:
     return nobody[at]
 
 
-def rejects(spec: TablesSpec, side: SideName, pack: pa.Table, refused: Ints) -> pa.Table:
+def rejects(
+    spec: TablesSpec, side: SideName, pack: pa.Table, refused: npt.NDArray[np.int8]
+) -> pa.Table:
     """The changes of one side that are rejected, as rows of the output."""
     if spec.rejected == "drop":
         return spec.output.empty_table()

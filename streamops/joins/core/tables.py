@@ -7,14 +7,14 @@ the changes of both sides. What was said of them follows from how they were, so 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.joins.core.delta import Weighted, delta
-from streamops.joins.core.entries import Changes, Entries, advanced, read, within
+from streamops.joins.core.entries import Changes, Entries, advanced, read, valid, within
 from streamops.joins.core.publish import Found, published, rejects
 from streamops.joins.core.tables_spec import TableSide, TablesSpec
 from streamops.kernel.columns import concat, conform, key_codes, one
@@ -63,34 +63,65 @@ def step(
     kept = [state.tables[name] for name in _SIDES]
     numbers, count, touched = _numbered(spec, kept, changes)
 
-    sides, tables = [], {}
-    for i, side in enumerate(spec.tables):
-        join, came = numbers[i], numbers[2 + i]
-        active = touched[join]
-        mask = pa.array(active)
-        of = np.concatenate([join[active], came])
-        entries = advanced(side, kept[i].filter(mask), changes[i], of)
-        sides.append((entries, of[entries.of]))
-        stays = pa.array(entries.stays)
-        weights = pa.array(entries.after)
-        fresh = pa.table([*entries.rows.columns, weights], schema=side.entries).filter(stays)
-        whole = concat([kept[i].filter(pc.invert(mask)), fresh])
-        tables[_SIDES[i]] = within(side, whole, spec.remember)
-
-    weighted = [_weighted(side, *found) for side, found in zip(spec.tables, sides, strict=True)]
-    found = [
-        Found(entries.rows.rename_columns(side.names), join)
-        for side, (entries, join) in zip(spec.tables, sides, strict=True)
+    moved = [
+        _moved(side, kept[at], changes[at], numbers[at], numbers[2 + at], touched)
+        for at, side in enumerate(spec.tables)
     ]
-    emitted, counts = published(spec, *found, delta(*weighted, count))
-    refused = [entries.refused for entries, _ in sides]
-    late = [rejects(spec, name, packs[i], refused[i]) for i, name in enumerate(_SIDES)]
-    outdated = sum(entries.outdated for entries, _ in sides)
+    one_side, other = moved
+    change = delta(one_side.weighted, other.weighted, count)
+    emitted, counts = published(spec, one_side.found, other.found, change)
+    refused = [each.entries.refused for each in moved]
+    late = [rejects(spec, name, packs[at], refused[at]) for at, name in enumerate(_SIDES)]
+    outdated = sum(each.entries.outdated for each in moved)
     rows, bad = len(left) + len(right), sum(int(np.count_nonzero(each)) for each in refused)
     said = replace(
         counts, rows=rows, rejected=bad, too_late=outdated, on_time=rows - bad - outdated
     )
+    tables: dict[str, pa.Table] = {
+        name: within(side, each.table, spec.remember)
+        for name, side, each in zip(_SIDES, spec.tables, moved, strict=True)
+    }
     return Step(State(None, tables), emitted, concat(late), said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """One side after its changes.
+
+    Parameters
+    ----------
+    entries : Entries
+        Those of the keys that something came for.
+    weighted, found : Weighted, Found
+        How often they are there, and what joined rows are made of.
+    table : Table
+        The state of the side.
+    """
+
+    entries: Entries
+    weighted: Weighted
+    found: Found
+    table: pa.Table
+
+
+def _moved(
+    side: TableSide, kept: pa.Table, changes: Changes, join: Ids, came: Ids, touched: Mask
+) -> _Moved:
+    """The side after its changes, of which only the entries of these keys are looked at."""
+    active = touched[join]
+    mask = pa.array(active)
+    of = np.concatenate([join[active], came])
+    entries = advanced(side, kept.filter(mask), changes, of)
+    fresh = pa.table([*entries.rows.columns, pa.array(entries.after)], schema=side.entries)
+    fresh = fresh.filter(pa.array(entries.stays))
+    rows = entries.rows.rename_columns(side.names)
+    join = of[entries.of]
+    return _Moved(
+        entries,
+        Weighted(join, valid(rows, side.by), entries.before, entries.after, side.outer),
+        Found(rows, join),
+        concat([kept.filter(pc.invert(mask)), fresh]),
+    )
 
 
 def _numbered(
@@ -110,13 +141,6 @@ def _numbered(
     touched[numbers[2]] = True
     touched[numbers[3]] = True
     return numbers, groups.count, touched
-
-
-def _weighted(side: TableSide, entries: Entries, join: Ids) -> Weighted:
-    joins = np.ones(len(join), np.bool_)
-    for name in side.by:
-        joins &= np.asarray(entries.rows.column(side.names.index(name)).is_valid())
-    return Weighted(join, joins, entries.before, entries.after, side.outer)
 
 
 def finish(spec: TablesSpec, state: State) -> pa.Table:
