@@ -225,16 +225,8 @@ class DecimalTotal:
         return [self._sum(groups, states[0]), *_added(groups, states[1:])]
 
     def _sum(self, groups: Groups, values: pa.Array) -> pa.Array:
-        sums = (
-            pa.table({"group": pa.array(groups.ids), "value": values})
-            .group_by("group", use_threads=False)
-            .aggregate([("value", "sum")])
-        )
-        place = np.full(groups.count, len(sums), np.int64)
-        place[np.asarray(sums.column("group"))] = np.arange(len(sums))
-        index = pa.array(place, mask=place == len(sums))
-        zero = pa.scalar(0).cast(self.fields[0][1])
-        return one(sums.column("value_sum")).take(index).cast(self.fields[0][1]).fill_null(zero)
+        kind = self.fields[0][1]
+        return groups.sum_decimals(values).cast(kind).fill_null(pa.scalar(0).cast(kind))
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The sum, or its share of the number of values."""
