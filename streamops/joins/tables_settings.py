@@ -21,7 +21,6 @@ __all__ = ["TablesSettings"]
 
 Names = str | Sequence[str]
 Columns = tuple[str, ...]
-_ADDED = (CHANGE_TYPE, "late")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,8 @@ class TablesSettings:
         tables = [self._side(at, schema) for at, schema in enumerate((left, right))]
         names = named(tables[0].rows, tables[1].rows, self.by, self.where)
         fix = "rename the column before the join"
-        refuse_reserved(names.schema.names, _ADDED, fix, self.where)
+        added = (CHANGE_TYPE, *(["late"] if self.rejected == "route" else []))
+        refuse_reserved(names.schema.names, added, fix, self.where)
         remember = -(-(self.remember or 0) // self.shards)
         return TablesSpec(
             self.where, self.how, (tables[0], tables[1]), names, remember, self.rejected

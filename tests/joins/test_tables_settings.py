@@ -68,7 +68,11 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
             "NAME_TAKEN",
             lambda: bound(ORDERS.append(pa.field("lsn_right", pa.int64()))),
         ),
-        (SchemaError, "NAME_TAKEN", lambda: bound(ORDERS.append(pa.field("Late", pa.int64())))),
+        (
+            SchemaError,
+            "NAME_TAKEN",
+            lambda: bound(ORDERS.append(pa.field("Late", pa.int64())), rejected="route"),
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_code(
@@ -106,6 +110,7 @@ def test_the_right_columns_get_names_of_their_own() -> None:
         "lsn_right": ("right", "lsn"),
     }
     assert "late" not in bound().output.names
+    assert "late" in bound(ORDERS.append(pa.field("late", pa.int64()))).output.names
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_stream_tells_what_is_replayed_also_after_a_restart(
         assert_rows(ours.table, theirs.table)
         assert_rows(ours.late, theirs.late)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
-    late = [row["late"] for each in expected for row in each.late.to_pylist()]
+    late = [row for each in expected for row in each.late.to_pylist()]
     assert {(row["side"], row["reason"]) for row in late} == {
         ("left", "bad_change"),
         ("right", "not_there"),
