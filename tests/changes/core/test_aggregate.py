@@ -207,3 +207,19 @@ def test_intervals_add_up_to_intervals() -> None:
     spec = spec_of(schema, total=agg.sum("v"))
     steps = play(spec, [("a", hour, PLUS) for hour in hours], schema=schema)
     assert steps[0].emitted.column("total").cast(pa.int64()).to_pylist() == [35 * 3_600_000_000]
+
+
+def test_what_is_computed_again_is_computed_of_the_rows_that_are_left() -> None:
+    asked = {"spread": agg.variance("v"), "middle": agg.quantile("v", 0.5, at_most=10)}
+    steps = play(
+        spec_of(**asked),
+        [("a", value, PLUS) for value in (2, 4, 4, 9)],
+        [("a", 9, MINUS), ("a", 4, MINUS)],
+        [("a", 2, MINUS)],
+    )
+    assert [told(step)[-1][1:3] for step in steps] == [
+        (pytest.approx(8.916666666666666), 4.0),
+        (2.0, 3.0),
+        (None, 4.0),
+    ]
+    assert told(steps[2])[0] == (*told(steps[1])[-1][:3], "update_preimage")
