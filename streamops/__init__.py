@@ -10,12 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamops import aggregates, observe, sketches, testing, time, windows
+    from streamops import aggregates, changes, joins, observe, sketches, testing, time, windows
     from streamops.spark.session import local_session
 
 __all__ = [
     "__version__",
     "aggregates",
+    "changes",
+    "joins",
     "local_session",
     "observe",
     "sketches",
@@ -32,7 +34,7 @@ if not TYPE_CHECKING:  # or a type checker would find every name
     def __getattr__(name: str) -> Any:
         if name == "local_session":
             return importlib.import_module("streamops.spark.session").local_session
-        if name in {"aggregates", "observe", "sketches", "testing", "time", "windows"}:
+        if name in {*__all__} - {"__version__"}:
             return importlib.import_module(f"streamops.{name}")
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

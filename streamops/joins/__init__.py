@@ -4,6 +4,7 @@
 ``interval``       rows of two streams that have one key and lie close in time
 ``temporal``       facts, and the version of a table's row that held at their event time
 ``lookup``         rows, and what a small table says of them now
+``tables``         two tables that change, kept joined
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
@@ -11,6 +12,7 @@
 from streamops.joins.interval import interval
 from streamops.joins.late import split_late
 from streamops.joins.lookup import lookup
+from streamops.joins.tables import tables
 from streamops.joins.temporal import temporal
 
-__all__ = ["interval", "lookup", "split_late", "temporal"]
+__all__ = ["interval", "lookup", "split_late", "tables", "temporal"]

@@ -84,6 +84,23 @@ class Groups:
             self._refuse_overflow(values, total)
         return total
 
+    def sum_decimals(self, values: pa.Array) -> pa.Array:
+        """Sum per group of decimals, nulls left out; null for a group without any.
+
+        As wide as Arrow makes it: with room enough in the values' type, what does not fit into
+        another is seen when it is cast, and not wrapped around.
+        """
+        sums = (
+            pa.table({"group": pa.array(self.ids), "value": values})
+            .group_by("group", use_threads=False)
+            .aggregate([("value", "sum")])
+            .combine_chunks()
+        )
+        place = np.full(self.count, len(sums), np.int64)
+        place[np.asarray(sums.column("group"))] = np.arange(len(sums))
+        index = pa.array(place, mask=place == len(sums))
+        return pa.concat_arrays(sums.column("value_sum").chunks or [values[:0]]).take(index)
+
     def _refuse_overflow(self, values: Ints, wrapped: Ints) -> None:
         # The high and the low 32 bits are summed apart, where neither can overflow (fewer
         # than 2^31 rows), and must say the same as the 64-bit sum.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -13,7 +13,8 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.hashing import require_hashable
 from streamops.sketches.core.running import Changes, RunningSpec, WhenFull
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import type_name
+from streamops.spark.parameters import names_of, refuse_taken
 from streamops.spark.transform import choice
 
 __all__ = ["MOST_KEYS", "RunningSettings"]
@@ -50,9 +51,7 @@ class RunningSettings:
         """Settings as the user wrote them, normalised, or an error."""
         choice(changes, Changes, parameter="changes", where=where)
         choice(when_full, WhenFull, parameter="when_full", where=where)
-        names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
-        for name in names:
-            require_name(name, parameter="by", where=where)
+        names = names_of(by, parameter="by", where=where)
         if type(max_keys) is not int or max_keys < 1:  # 16.0 and True are numbers, too
             raise SpecError(
                 "MAX_KEYS_OUT_OF_RANGE",
@@ -62,7 +61,9 @@ class RunningSettings:
                 expected="an integer, 1 or more",
                 fix=f"leave it out ({MOST_KEYS:,}), or say how many keys there may be",
             )
-        _refuse_taken([*names, *agg], by=names, agg=agg, where=where)
+        given = {"by": list(names), "agg": list(agg)}
+        fix = "name the result differently (into=...), or rename the key column"
+        refuse_taken([*names, *agg], _ADDED, given, fix, where)
         return RunningSettings(where, names, tuple(agg.items()), changes, max_keys, when_full)
 
     @property
@@ -94,19 +95,4 @@ class RunningSettings:
             self.changes,
             -(-self.max_keys // shards),
             self.when_full,
-        )
-
-
-def _refuse_taken(names: Sequence[str], *, where: str, **given: Any) -> None:
-    """Refuse two columns of the result of one name; to Spark, upper and lower case are one."""
-    folded = [name.lower() for name in names]
-    taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in _ADDED})
-    if taken:
-        raise SpecError(
-            "NAME_TAKEN",
-            f"a name stands for two columns of the result: {', '.join(taken)}",
-            where=where,
-            got=", ".join(f"{role}={list(each)!r}" for role, each in given.items()),
-            expected=f"names unlike one another and unlike {', '.join(_ADDED)}",
-            fix="name the result differently (into=...), or rename the key column",
         )

@@ -37,7 +37,8 @@ end with each event, it has none, and its own time stands for it. ``watermark`` 
 An operator with two inputs, which takes ``right``, is given it by the script: a line has the rows of
 ``left`` and ``right`` instead of ``rows``, or of one of them. ``columns`` and ``with_watermark`` may
 be said of each side, as in ``columns: {left: {k: string, ts: timestamp}, right: {...}}``, and a
-``time`` or a ``delay`` as a list, ``[5 seconds, 1 minute]``. A late row says its ``side``.
+``time``, a ``delay``, a ``key`` or a ``sequence`` as a list, ``[5 seconds, 1 minute]``. A late row says
+its ``side``.
 """
 
 from __future__ import annotations
@@ -68,7 +69,12 @@ __all__ = ["Transcript", "load", "parse"]
 
 _PUBLIC = ("aggregates", "changes", "joins", "time", "windows")
 _SIDES = ("left", "right")
-_PAIRS = ("time", "delay")  # of which a pair is a tuple, which YAML does not have
+_PAIRS = (
+    "time",
+    "delay",
+    "key",
+    "sequence",
+)  # of which a pair is a tuple, which YAML does not have
 _COLUMNS = {"k": "string", "ts": "timestamp"}
 _KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
 

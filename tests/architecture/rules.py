@@ -19,7 +19,11 @@ LONGEST_FILE = 300
 NOT_A_FAMILY = {"kernel", "spark", "testing", "demo"}
 
 # A family may take what another offers its users, and only from where they take it.
-BESIDE = {("sketches", "streamops.windows"), ("aggregates", "streamops.sketches")}
+BESIDE = {
+    ("sketches", "streamops.windows"),
+    ("aggregates", "streamops.sketches"),
+    ("changes", "streamops.aggregates"),
+}
 
 # What belongs to the gateway to the JVM, which a Connect session does not have, and to RDDs.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,3 +149,10 @@ def test_a_running_maximum_starts_anew_in_each_segment(far: int) -> None:
 def test_nothing_has_no_order_and_no_maximum() -> None:
     none = np.empty(0, np.int64)
     assert len(in_order(none, none)) == len(running_max(none, none.astype(bool))) == 0
+
+
+def test_decimals_are_summed_per_group_and_null_where_there_are_none() -> None:
+    values = pa.array([Decimal("1.10"), None, Decimal("2.20")], pa.decimal256(20, 2))
+    groups = Groups(np.array([2, 1, 2]), 4)
+    assert groups.sum_decimals(values).to_pylist() == [None, None, Decimal("3.30"), None]
+    assert Groups(np.zeros(0, np.int64), 1).sum_decimals(values[:0]).to_pylist() == [None]

@@ -211,16 +211,8 @@ def _float_total(
 def _decimal_total(groups: Groups, values: pa.Array, result: pa.DataType, column: str) -> pa.Array:
     # Twice as wide while adding, so that what does not fit is seen and not wrapped around.
     wide = values.cast(pa.decimal256(76, result.scale))
-    sums = (
-        pa.table({"group": pa.array(groups.ids), "value": wide})
-        .group_by("group", use_threads=False)
-        .aggregate([("value", "sum")])
-    )
-    place = np.full(groups.count, len(sums), np.int64)
-    place[np.asarray(sums.column("group"))] = np.arange(len(sums))
-    index = pa.array(place, mask=place == len(sums))
     try:
-        return one(sums.column("value_sum")).take(index).cast(result)
+        return groups.sum_decimals(wide).cast(result)
     except pa.ArrowInvalid:
         raise _overflow("sum", column, result) from None
 

@@ -1,0 +1,1 @@
+"""The algorithms on change streams, in NumPy and Arrow."""

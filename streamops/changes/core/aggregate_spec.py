@@ -1,0 +1,154 @@
+"""Settings of aggregates over a change stream, bound to its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.changes.core.totals import Total
+from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.contract import Summary, identified
+
+__all__ = ["AggregateSpec", "Asked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One aggregate.
+
+    Parameters
+    ----------
+    name, words : str
+        What it is called in the result, and in the words of the user.
+    summary : Summary
+        The summary that says it of rows that are only added.
+    total : Total, optional
+        What is kept where it can be taken back; None: the rows are kept, and it is computed again.
+    counted_once : bool
+        Then: whether equal rows are one to it.
+    """
+
+    name: str
+    words: str
+    summary: Summary
+    total: Total | None
+    counted_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """Settings, bound to the schema of their input.
+
+    Parameters
+    ----------
+    where : str
+        The operator, for errors.
+    by : tuple of str
+        Key columns.
+    asked : tuple of Asked
+        The aggregates.
+    input : Schema
+        The columns that are read.
+    """
+
+    where: str
+    by: tuple[str, ...]
+    asked: tuple[Asked, ...]
+    input: pa.Schema
+
+    @property
+    def keys(self) -> list[pa.Field]:
+        """Fields of the key columns, by what they are called in the state."""
+        return [self.input.field(name).with_name(f"key.{i}") for i, name in enumerate(self.by)]
+
+    @property
+    def totals(self) -> list[Total]:
+        """What can be taken back."""
+        return [each.total for each in self.asked if each.total is not None]
+
+    @property
+    def again(self) -> list[tuple[Summary, bool]]:
+        """What is computed again from the rows, and whether equal ones are one to it."""
+        return [(each.summary, each.counted_once) for each in self.asked if each.total is None]
+
+    @property
+    def told(self) -> list[str]:
+        """Columns that any aggregate reads."""
+        read = {name for each in self.asked for name in each.summary.inputs}
+        return [name for name in self.input.names if name in read]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the rows that are kept for that."""
+        read = {name for summary, _ in self.again for name in summary.inputs}
+        return [name for name in self.input.names if name in read]
+
+    @property
+    def groups(self) -> pa.Schema:
+        """The state of the groups: how many rows each has, and its totals."""
+        states = [
+            (f"agg.{i}.{name}", kind)
+            for i, total in enumerate(self.totals)
+            for name, kind in total.fields
+        ]
+        return pa.schema([*self.keys, ("rows", pa.int64()), *states])
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The rows that are kept, each with its group and how often it is there."""
+        values = [self.input.field(name) for name in self.columns]
+        named = [field.with_name(f"c.{i}") for i, field in enumerate(values)]
+        return pa.schema([*self.keys, *named, ("weight", pa.int64())])
+
+    @property
+    def packed(self) -> pa.Schema:
+        """Net changes: totals of the groups; or different rows, where rows are kept."""
+        counted = [(name, pa.int64()) for name in ("weight", "changes", "bad")]
+        if not self.again:
+            return pa.schema([*self.keys, *counted, *list(self.groups)[len(self.by) + 1 :]])
+        told = [self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.told)]
+        return pa.schema([*self.keys, *told, *counted])
+
+    @property
+    def output(self) -> pa.Schema:
+        """Keys, values, and what happens to them."""
+        keys = [self.input.field(name) for name in self.by]
+        values = [(each.name, each.summary.result) for each in self.asked]
+        return pa.schema([*keys, *values, (CHANGE_TYPE, pa.string())])
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Columns of the output that hold values of one of the input, or lists of them."""
+        found = {name: name for name in self.by}
+        for each in self.asked:
+            if each.summary.inputs:
+                kind = self.input.field(each.summary.inputs[0]).type
+                if each.summary.result in (kind, pa.list_(kind)):
+                    found[each.name] = each.summary.inputs[0]
+        return found
+
+    @property
+    def event_time(self) -> str:
+        """There is none; the column that carries what the next operator must know."""
+        return CHANGE_TYPE
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything the state depends on."""
+        return {
+            "by": [[name, str(self.input.field(name).type)] for name in self.by],
+            "agg": [
+                [
+                    *identified(each.name, each.words, each.summary, self.input),
+                    *(
+                        f"{column} {self.input.field(column).type}"
+                        for column in each.summary.inputs
+                    ),
+                    *(["rows"] if each.total is None else [name for name, _ in each.total.fields]),
+                ]
+                for each in self.asked
+            ],
+        }

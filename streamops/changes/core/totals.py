@@ -1,0 +1,257 @@
+"""Aggregates that can be taken back exactly: counts, sums and means over rows with weights.
+
+A row that is taken away counts with weight -1. Nothing here is rounded before it is published, so
+what is added and taken away again leaves a state of nothing, in whatever order that happened; also
+where something was taken away before it was added.
+
+Each is the state of a *summary* of the same rows in another form: what is published is that
+summary's estimate, with its types and its errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changes.core import exact
+from streamops.kernel.columns import floats, one
+from streamops.kernel.contract import Summary
+from streamops.kernel.errors import CapacityError
+from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.kernel.states import sizes_of
+
+__all__ = ["Counted", "DecimalTotal", "FloatTotal", "IntTotal", "Total"]
+
+States = list[pa.Array]
+Fields = tuple[tuple[str, pa.DataType], ...]
+
+_HALF = 32
+_LOW = (1 << _HALF) - 1
+_WIDE = 76  # digits of Arrow's 256-bit decimals
+
+
+class Total(Protocol):
+    """What is kept per group, and can be taken back."""
+
+    @property
+    def summary(self) -> Summary:
+        """The summary whose estimate is published."""
+
+    @property
+    def fields(self) -> Fields:
+        """Columns of the state: name and type."""
+
+    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """States of the groups over rows that are there so many times."""
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
+        """States of the groups over their members' states."""
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The value that each state stands for."""
+
+    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+        """Which states are those of no rows."""
+
+
+def _present(
+    groups: Groups, column: pa.Array | pa.ChunkedArray, weights: Ints
+) -> tuple[Groups, pa.Array, Ints]:
+    """The same without nulls."""
+    values = one(column)
+    if values.null_count:
+        there = np.asarray(values.is_valid())
+        groups, weights, values = groups.where(there), weights[there], values.drop_null()
+    return groups, values, weights
+
+
+def _added(groups: Groups, states: Sequence[pa.Array]) -> States:
+    return [pa.array(groups.sum_ints(np.asarray(state))) for state in states]
+
+
+def _all_zero(states: Sequence[pa.Array]) -> Mask:
+    zero = np.ones(len(states[0]), np.bool_)
+    for state in states:
+        zero &= np.asarray(state) == 0
+    return zero
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Rows, or the values of a column that are not null."""
+
+    summary: Summary
+
+    @property
+    def fields(self) -> Fields:
+        """The count."""
+        return (("count", pa.int64()),)
+
+    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add up the weights."""
+        for name in self.summary.inputs:
+            groups, _, weights = _present(groups, rows.column(name), weights)
+        return [pa.array(groups.sum_ints(weights))]
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
+        """Add the counts."""
+        return _added(groups, states)
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The count."""
+        return self.summary.estimate([states[0]])
+
+    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+        """Where the count is 0."""
+        return _all_zero(states)
+
+
+@dataclass(frozen=True, slots=True)
+class IntTotal:
+    """Sum or mean of integers or of day-time intervals, in two halves that do not overflow."""
+
+    summary: Summary
+    mean: bool
+
+    @property
+    def fields(self) -> Fields:
+        """High and low half of the sum, number of values."""
+        return (("high", pa.int64()), ("low", pa.int64()), ("count", pa.int64()))
+
+    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add up the values, each so many times."""
+        column = rows.column(self.summary.inputs[0])
+        groups, values, weights = _present(groups, column, weights)
+        numbers = np.asarray(values.cast(pa.int64()))
+        high, low = (numbers >> _HALF) * weights, (numbers & _LOW) * weights
+        return self._halves(*(groups.sum_ints(each) for each in (high, low, weights)))
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
+        """Add the halves."""
+        return self._halves(*(np.asarray(state) for state in _added(groups, states)))
+
+    def _halves(self, high: Ints, low: Ints, count: Ints) -> States:
+        return [pa.array(high + (low >> _HALF)), pa.array(low & _LOW), pa.array(count)]
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The sum, or its share of the number of values."""
+        high, low, count = (np.asarray(state) for state in states)
+        if self.mean:
+            total = high * float(1 << _HALF) + low
+            return self.summary.estimate([pa.array(total), pa.array(np.maximum(count, 0))])
+        whole = (high << _HALF) + low
+        there = count > 0
+        if (there & (whole >> _HALF != high)).any():
+            raise _overflow(self.summary, "bigint, or a day-time interval")
+        return self.summary.estimate([pa.array(whole, mask=~there).cast(self.summary.result)])
+
+    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+        """Where sum and number are 0."""
+        return _all_zero(states)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatTotal:
+    """Sum or mean of doubles, exact until it is published; NaN and infinities are counted."""
+
+    summary: Summary
+    mean: bool
+
+    @property
+    def fields(self) -> Fields:
+        """The sum of the finite values; numbers of all, of NaN and of both infinities."""
+        return (*exact.FIELDS, *((n, pa.int64()) for n in ("count", "nan", "above", "below")))
+
+    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add up the values, each so many times."""
+        column = rows.column(self.summary.inputs[0])
+        groups, values, weights = _present(groups, column, weights)
+        numbers = floats(values)
+        kinds = [np.isnan(numbers), numbers == np.inf, numbers == -np.inf]
+        finite = np.isfinite(numbers)
+        numbers_of = [groups.where(kind).sum_ints(weights[kind]) for kind in kinds]
+        sums = exact.weighed(groups.where(finite), numbers[finite], weights[finite])
+        return [*sums, *map(pa.array, [groups.sum_ints(weights), *numbers_of])]
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
+        """Add sums and numbers."""
+        return [*exact.added(groups, states[:2]), *_added(groups, states[2:])]
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The double nearest to the sum, or its share of the number of values."""
+        count, nan, above, below = (np.asarray(state) for state in states[2:])
+        total = exact.nearest(states[:2])
+        total = np.where(above > 0, np.inf, np.where(below > 0, -np.inf, total))
+        total = np.where((nan > 0) | ((above > 0) & (below > 0)), np.nan, total)
+        if self.mean:
+            return self.summary.estimate([pa.array(total), pa.array(np.maximum(count, 0))])
+        return self.summary.estimate([pa.array(total, mask=count <= 0)])
+
+    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+        """Where there are no digits, and all numbers are 0."""
+        none: Mask = (sizes_of(states[1]) == 0) & _all_zero(states[2:])
+        return none
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalTotal:
+    """Sum or mean of decimals."""
+
+    summary: Summary
+    kind: pa.DataType
+    mean: bool
+
+    @property
+    def fields(self) -> Fields:
+        """The sum, twice as wide as what is published, and the number of values."""
+        return (("sum", pa.decimal256(_WIDE, self.kind.scale)), ("count", pa.int64()))
+
+    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add up the values, each so many times."""
+        column = rows.column(self.summary.inputs[0])
+        groups, values, weights = _present(groups, column, weights)
+        wide = values.cast(pa.decimal256(_WIDE - 20, self.kind.scale))
+        times = pa.array(weights).cast(pa.decimal256(19, 0))
+        products = pc.multiply(wide, times).cast(self.fields[0][1])
+        return [self._sum(groups, products), pa.array(groups.sum_ints(weights))]
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
+        """Add sums and numbers."""
+        return [self._sum(groups, states[0]), *_added(groups, states[1:])]
+
+    def _sum(self, groups: Groups, values: pa.Array) -> pa.Array:
+        kind = self.fields[0][1]
+        return groups.sum_decimals(values).cast(kind).fill_null(pa.scalar(0).cast(kind))
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The sum, or its share of the number of values."""
+        there = pc.greater(states[1], 0)
+        wanted = self.summary.fields[0][1]
+        try:
+            total = pc.if_else(there, states[0], None).cast(wanted)
+        except pa.ArrowInvalid:
+            raise _overflow(self.summary, f"decimal({wanted.precision},{wanted.scale})") from None
+        if self.mean:
+            return self.summary.estimate([total, pc.if_else(there, states[1], 0)])
+        return self.summary.estimate([total])
+
+    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+        """Where sum and number are 0."""
+        zero = pa.scalar(0).cast(states[0].type)
+        return np.asarray(pc.equal(states[0], zero)) & _all_zero(states[1:])
+
+
+def _overflow(summary: Summary, wanted: str) -> CapacityError:
+    return CapacityError(
+        "SUM_OVERFLOW",
+        f"the sum of {summary.inputs[0]!r} does not fit into its type",
+        where="changes.aggregate",
+        got="a sum out of range",
+        expected=f"a value of type {wanted}",
+        fix="cast the column to a wider type first, such as decimal(38,0) or double",
+    )

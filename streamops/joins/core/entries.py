@@ -1,0 +1,208 @@
+"""Rows of one table before and after its changes, with how often each is there.
+
+Without a sequence a table is a bag of rows: a change adds its row or takes it away, equal rows are
+one *entry* with a weight, and in which order the changes of a micro-batch stand does not matter.
+With one, a row has an identity (its primary key and what it is joined on), and the change of the
+highest sequence says whether and how it is there: what is older, or comes again, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.joins.core.tables_spec import REASONS, TableSide
+from streamops.kernel.changes import CHANGE_TYPE, weights
+from streamops.kernel.columns import concat, key_codes, one, take
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.hashing import xxhash64
+from streamops.kernel.ordering import ranks
+
+__all__ = ["Changes", "Entries", "advanced", "read", "valid", "within"]
+
+Reasons = npt.NDArray[np.int8]
+
+BAD_CHANGE, NULL_KEY, NULL_SEQUENCE, NOT_THERE, CONTRADICTION = range(1, len(REASONS) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes of one side that can be read and may matter.
+
+    Parameters
+    ----------
+    rows : Table
+        The rows that they are about, with the names of the state.
+    adds : array of bool
+        Whether a row is added, or taken away.
+    place : array of int
+        Where the change stands in the pack.
+    refused : array of int8
+        For each change of the pack, why it is rejected; 0: it is not.
+    """
+
+    rows: pa.Table
+    adds: Mask
+    place: Ids
+    refused: Reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of the keys that something came for.
+
+    Parameters
+    ----------
+    rows : Table
+        The row of each.
+    before, after : array of int64
+        How often it is in the table.
+    stays : array of bool
+        Whether it is kept in state.
+    refused : array of int8
+        As in ``Changes``, with what was found out meanwhile.
+    outdated : int
+        Changes that are not newer than what is kept.
+    of : array of int
+        For each entry, its position among the kept rows and those of the changes, one below the
+        other.
+    """
+
+    rows: pa.Table
+    before: Ints
+    after: Ints
+    stays: Mask
+    refused: Reasons
+    outdated: int
+    of: Ids
+
+
+def read(side: TableSide, pack: pa.Table) -> Changes:
+    """Sort out what cannot be read, and what can never be in a result."""
+    weight = weights(pack.column(CHANGE_TYPE))
+    refused = np.where(weight == 0, BAD_CHANGE, 0).astype(np.int8)
+    if side.sequence is not None:
+        absent = ~valid(pack, side.key)
+        refused[absent & (refused == 0)] = NULL_KEY
+        unordered = ~valid(pack, (side.sequence,))
+        refused[unordered & (refused == 0)] = NULL_SEQUENCE
+    joins = valid(pack, side.by)
+    place = np.flatnonzero((refused == 0) & (joins | side.outer))
+    rows = pack.select(side.names).rename_columns(side.entries.names[:-1])
+    if len(place) < len(pack):
+        rows = take(rows, place)
+    return Changes(rows, weight[place] > 0, place, refused)
+
+
+def valid(rows: pa.Table, names: tuple[str, ...]) -> Mask:
+    """Rows without a null in these columns."""
+    full = np.ones(len(rows), np.bool_)
+    for name in names:
+        column = rows.column(name)
+        if column.null_count:
+            full &= np.asarray(column.is_valid())
+    return full
+
+
+def advanced(side: TableSide, kept: pa.Table, changes: Changes, join: Ids) -> Entries:
+    """What the changes make of the entries that are kept.
+
+    ``join`` has a code of what is joined on, for the kept rows and then for those of the changes.
+    """
+    rows = concat([kept.drop_columns(["weight"]), changes.rows])
+    weight = np.asarray(one(kept.column("weight")))
+    if side.sequence is None:
+        return _bag(rows, weight, changes)
+    return _versions(side, rows, weight, changes, join)
+
+
+def _bag(rows: pa.Table, weight: Ints, changes: Changes) -> Entries:
+    groups, firsts = Groups.of(key_codes(rows.columns, len(rows)))
+    # A kept row is there once and stands first: its number is its place.
+    came = Groups(groups.ids[len(weight) :], groups.count)
+    before = np.zeros(groups.count, np.int64)
+    before[: len(weight)] = weight
+    after = before + came.sum_ints(np.where(changes.adds, 1, -1))
+    refused = changes.refused
+    if (short := np.maximum(-after, 0)).any():
+        # Equal rows: which of them are left over does not matter. The last ones.
+        takes = np.flatnonzero(~changes.adds)
+        order = takes[np.argsort(came.ids[takes], kind="stable")]
+        ids = came.ids[order]
+        ends = np.searchsorted(ids, ids, "right")
+        over = order[ends - np.arange(len(ids)) <= short[ids]]
+        refused = refused.copy()
+        refused[changes.place[over]] = NOT_THERE
+    after = np.maximum(after, 0)
+    return Entries(take(rows, firsts), before, after, after > 0, refused, 0, firsts)
+
+
+def _versions(
+    side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: Ids
+) -> Entries:
+    assert side.sequence is not None
+    kept, names = len(weight), side.names
+    key = [rows.column(names.index(name)) for name in side.key]
+    groups, _ = Groups.of(pair(join, key_codes(key, len(rows))))
+    adds = np.concatenate([weight > 0, changes.adds])
+    # What is taken away goes by the sequence of what replaces it, and comes before that.
+    order = 2 * _dense(one(rows.column(names.index(side.sequence)))) + adds
+    good = _agreeing(rows, groups, order, adds, kept)
+    refused = changes.refused.copy()
+    refused[changes.place[~good[kept:]]] = CONTRADICTION
+
+    place = np.flatnonzero(good)
+    newest = groups.where(good).first_by(~order[place])
+    newest = place[newest[newest >= 0]]  # equal ones: the kept one stands first
+    of = np.concatenate([np.arange(kept), newest[newest >= kept]])
+    is_newest = np.zeros(len(rows), np.bool_)
+    is_newest[newest] = True
+    before = np.zeros(len(of), np.int64)
+    before[:kept] = weight
+    after = (is_newest & adds)[of].astype(np.int64)
+    # Not newer than what is kept; what something newer of its own micro-batch replaces is not late.
+    known = np.full(groups.count, -1, np.int64)
+    known[groups.ids[:kept]] = order[:kept]
+    outdated = int(np.count_nonzero(good[kept:] & (order <= known[groups.ids])[kept:]))
+    return Entries(take(rows, of), before, after, is_newest[of], refused, outdated, of)
+
+
+def _dense(column: pa.Array) -> Ints:
+    return np.unique(ranks(column), return_inverse=True)[1]
+
+
+def _agreeing(rows: pa.Table, groups: Groups, order: Ints, adds: Mask, kept: int) -> Mask:
+    """Rows that no other row of the same identity and sequence contradicts; kept rows stand."""
+    good = np.ones(len(rows), np.bool_)
+    slots, _ = Groups.of(pair(groups.ids, order))
+    several = np.flatnonzero((slots.sizes() > 1)[slots.ids] & adds)
+    if len(several):
+        content = key_codes(take(rows, several).columns, len(several))
+        among, first = Groups.of(slots.ids[several])
+        differs = content != content[first][among.ids]
+        divided = np.zeros(among.count, np.bool_)
+        divided[among.ids[differs]] = True
+        stands = several[first] < kept  # it came before, and was believed
+        good[several] = ~divided[among.ids] | (stands[among.ids] & ~differs)
+    return good
+
+
+def within(side: TableSide, entries: pa.Table, limit: int) -> pa.Table:
+    """The entries, and of those that are gone no more than so many, of the highest sequences."""
+    weight = np.asarray(one(entries.column("weight")))
+    gone = np.flatnonzero(weight == 0)
+    if len(gone) <= limit:
+        return entries
+    assert side.sequence is not None
+    names = side.names
+    among = take(entries, gone)
+    newest = -_dense(one(among.column(names.index(side.sequence))))
+    # Of one transaction: by their hash, so that it is not the order of arrival that says which.
+    columns = [among.column(names.index(name)) for name in dict.fromkeys((*side.key, *side.by))]
+    order = np.lexsort([xxhash64(columns), newest])
+    stays = np.ones(len(entries), np.bool_)
+    stays[gone[order[limit:]]] = False
+    return entries.filter(pa.array(stays))

@@ -1,0 +1,225 @@
+"""Aggregates over a change stream: what is said, when, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops.changes.aggregate_settings import AggregateSettings
+from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.errors import CapacityError
+
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_change_type", pa.string())])
+PLUS, MINUS = "insert", "delete"
+
+Change = tuple[str | None, Any, str]
+
+
+def spec_of(schema: pa.Schema = SCHEMA, *, by: Any = "k", **asked: Any) -> AggregateSpec:
+    return AggregateSettings.of("changes.aggregate", by=by, agg=asked).bind(schema, shards=1)
+
+
+def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SCHEMA) -> list[Step]:
+    state, steps = aggregate.empty(spec), []
+    for batch in batches:
+        columns = [pa.array([row[at] for row in batch], f.type) for at, f in enumerate(schema)]
+        rows = pa.table(columns, schema=schema)
+        steps.append(aggregate.step(spec, state, aggregate.pack(spec, rows), None))
+        state = steps[-1].state
+        aggregate.check(spec, state)
+    return steps
+
+
+def told(step: Step) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in step.emitted.to_pylist()]
+
+
+def test_a_group_comes_changes_and_goes_with_its_rows() -> None:
+    steps = play(
+        spec_of(n=agg.count(), total=agg.sum("v")),
+        [("a", 5, PLUS), ("a", 7, PLUS), (None, 1, PLUS)],
+        [("a", 5, "update_preimage"), ("a", 6, "update_postimage")],
+        [("a", 6, MINUS), ("a", 7, MINUS), (None, 1, MINUS), (None, 2, PLUS)],
+    )
+    assert [told(step) for step in steps] == [
+        [("a", 2, 12, PLUS), (None, 1, 1, PLUS)],
+        [("a", 2, 12, "update_preimage"), ("a", 2, 13, "update_postimage")],
+        [
+            ("a", 2, 13, MINUS),
+            (None, 1, 1, "update_preimage"),
+            (None, 1, 2, "update_postimage"),
+        ],
+    ]
+    assert steps[2].counts == Counts(rows=4, results=0, corrections=1)
+    assert steps[2].state.rows == 1
+
+
+def test_what_changes_nothing_is_not_told() -> None:
+    spec = spec_of(most=agg.max("v"))
+    steps = play(
+        spec,
+        [("a", 5, PLUS), ("a", 9, PLUS)],
+        [("a", 5, MINUS), ("a", 3, PLUS)],
+        [("a", 9, MINUS), ("a", 9, PLUS)],
+    )
+    assert [len(step.emitted) for step in steps] == [1, 0, 0]
+
+
+def test_the_greatest_value_that_is_deleted_gives_way_to_the_next() -> None:
+    spec = spec_of(most=agg.max("v"), best=agg.top(2, "v", ranked_by="v", tie_break="v"))
+    steps = play(
+        spec,
+        [("a", 9, PLUS), ("a", 9, PLUS), ("a", 4, PLUS)],
+        [("a", 9, MINUS)],
+        [("a", 9, MINUS)],
+    )
+    assert [told(step)[-1] for step in steps] == [
+        ("a", 9, [9, 9], PLUS),
+        ("a", 9, [9, 4], "update_postimage"),
+        ("a", 4, [4], "update_postimage"),
+    ]
+    assert len(steps[0].state.tables["rows"]) == 2  # equal rows are one, with a weight
+
+
+@pytest.mark.parametrize("asked", [agg.count(), agg.sum("v"), agg.min("v")], ids=repr)
+def test_a_delete_ahead_of_its_insert_is_a_debt_that_is_paid(asked: Any) -> None:
+    steps = play(spec_of(x=asked), [("a", None, MINUS)], [("a", None, PLUS)], [("a", 3, PLUS)])
+    assert [step.state.rows > 0 for step in steps] == [True, False, True]
+    assert [len(step.emitted) for step in steps] == [0, 0, 1]
+
+
+def test_a_word_that_is_no_change_is_counted_and_does_nothing() -> None:
+    (step,) = play(spec_of(n=agg.count()), [("a", 1, "upsert"), ("b", 1, PLUS), ("b", 1, "")])
+    assert told(step) == [("b", 1, PLUS)]
+    assert step.counts == Counts(rows=3, rejected=2, results=1)
+    assert step.state.rows == 1
+
+
+def test_sums_of_doubles_forget_what_was_taken_away_to_the_last_bit() -> None:
+    schema = SCHEMA.set(1, pa.field("v", pa.float64()))
+    spec = spec_of(schema, total=agg.sum("v"), mean=agg.mean("v"))
+    steps = play(
+        spec,
+        [("a", 0.1, PLUS), ("a", 1e300, PLUS), ("a", float("nan"), PLUS), ("a", None, PLUS)],
+        [("a", 1e300, MINUS), ("a", float("nan"), MINUS)],
+        [("a", 0.1, MINUS)],
+        schema=schema,
+    )
+    assert told(steps[1])[-1] == ("a", 0.1, 0.1, "update_postimage")
+    assert told(steps[2])[-1] == ("a", None, None, "update_postimage")
+    assert steps[2].state.tables["groups"].to_pylist() == [
+        {"key.0": "a", "rows": 1}
+        | {f"agg.{i}.from": 0 for i in (0, 1)}
+        | {f"agg.{i}.digits": [] for i in (0, 1)}
+        | {f"agg.{i}.{n}": 0 for i in (0, 1) for n in ("count", "nan", "above", "below")}
+    ]
+
+
+def test_decimals_are_exact_and_typed_as_without_deletes() -> None:
+    schema = SCHEMA.set(1, pa.field("v", pa.decimal128(5, 2)))
+    spec = spec_of(schema, total=agg.sum("v"), mean=agg.mean("v"))
+    cents = [Decimal("1.10"), Decimal("2.25"), Decimal("-999.99")]
+    steps = play(
+        spec,
+        [("a", cent, PLUS) for cent in cents],
+        [("a", cents[2], MINUS)],
+        [("a", cent, MINUS) for cent in cents[:2]],
+        schema=schema,
+    )
+    assert told(steps[1])[-1] == ("a", Decimal("3.35"), Decimal("1.675000"), "update_postimage")
+    assert steps[1].emitted.schema.field("total").type == pa.decimal128(15, 2)
+    assert steps[2].state.rows == 0
+
+
+def test_a_sum_may_pass_the_border_of_its_type_as_long_as_it_is_not_told() -> None:
+    spec = spec_of(total=agg.sum("v"), mean=agg.mean("v"))
+    largest = 2**63 - 1
+    ahead = [("a", largest, PLUS), ("a", largest, PLUS), ("a", largest, MINUS), ("a", 0, PLUS)]
+    assert told(play(spec, ahead)[0])[0][1] == largest
+    with pytest.raises(CapacityError) as caught:
+        play(spec, ahead[:2])
+    assert str(caught.value) == (
+        "[SUM_OVERFLOW] changes.aggregate: the sum of 'v' does not fit into its type\n"
+        "  got:       a sum out of range\n"
+        "  expected:  a value of type bigint, or a day-time interval\n"
+        "  fix:       cast the column to a wider type first, such as decimal(38,0) or double"
+    )
+
+
+def test_a_decimal_sum_out_of_range_is_an_error() -> None:
+    schema = SCHEMA.set(1, pa.field("v", pa.decimal128(38, 0)))
+    with pytest.raises(CapacityError, match=r"expected:  a value of type decimal\(38,0\)"):
+        play(
+            spec_of(schema, total=agg.sum("v")),
+            [("a", Decimal(9 * 10**37), PLUS)] * 2,
+            schema=schema,
+        )
+
+
+def test_without_keys_there_is_one_group_until_it_has_no_rows() -> None:
+    spec = spec_of(by=(), n=agg.count(), most=agg.max("k"))
+    steps = play(spec, [("a", 1, PLUS), ("b", 1, PLUS)], [("b", 1, MINUS)], [("a", 1, MINUS)])
+    assert [told(step)[-1] for step in steps] == [
+        (2, "b", PLUS),
+        (1, "a", "update_postimage"),
+        (1, "a", MINUS),
+    ]
+    assert steps[-1].state.rows == 0
+
+
+def test_a_batch_is_one_step_and_the_end_says_nothing() -> None:
+    spec = spec_of(n=agg.count())
+    rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, MINUS]}, schema=SCHEMA)
+    assert aggregate.run(spec, aggregate.pack(spec, rows)).to_pylist() == []
+    assert len(aggregate.finish(spec, aggregate.empty(spec))) == 0
+    assert aggregate.next_deadline(spec, aggregate.empty(spec)) is None
+
+
+def test_names_of_the_users_own_are_not_taken_for_the_operators() -> None:
+    schema = pa.schema(
+        [("key.0", pa.string()), ("weight", pa.int64()), ("_change_type", pa.string())]
+    )
+    spec = spec_of(schema, by="key.0", bad=agg.max("weight"), changes=agg.sum("weight"))
+    (step,) = play(spec, [("a", 5, PLUS), ("a", 7, PLUS)], schema=schema)
+    assert told(step) == [("a", 7, 12, PLUS)]
+
+
+def test_a_state_is_not_changed_by_the_step_after_it() -> None:
+    spec = spec_of(n=agg.count(), least=agg.min("v"))
+    (step,) = play(spec, [("a", 5, PLUS)])
+    before = {name: table.to_pylist() for name, table in step.state.tables.items()}
+    rows = pa.table({"k": ["a"], "v": [5], "_change_type": [MINUS]}, schema=SCHEMA)
+    aggregate.step(spec, State(None, step.state.tables), aggregate.pack(spec, rows), None)
+    assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
+
+
+def test_intervals_add_up_to_intervals() -> None:
+    schema = SCHEMA.set(1, pa.field("v", pa.duration("us")))
+    hours = [np.timedelta64(h, "h").astype("timedelta64[us]") for h in (5, 30)]
+    spec = spec_of(schema, total=agg.sum("v"))
+    steps = play(spec, [("a", hour, PLUS) for hour in hours], schema=schema)
+    assert steps[0].emitted.column("total").cast(pa.int64()).to_pylist() == [35 * 3_600_000_000]
+
+
+def test_what_is_computed_again_is_computed_of_the_rows_that_are_left() -> None:
+    asked = {"spread": agg.variance("v"), "middle": agg.quantile("v", 0.5, at_most=10)}
+    steps = play(
+        spec_of(**asked),
+        [("a", value, PLUS) for value in (2, 4, 4, 9)],
+        [("a", 9, MINUS), ("a", 4, MINUS)],
+        [("a", 2, MINUS)],
+    )
+    assert [told(step)[-1][1:3] for step in steps] == [
+        (pytest.approx(8.916666666666666), 4.0),
+        (2.0, 3.0),
+        (None, 4.0),
+    ]
+    assert told(steps[2])[0] == (*told(steps[1])[-1][:3], "update_preimage")

@@ -1,0 +1,131 @@
+"""What `changes.aggregate` takes, and what it refuses while the plan is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import changes
+from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.testing import fold, replay
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("n", pa.int64()),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("_change_type", pa.string()),
+    ]
+)
+
+
+def bound(schema: pa.Schema = SCHEMA, **said: Any) -> AggregateSpec:
+    given: dict[str, Any] = {"by": "k", "agg": {"rows": agg.count()}} | said
+    spec: AggregateSpec = changes.aggregate(**given).settings.bind(schema, shards=1)
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "act"),
+    [
+        (SpecError, "NO_AGGREGATE", lambda: bound(agg={})),
+        (SpecError, "NOT_AN_AGGREGATE", lambda: bound(agg={"n": "count"})),
+        (SpecError, "NOT_AN_AGGREGATE", lambda: bound(agg=agg.count())),
+        (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
+        (SpecError, "NAME_TAKEN", lambda: bound(agg={"K": agg.count()})),
+        (SpecError, "NAME_TAKEN", lambda: bound(agg={"_change_type": agg.count()})),
+        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
+        (SpecError, "AGGREGATE_BY_TIME", lambda: bound(agg={"x": agg.last("n", tie_break="n")})),
+        (
+            SpecError,
+            "AGGREGATE_BY_TIME",
+            lambda: bound(agg={"x": agg.collect("n", at_most=3, tie_break="n")}),
+        ),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="q")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(agg={"x": agg.sum("q")})),
+        (SchemaError, "AGGREGATE_TYPE", lambda: bound(agg={"x": agg.sum("k")})),
+        (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(by="m")),
+        (SchemaError, "NOT_A_CHANGE_STREAM", lambda: bound(SCHEMA.remove(3))),
+        (
+            SchemaError,
+            "NOT_A_CHANGE_STREAM",
+            lambda: bound(SCHEMA.set(3, pa.field("_change_type", pa.int64()))),
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_code(
+    kind: type[StreamopsError], code: str, act: Callable[[], object]
+) -> None:
+    with pytest.raises(kind) as caught:
+        act()
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "sketch",
+    [
+        agg.approx_distinct("n"),
+        agg.theta_distinct("n"),
+        agg.approx_quantiles("n", [0.5]),
+        agg.approx_frequency("n", of=[1]),
+        agg.approx_heavy_hitters("n", at_least=0.1),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_sketch_cannot_forget_and_says_what_to_take_instead(sketch: Any) -> None:
+    with pytest.raises(SchemaError) as caught:
+        bound(agg={"x": sketch})
+    assert caught.value.code == "SKETCH_CANNOT_FORGET"
+    assert "exact" in caught.value.fix
+    assert "theta sketch" in caught.value.fix
+
+
+def test_only_what_is_read_travels_and_the_result_is_typed() -> None:
+    spec = bound(agg={"rows": agg.count(), "most": agg.max("n"), "mean": agg.mean("n")})
+    assert spec.input.names == ["k", "n", "_change_type"]
+    assert spec.output == pa.schema(
+        [
+            ("k", pa.string()),
+            ("rows", pa.int64()),
+            ("most", pa.int64()),
+            ("mean", pa.float64()),
+            ("_change_type", pa.string()),
+        ]
+    )
+    assert spec.origins == {"k": "k", "most": "n"}
+
+
+def test_the_same_words_are_the_same_checkpoint() -> None:
+    assert bound().identity == bound(shards=3).identity
+    assert bound().identity != bound(by=()).identity
+    assert bound().identity != bound(agg={"rows": agg.count("n")}).identity
+
+
+def test_a_column_of_another_type_is_another_checkpoint() -> None:
+    """The means of both are doubles; the states that they come from are not alike."""
+    double = SCHEMA.set(1, pa.field("n", pa.float64()))
+    for asked in (agg.mean("n"), agg.variance("n")):
+        one, other = (bound(schema, agg={"x": asked}).identity for schema in (SCHEMA, double))
+        assert one != other
+
+
+def test_a_replay_over_shards_with_restarts_folds_to_the_aggregates() -> None:
+    totals = changes.aggregate(by="k", agg={"rows": agg.count(), "least": agg.min("n")}, shards=3)
+    row = {"m": None}
+    script = [
+        [{**row, "k": k, "n": n, "_change_type": "insert"} for k, n in zip("abcab", range(5), strict=True)],
+        [{**row, "k": "a", "n": 0, "_change_type": "delete"}, {**row, "k": "c", "n": 2, "_change_type": "delete"}],
+        [{**row, "k": "b", "n": 1, "_change_type": "oops"}],
+    ]  # fmt: skip
+    results = replay(totals, script, schema=SCHEMA, restart=True)
+    assert sorted(map(str, fold(results, key="k"))) == [
+        str({"k": "a", "rows": 1, "least": 3}),
+        str({"k": "b", "rows": 2, "least": 1}),
+    ]
+    assert results[2].counts.rejected == 1
+    assert [result.state_rows for result in results] == [8, 5, 5]

@@ -1,0 +1,48 @@
+"""What the documents say of table joins and of aggregates over changes is what the code does."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, get_args
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import changes, joins
+from streamops.changes.core import aggregate
+from streamops.joins.core import tables
+from streamops.joins.core.tables_spec import REASONS, How, Rejected
+from tests.docs.test_readme import ROOT, words
+
+TABLE = pa.schema([("k", pa.string()), ("_change_type", pa.string())])
+JOIN: Any = joins.tables(None, by="k").settings.bind(TABLE, TABLE, carried=(None, None))
+TOTALS: Any = changes.aggregate(
+    by="k", agg={"n": agg.count(), "least": agg.min("k")}
+).settings.bind(TABLE, shards=1)
+
+
+def test_every_word_is_in_the_glossary() -> None:
+    said = {*inspect.signature(joins.tables).parameters, *inspect.signature(changes.aggregate).parameters}  # fmt: skip
+    said |= {"tables", "aggregate", *REASONS, *get_args(How), *get_args(Rejected)}
+    assert said - words(ROOT / "docs" / "glossary.md") == set()
+
+
+def test_every_reason_is_documented() -> None:
+    page = (ROOT / "docs" / "joins.md").read_text()
+    assert set(REASONS) <= set(re.findall(r"`(\w+)`", page.partition("### What is rejected")[2]))
+    assert all(f'"{reason}"' in (joins.tables.__doc__ or "") for reason in REASONS)
+
+
+@pytest.mark.parametrize(("core", "spec"), [(tables, JOIN), (aggregate, TOTALS)])
+def test_the_layout_of_the_state_is_documented(core: Any, spec: Any) -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {core.STATE.kind}, version {core.STATE.version}\n"
+    own = text.partition(heading)[2].partition("\n## ")[0]
+    said = set(re.findall(r"`([\w.…]+)`", own))
+    assert set(spec.identity) <= said
+    for table, schema in core.layout(spec).items():
+        assert table in said
+        columns = {re.sub(r"^(agg\.\d+\.).*", r"\1…", name) for name in schema.names}
+        assert columns <= said

@@ -1,0 +1,103 @@
+"""A history of aggregates over changes, whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.aggregate_states`` writes the bytes if there are none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from streamops import aggregates as agg
+from streamops.changes.aggregate_settings import AggregateSettings
+from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from tests.golden.states import FOLDER, SHARDS
+from tests.oracles.aggregate import AggregateOracle, Answer, count, extreme, mean, total
+
+SCHEMA = pa.schema(
+    [
+        ("page", pa.string()),
+        ("line", pa.float64()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("d", pa.decimal128(6, 2)),
+        ("_change_type", pa.string()),
+    ]
+)
+TOTALS: dict[str, tuple[Any, Answer]] = {
+    "rows": (agg.count(), count(None)),
+    "n": (agg.sum("n"), total("n")),
+    "x": (agg.sum("x"), total("x")),
+    "mean": (agg.mean("x"), mean("x")),
+    "there": (agg.count("d"), count("d")),
+}
+FROM_ROWS = {"most": (agg.max("n"), extreme("n", max)), **TOTALS}
+HISTORIES = {"totals": TOTALS, "rows": FROM_ROWS}
+
+Rows = list[tuple[Any, ...]]
+NAN = float("nan")
+PLUS, MINUS = "insert", "delete"
+CENTS = Decimal("1.25")
+BATCHES: list[Rows] = [
+    [("a", 0.5, 1, 0.1, CENTS, PLUS), ("a", 0.5, 2**40, 1e300, None, PLUS)],
+    [(None, NAN, 7, NAN, CENTS, PLUS), ("b", None, -1, -2.5, CENTS, MINUS)],
+    [("a", 0.5, 2**40, 1e300, None, MINUS), ("ä", -0.0, None, None, None, PLUS)],
+    [("a", 0.5, 9, -1e-300, CENTS, PLUS), ("c", 1.0, 1, 1.0, None, PLUS)],
+    [("c", 1.0, 1, 1.0, None, MINUS)],
+]
+MORE: list[Rows] = [
+    [("a", 0.5, 9, -1e-300, CENTS, MINUS), ("b", None, -1, -2.5, CENTS, PLUS)],
+    [("ä", 0.0, 3, float("inf"), CENTS, PLUS), (None, NAN, 7, NAN, CENTS, MINUS)],
+]
+
+
+def file_of(history: str) -> Any:
+    return FOLDER / f"changes.aggregate-v1-{history}.bin"
+
+
+def spec_of(history: str, **changed: Any) -> AggregateSpec:
+    """The operator, or one with other parameters."""
+    asked = {name: asked for name, (asked, _) in HISTORIES[history].items()}
+    said: dict[str, Any] = {"by": ("page", "line"), "agg": asked} | changed
+    return AggregateSettings.of("golden", **said).bind(SCHEMA, shards=SHARDS)
+
+
+def oracle_of(history: str) -> AggregateOracle:
+    answers = {name: answer for name, (_, answer) in HISTORIES[history].items()}
+    return AggregateOracle(("page", "line"), answers)
+
+
+def table(rows: Rows) -> pa.Table:
+    """The rows, as they come."""
+    columns = [pa.array([row[at] for row in rows], f.type) for at, f in enumerate(SCHEMA)]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def state(history: str) -> State:
+    """The core's state after the history."""
+    spec = spec_of(history)
+    after = aggregate.empty(spec)
+    for rows in BATCHES:
+        after = aggregate.step(spec, after, aggregate.pack(spec, table(rows)), None).state
+    return after
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    for history in HISTORIES:
+        file = file_of(history)
+        if not file.exists():
+            identity = spec_of(history).identity
+            frame = encode(aggregate.STATE, identity, SHARDS, state(history).tables)
+            file.write_bytes(frame)
+            print(f"{file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""A join of two tables: what is said when either changes, and what is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamops.joins.core import tables
+from streamops.joins.core.delta import Weighted, delta
+from streamops.joins.core.tables_spec import TablesSpec
+from streamops.joins.tables_settings import TablesSettings
+from streamops.kernel.contract import Counts, State, Step
+
+LEFT = pa.schema([("id", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])
+RIGHT = pa.schema([("rid", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])
+PLUS, MINUS, PRE, POST = "insert", "delete", "update_preimage", "update_postimage"
+NULL = None
+
+Change = tuple[Any, ...]
+
+
+def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **said: Any) -> TablesSpec:
+    given: dict[str, Any] = {"by": "k", "how": "inner", "key": None, "sequence": None}
+    given |= {"remember": None, "rejected": "route", "shards": 1} | said
+    return TablesSettings.of("joins.tables", **given).bind(left, right, carried=(None, None))
+
+
+def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) -> list[Step]:
+    state, steps = tables.empty(spec), []
+    for batch in batches:
+        packs = [
+            pa.table(
+                [pa.array([row[at] for row in rows], f.type) for at, f in enumerate(side.input)],
+                schema=side.input,
+            )
+            for rows, side in zip(batch, spec.tables, strict=True)
+        ]
+        steps.append(tables.step(spec, state, *packs, None))
+        state = steps[-1].state
+        tables.check(spec, state)
+    return steps
+
+
+def told(step: Step) -> list[tuple[Any, ...]]:
+    return [tuple(row.values())[:-1] for row in step.emitted.to_pylist()]
+
+
+def reasons(step: Step) -> list[tuple[Any, ...]]:
+    late = [row["late"] for row in step.late.to_pylist()]
+    return [(row["side"], row["reason"], *row[row["side"]].values()) for row in late]
+
+
+def test_both_sides_new_at_once_meet_once() -> None:
+    (step,) = play(spec_of(), ([(1, "a", PLUS)], [(9, "a", PLUS)]))
+    assert told(step) == [(1, "a", 9, PLUS)]
+    assert step.counts == Counts(rows=2, on_time=2, results=1)
+
+
+def test_both_sides_gone_at_once_are_taken_away_once() -> None:
+    steps = play(
+        spec_of(),
+        ([(1, "a", PLUS)], [(9, "a", PLUS)]),
+        ([(1, "a", MINUS)], [(9, "a", MINUS)]),
+    )
+    assert told(steps[1]) == [(1, "a", 9, MINUS)]
+    assert steps[1].state.rows == 0
+
+
+def test_one_side_goes_as_the_other_comes_and_nothing_is_said() -> None:
+    steps = play(spec_of(), ([(1, "a", PLUS)], []), ([(1, "a", MINUS)], [(9, "a", PLUS)]))
+    assert [told(step) for step in steps] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("left", [(1, "a", NULL, PLUS)]),
+        ("right", [(NULL, "b", 9, PLUS)]),
+        ("full", [(1, "a", NULL, PLUS), (NULL, "b", 9, PLUS)]),
+    ],
+)
+def test_a_row_without_partner_stands_beside_nulls(how: str, expected: list[Change]) -> None:
+    (step,) = play(spec_of(how=how), ([(1, "a", PLUS)], [(9, "b", PLUS)]))
+    assert told(step) == expected
+
+
+def test_the_first_partner_takes_the_lone_row_back_and_the_last_one_brings_it_again() -> None:
+    steps = play(
+        spec_of(how="left"),
+        ([(1, "a", PLUS)], []),
+        ([], [(8, "a", PLUS), (9, "a", PLUS)]),
+        ([], [(8, "a", MINUS)]),
+        ([], [(9, "a", MINUS)]),
+    )
+    assert [told(step) for step in steps] == [
+        [(1, "a", NULL, PLUS)],
+        [(1, "a", NULL, MINUS), (1, "a", 8, PLUS), (1, "a", 9, PLUS)],
+        [(1, "a", 8, MINUS)],
+        [(1, "a", 9, MINUS), (1, "a", NULL, PLUS)],
+    ]
+
+
+def test_a_partner_that_comes_and_goes_within_a_batch_is_not_noticed() -> None:
+    steps = play(
+        spec_of(how="left"),
+        ([(1, "a", PLUS)], []),
+        ([], [(8, "a", PLUS), (8, "a", MINUS)]),
+        ([(1, "a", PRE), (1, "a", POST)], []),
+    )
+    assert [told(step) for step in steps[1:]] == [[], []]
+
+
+def test_a_partner_of_nulls_looks_like_none_and_nothing_is_said() -> None:
+    steps = play(
+        spec_of(how="left"), ([(1, "a", PLUS)], []), ([], [(NULL, "a", PLUS)]), ([], [(NULL, "a", MINUS)])
+    )  # fmt: skip
+    assert [told(step) for step in steps] == [[(1, "a", NULL, PLUS)], [], []]
+
+
+def test_nulls_are_joined_with_nothing_and_kept_only_where_they_come_out() -> None:
+    rows = ([(1, NULL, PLUS)], [(9, NULL, PLUS)])
+    lone, both = (1, NULL, NULL, PLUS), (NULL, NULL, 9, PLUS)
+    for how, expected in {"inner": [], "left": [lone], "full": [lone, both]}.items():
+        (step,) = play(spec_of(how=how), rows)
+        assert told(step) == expected
+        assert step.state.rows == len(expected)
+        assert step.counts.rejected == 0
+
+
+def test_what_is_joined_on_may_change_in_an_update() -> None:
+    steps = play(
+        spec_of(how="left", key=("id", "rid")),
+        ([(1, "a", PLUS)], [(8, "a", PLUS), (9, "b", PLUS)]),
+        ([(1, "a", PRE), (1, "b", POST)], []),
+        ([], [(9, "b", PRE), (9, "c", POST)]),
+    )
+    assert [told(step) for step in steps[1:]] == [
+        [(1, "a", 8, MINUS), (1, "b", 9, PLUS)],
+        [(1, "b", 9, MINUS), (1, "b", NULL, PLUS)],
+    ]
+
+
+def test_with_keys_a_joined_row_that_stays_is_updated_without_them_it_is_replaced() -> None:
+    left = LEFT.insert(2, pa.field("v", pa.int64()))
+    batches: Any = [
+        ([(1, "a", 5, PLUS)], [(9, "a", PLUS)]),
+        ([(1, "a", 5, PRE), (1, "a", 6, POST)], []),
+    ]
+    with_keys = play(spec_of(left, key=("id", "rid")), *batches)[1]
+    assert told(with_keys) == [(1, "a", 5, 9, PRE), (1, "a", 6, 9, POST)]
+    assert with_keys.counts == Counts(rows=2, on_time=2, corrections=1)
+    without = play(spec_of(left), *batches)[1]
+    assert told(without) == [(1, "a", 5, 9, MINUS), (1, "a", 6, 9, PLUS)]
+    assert without.counts == Counts(rows=2, on_time=2, results=1)
+
+
+def test_equal_rows_are_one_entry_and_come_out_as_often_as_they_are_there() -> None:
+    steps = play(
+        spec_of(),
+        ([(1, "a", PLUS)] * 2, [(9, "a", PLUS)] * 3),
+        ([(1, "a", MINUS)], []),
+    )
+    assert steps[0].state.rows == 2
+    assert told(steps[0]) == [(1, "a", 9, PLUS)] * 6
+    assert told(steps[1]) == [(1, "a", 9, MINUS)] * 3
+
+
+def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> None:
+    steps = play(
+        spec_of(),
+        ([(1, "a", PLUS)], []),
+        ([(1, "a", MINUS), (1, "a", MINUS), (2, "a", PRE)], [(9, "a", "upsert"), (9, "a", NULL)]),
+    )
+    assert steps[1].counts == Counts(rows=5, rejected=4, on_time=1)
+    assert reasons(steps[1]) == [
+        ("left", "not_there", 1, "a", MINUS),
+        ("left", "not_there", 2, "a", PRE),
+        ("right", "bad_change", 9, "a", "upsert"),
+        ("right", "bad_change", 9, "a", NULL),
+    ]
+    assert steps[1].state.rows == 0
+
+
+def test_in_one_batch_a_delete_may_stand_before_its_insert() -> None:
+    (step,) = play(spec_of(how="left"), ([(1, "a", MINUS), (1, "a", PLUS)], []))
+    assert (told(step), step.counts.rejected) == ([], 0)
+
+
+def test_rejected_changes_are_only_counted_unless_they_are_asked_for() -> None:
+    (step,) = play(spec_of(rejected="drop"), ([(1, "a", MINUS)], []))
+    assert step.counts.rejected == 1
+    assert len(step.late) == 0
+    assert "late" not in step.late.schema.names
+
+
+def test_a_batch_is_one_step_and_delivers_what_is_rejected() -> None:
+    spec = spec_of()
+    packs = [side.input.empty_table() for side in spec.tables]
+    assert tables.run(spec, *packs).to_pylist() == []
+    bad = pa.table({"id": [1], "k": ["a"], "_change_type": ["?"]}, schema=LEFT)
+    assert [row["late"]["reason"] for row in tables.run(spec, bad, packs[1]).to_pylist()] == [
+        "bad_change"
+    ]
+    assert len(tables.finish(spec, tables.empty(spec))) == 0
+    assert tables.next_deadline(spec, tables.empty(spec)) is None
+
+
+def test_a_state_is_not_changed_by_the_step_after_it() -> None:
+    spec = spec_of()
+    (step,) = play(spec, ([(1, "a", PLUS)], [(9, "a", PLUS)]))
+    before = {name: table.to_pylist() for name, table in step.state.tables.items()}
+    gone = pa.table({"id": [1], "k": ["a"], "_change_type": [MINUS]}, schema=LEFT)
+    tables.step(spec, State(None, step.state.tables), gone, RIGHT.empty_table(), None)
+    assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
+
+
+def test_maps_and_structs_are_told_apart_by_their_values() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    left = LEFT.set(0, pa.field("id", kind))
+    steps = play(
+        spec_of(left, how="left"),
+        ([([("x", 1)], "a", PLUS), ([("x", 2)], "a", PLUS)], []),
+        ([([("x", 1)], "a", MINUS)], []),
+    )
+    assert told(steps[1]) == [([("x", 1)], "a", NULL, MINUS)]
+    assert steps[1].counts.rejected == 0
+
+
+def test_the_product_rule_counts_what_changed_on_both_sides_once() -> None:
+    """(L + dL)(R + dR) - LR = dL R + (L + dL) dR, with weights 2 to 3 and 5 to 7."""
+    one, true = np.zeros(1, np.int64), np.ones(1, np.bool_)
+    left = Weighted(one, true, np.array([2]), np.array([3]), False)
+    right = Weighted(one, true, np.array([5]), np.array([7]), False)
+    found = delta(left, right, 1)
+    assert found.times.tolist() == [1 * 5 + 3 * 2]

@@ -1,0 +1,120 @@
+"""A join of two tables whose changes have sequences: what is older, or comes again, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.contract import Counts
+from tests.joins.core.test_tables import MINUS, NULL, PLUS, POST, PRE, play, reasons, spec_of, told
+
+LEFT = pa.schema(
+    [("id", pa.int64()), ("k", pa.string()), ("s", pa.int64()), ("_change_type", pa.string())]
+)
+RIGHT = pa.schema(
+    [("rid", pa.int64()), ("k", pa.string()), ("s", pa.int64()), ("_change_type", pa.string())]
+)
+NONE: list[Any] = []
+
+
+def versions(**said: Any) -> Any:
+    given: dict[str, Any] = {"key": ("id", "rid"), "sequence": "s", "remember": 10, "how": "left"}
+    return spec_of(LEFT, RIGHT, **(given | said))
+
+
+def test_what_comes_again_is_absorbed_and_counted() -> None:
+    steps = play(
+        versions(),
+        ([(1, "a", 5, PLUS), (1, "a", 5, PLUS)], NONE),
+        ([(1, "a", 5, PLUS), (1, "a", 5, PLUS)], NONE),
+    )
+    assert [told(step) for step in steps] == [[(1, "a", 5, NULL, NULL, PLUS)], []]
+    assert steps[0].counts == Counts(rows=2, on_time=2, results=1)
+    assert steps[1].counts == Counts(rows=2, too_late=2)
+
+
+def test_what_is_older_than_what_is_known_changes_nothing() -> None:
+    steps = play(
+        versions(), ([(1, "a", 5, POST)], NONE), ([(1, "a", 4, PLUS), (1, "a", 5, PRE)], NONE)
+    )
+    assert [len(step.emitted) for step in steps] == [1, 0]
+    assert steps[1].counts == Counts(rows=2, too_late=2)
+
+
+@pytest.mark.parametrize(("remember", "back"), [(10, 0), (0, 1)])
+def test_a_late_insert_does_not_bring_back_a_row_whose_delete_is_remembered(
+    remember: int, back: int
+) -> None:
+    steps = play(
+        versions(remember=remember),
+        ([(1, "a", 5, PLUS)], NONE),
+        ([(1, "a", 6, MINUS)], NONE),
+        ([(1, "a", 5, PLUS)], NONE),
+    )
+    assert [step.state.rows for step in steps] == [1, remember // 10, 1]
+    assert len(steps[2].emitted) == back
+
+
+def test_a_delete_may_come_before_its_insert() -> None:
+    steps = play(versions(), ([(1, "a", 6, MINUS)], NONE), ([(1, "a", 5, PLUS)], NONE))
+    assert [(len(step.emitted), step.counts.rejected) for step in steps] == [(0, 0), (0, 0)]
+
+
+def test_a_row_that_moves_and_comes_back_is_where_its_last_change_says() -> None:
+    """Each value of what is joined on is judged by itself, as it is in a shard of its own."""
+    moves = [
+        *[(1, "a", 5, PLUS), (1, "a", 6, PRE), (1, "b", 6, POST)],
+        *[(1, "b", 7, PRE), (1, "a", 7, POST)],
+    ]
+    for order in (moves, moves[::-1], [moves[at] for at in (3, 0, 4, 2, 1)]):
+        steps = play(versions(), *(([move], NONE) for move in order))
+        weights = {row["c.1"]: row["weight"] for row in steps[-1].state.tables["left"].to_pylist()}
+        assert weights == {"a": 1, "b": 0}
+
+
+def test_of_one_sequence_the_row_that_comes_holds_and_not_the_one_that_goes() -> None:
+    (step,) = play(versions(), ([(1, "a", 6, POST), (1, "a", 6, PRE)], NONE))
+    assert told(step) == [(1, "a", 6, NULL, NULL, POST.replace("update_postimage", PLUS))]
+
+
+def test_another_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> None:
+    left = LEFT.insert(3, pa.field("v", pa.int64()))
+    spec = spec_of(left, RIGHT, key=("id", "rid"), sequence="s", remember=0, how="left")
+    one, other = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
+    steps = play(spec, ([one], NONE), ([other, one], NONE))
+    assert reasons(steps[1]) == [("left", "contradiction", *other)]
+    assert steps[1].counts == Counts(rows=2, rejected=1, too_late=1)
+    (step,) = play(spec, ([one, other, (1, "a", 4, 9, PLUS)], NONE))
+    assert sorted(reasons(step)) == [("left", "contradiction", *each) for each in (one, other)]
+    assert [row[:4] for row in told(step)] == [(1, "a", 4, 9)]
+
+
+def test_changes_without_key_or_sequence_are_rejected() -> None:
+    (step,) = play(
+        versions(), ([(NULL, "a", 5, PLUS), (1, "a", NULL, PLUS)], [(NULL, "a", NULL, PLUS)])
+    )
+    assert [each[:2] for each in reasons(step)] == [
+        ("left", "null_key"),
+        ("left", "null_sequence"),
+        ("right", "null_key"),
+    ]
+    assert step.state.rows == 0
+
+
+def test_of_what_is_gone_the_highest_sequences_are_remembered() -> None:
+    rows = [(number, "a", number, PLUS) for number in range(20)]
+    gone = [(number, "a", 100 - number, MINUS) for number in range(20)]
+    steps = play(versions(remember=3), (rows, NONE), (gone, NONE))
+    assert [row["c.2"] for row in steps[1].state.tables["left"].to_pylist()] == [100, 99, 98]
+
+
+def test_which_are_remembered_of_one_sequence_does_not_depend_on_their_order() -> None:
+    gone = [(number, "a", 7, MINUS) for number in range(20)]
+    kept = []
+    for order in (gone, gone[::-1]):
+        table = play(versions(remember=3), (order, NONE))[0].state.tables["left"]
+        kept.append({row["c.0"] for row in table.to_pylist()})
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 3

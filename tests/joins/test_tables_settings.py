@@ -1,0 +1,159 @@
+"""What `joins.tables` takes, and what it refuses while the plan is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import joins
+from streamops.joins.core.tables_spec import TablesSpec
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.spark.pairs import bound as bound_pair
+
+CHANGE = ("_change_type", pa.string())
+ORDERS = pa.schema(
+    [("id", pa.int64()), ("customer", pa.string()), ("lsn", pa.int64()), ("m", pa.map_(pa.string(), pa.int64())), CHANGE]
+)  # fmt: skip
+CUSTOMERS = pa.schema([("key", pa.string()), ("ID", pa.int64()), ("lsn", pa.int64()), CHANGE])
+
+
+def bound(left: pa.Schema = ORDERS, right: pa.Schema = CUSTOMERS, **said: Any) -> TablesSpec:
+    given: dict[str, Any] = {"by": {"customer": "key"}} | said
+    spec: Any = bound_pair(joins.tables(None, **given), left, right, carried=(None, None))
+    assert isinstance(spec, TablesSpec)
+    return spec
+
+
+VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember": 10}
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "act"),
+    [
+        (SpecError, "NO_KEY", lambda: bound(by=[])),
+        (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
+        (SpecError, "NOT_A_NAME", lambda: bound(key=("id", 3))),
+        (SpecError, "NOT_A_PAIR", lambda: bound(key=("id",))),
+        (SpecError, "NOT_A_PAIR", lambda: bound(key=("id", []))),
+        (SpecError, "NOT_A_PAIR", lambda: bound(**(VERSIONED | {"sequence": ["lsn"]}))),
+        (SpecError, "NOT_A_NAME", lambda: bound(**(VERSIONED | {"sequence": ("lsn", 1)}))),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(how="semi")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
+        (SpecError, "SEQUENCE_WITHOUT_KEY", lambda: bound(sequence="lsn", remember=1)),
+        (
+            SpecError,
+            "REMEMBER_WITH_SEQUENCE",
+            lambda: bound(key=("id", "ID"), sequence="lsn"),
+        ),
+        (SpecError, "REMEMBER_WITH_SEQUENCE", lambda: bound(remember=1)),
+        (SpecError, "REMEMBER_OUT_OF_RANGE", lambda: bound(**(VERSIONED | {"remember": -1}))),
+        (SpecError, "REMEMBER_OUT_OF_RANGE", lambda: bound(**(VERSIONED | {"remember": True}))),
+        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="customer")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(key=("id", "id"))),
+        (SchemaError, "KEY_TYPES_DIFFER", lambda: bound(by={"customer": "ID"})),
+        (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(key=("m", "ID"))),
+        (SchemaError, "SEQUENCE_TYPE", lambda: bound(**(VERSIONED | {"sequence": ("m", "lsn")}))),
+        (SchemaError, "NOT_A_CHANGE_STREAM", lambda: bound(ORDERS.remove(4))),
+        (
+            SchemaError,
+            "NOT_A_CHANGE_STREAM",
+            lambda: bound(right=CUSTOMERS.set(3, pa.field("_change_type", pa.int64()))),
+        ),
+        (
+            SchemaError,
+            "NAME_TAKEN",
+            lambda: bound(ORDERS.append(pa.field("lsn_right", pa.int64()))),
+        ),
+        (
+            SchemaError,
+            "NAME_TAKEN",
+            lambda: bound(ORDERS.append(pa.field("Late", pa.int64())), rejected="route"),
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_code(
+    kind: type[StreamopsError], code: str, act: Callable[[], object]
+) -> None:
+    with pytest.raises(kind) as caught:
+        act()
+    assert caught.value.code == code
+
+
+def test_an_error_says_which_side_it_is_about() -> None:
+    with pytest.raises(SchemaError) as caught:
+        bound(right=CUSTOMERS.remove(3))
+    assert str(caught.value) == (
+        "[NOT_A_CHANGE_STREAM] joins.tables, right side: the frame does not say what happens to its "
+        "rows\n"
+        "  got:       columns key, ID, lsn\n"
+        "  expected:  a column '_change_type' of type string: insert, update_preimage, "
+        "update_postimage, delete\n"
+        "  fix:       of rows that are only ever added: df.withColumn('_change_type', "
+        "F.lit('insert'))"
+    )
+
+
+def test_the_right_columns_get_names_of_their_own() -> None:
+    spec = bound(how="full", rejected="route")
+    assert spec.output.names == [
+        *("id", "customer", "lsn", "m", "ID_right", "lsn_right", "_change_type", "late")
+    ]
+    assert [field.name for field in spec.output.field("late").type] == [
+        *("side", "reason", "lateness", "watermark", "left", "right")
+    ]
+    assert spec.origins == {name: ("left", name) for name in ("id", "customer", "lsn", "m")} | {
+        "ID_right": ("right", "ID"),
+        "lsn_right": ("right", "lsn"),
+    }
+    assert "late" not in bound().output.names
+    assert "late" in bound(ORDERS.append(pa.field("late", pa.int64()))).output.names
+
+
+@pytest.mark.parametrize(
+    ("key", "both"),
+    [
+        ("lsn", (("lsn",), ("lsn",))),
+        (["lsn", "id"], (("lsn", "id"), ("lsn", "id"))),
+        (("id", "ID"), (("id",), ("ID",))),
+        ((["id", "lsn"], "ID"), (("id", "lsn"), ("ID",))),
+    ],
+)
+def test_a_key_is_said_of_both_sides_or_of_each(key: Any, both: Any) -> None:
+    settings: Any = joins.tables(None, by={"customer": "key"}, key=key).settings
+    assert settings.key == both
+
+
+def test_the_repr_shows_all_that_was_said() -> None:
+    shown = repr(joins.tables(None, by={"customer": "key"}, how="left", **VERSIONED))
+    assert shown == (
+        "joins.tables(by={'customer': 'key'}, how='left', key=(('id',), ('ID',)), "
+        "sequence=('lsn', 'lsn'), remember=10, rejected='drop', engine='kernel', "
+        "state_api='auto', shards=8, name='tables')"
+    )
+
+
+def test_how_much_is_remembered_is_spread_over_shards_and_may_change() -> None:
+    assert bound(**VERSIONED, shards=4).remember == 3
+    assert bound().remember == 0
+    more = bound(**(VERSIONED | {"remember": 99}))
+    assert more.identity == bound(**VERSIONED).identity
+    assert bound(how="left").identity != bound().identity
+    assert bound(key=("id", "ID")).identity != bound(**VERSIONED).identity
+
+
+def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
+    other = pa.schema([ORDERS.field(at) for at in (4, 2, 0, 3, 1)])
+    assert bound(other).identity == bound().identity
+    assert bound(other).tables[0].entries == bound().tables[0].entries
+    assert bound(other).output.names[:4] == ["lsn", "id", "m", "customer"]
+
+
+def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
+    unused: Any = object()
+    with pytest.raises(SpecError) as caught:
+        joins.tables(None, by="k")(unused)
+    assert caught.value.code == "RIGHT_MISSING"

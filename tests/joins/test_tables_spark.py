@@ -1,0 +1,188 @@
+"""Table-table joins on Spark: that they are wired, on both state APIs, in batches, in chains."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import changes, joins
+from streamops.testing import assert_rows, fold, replay, stream
+
+pytestmark = pytest.mark.spark
+
+APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
+PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+ORDERS = pa.schema(
+    [
+        ("order", pa.int64()),
+        ("customer", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("place", PLACE),
+        ("local", pa.timestamp("us")),
+        ("_change_type", pa.string()),
+    ]
+)
+CUSTOMERS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("Price", pa.int32()),
+        ("codes", pa.map_(pa.string(), pa.int64())),
+        ("raw", pa.binary()),
+        ("_change_type", pa.string()),
+    ]
+)
+BOTH = (ORDERS, CUSTOMERS)
+PLUS, MINUS, PRE, POST = "insert", "delete", "update_preimage", "update_postimage"
+
+
+def orders(*rows: tuple[int, str | None, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "order": order,
+            "customer": customer,
+            "price": Decimal(order) / 4,
+            "place": {"x": order, "tags": ["a", None]} if order % 2 else None,
+            "local": None,
+            "_change_type": change,
+        }
+        for order, customer, change in rows
+    ]
+
+
+def customers(*rows: tuple[str | None, int, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": customer,
+            "Price": level,
+            "codes": {"level": level},
+            "raw": None if customer is None else customer.encode(),
+            "_change_type": change,
+        }
+        for customer, level, change in rows
+    ]
+
+
+# Both sides at once, moved keys, null keys, a row that was never there, nothing at all.
+SCRIPT: list[Any] = [
+    (orders((1, "a", PLUS), (2, "b", PLUS), (3, None, PLUS)), customers(("a", 1, PLUS))),
+    (orders((2, "b", PRE), (2, "a", POST)), customers(("b", 1, PLUS), ("a", 1, PRE), ("a", 2, POST))),
+    (None, customers(("b", 1, MINUS), ("z", 1, MINUS), (None, 1, PLUS))),
+    (orders((1, "a", MINUS), (4, "c", "upsert")), None),
+    (None, None),
+    (orders((5, "c", PLUS)), customers(("c", 3, PLUS), ("a", 2, MINUS))),
+]  # fmt: skip
+COMMON: dict[str, Any] = {"how": "full", "key": ("order", "id"), "rejected": "route", "shards": 3}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_stream_tells_what_is_replayed_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    joined = joins.tables(None, by={"customer": "id"}, state_api=api, **COMMON)
+    got = [
+        each
+        for part in (SCRIPT[:3], SCRIPT[3:])
+        for each in stream(spark, joined, part, schema=BOTH, directory=tmp_path)
+    ]
+    expected = replay(joined, SCRIPT, schema=BOTH, restart=True)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert_rows(ours.late, theirs.late)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+    late = [row for each in expected for row in each.late.to_pylist()]
+    assert {(row["side"], row["reason"]) for row in late} == {
+        ("left", "bad_change"),
+        ("right", "not_there"),
+    }
+    folded = fold((row for each in got for row in each.rows), key=["order", "customer", "raw"])
+    assert sorted((row["order"] or 0, row["customer"], row["Price_right"]) for row in folded) == [
+        *((0, None, 1), (2, "a", None)),
+        *((3, None, None), (5, "c", 3)),
+    ]
+    other = joins.tables(None, by={"customer": "id"}, state_api=api, **(COMMON | {"how": "left"}))
+    with pytest.raises(StreamingQueryException) as caught:
+        stream(spark, other, [SCRIPT[0]], schema=BOTH, directory=tmp_path)
+    assert "[STATE_PARAMETERS] joins.tables" in str(caught.value)
+
+
+def test_a_batch_is_the_join_of_the_tables_in_the_types_of_its_frames(spark: SparkSession) -> None:
+    left = spark.createDataFrame(
+        [(1, "a", PLUS), (1, "a", PRE), (1, "b", POST), (2, "b", PLUS), (2, "b", MINUS)],
+        "id int, k string, _change_type string",
+    ).select("id", F.col("k").alias("k", metadata={"comment": "of a house"}), "_change_type")
+    right = spark.createDataFrame(
+        [("b", "2020-01-01 00:00:00", PLUS), ("c", None, PLUS)], "key string, at string, _change_type string"
+    ).select("key", F.col("at").cast("timestamp_ntz").alias("ID"), "_change_type")  # fmt: skip
+    result = left.transform(joins.tables(right, by={"k": "key"}, how="full"))
+    assert result.dtypes == [
+        ("id", "int"),
+        ("k", "string"),
+        ("ID_right", "timestamp_ntz"),
+        ("_change_type", "string"),
+    ]
+    assert result.schema["k"].metadata == {"comment": "of a house"}
+    rows = [(*tuple(row)[:2], row["_change_type"]) for row in result.collect()]
+    assert sorted(rows, key=str) == [(1, "b", PLUS), (None, "c", PLUS)]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_totals_of_changes_are_wired_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    asked = {"orders": agg.count(), "paid": agg.sum("price"), "last": agg.max("order")}
+    totals = changes.aggregate(by="customer", agg=asked, shards=3, state_api=api)
+    script = [left or [] for left, _ in SCRIPT]
+    got = [
+        each
+        for part in (script[:2], script[2:])
+        for each in stream(spark, totals, part, schema=ORDERS, directory=tmp_path)
+    ]
+    expected = replay(totals, script, schema=ORDERS, restart=True)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+    assert sum(each.counts.rejected for each in got) == 1
+    folded = fold((row for each in got for row in each.rows), key="customer")
+    assert {(row["customer"], row["orders"], row["paid"]) for row in folded} == {
+        ("a", 1, Decimal("0.50")),
+        (None, 1, Decimal("0.75")),
+        ("c", 1, Decimal("1.25")),
+    }
+
+
+def test_a_join_of_tables_and_totals_of_it_in_one_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Customers that move take the totals of their orders with them."""
+    from streamops.testing import micro_batches
+
+    cut = [(left or [], right or []) for left, right in SCRIPT]
+    left = micro_batches(spark, [a for a, _ in cut], schema=ORDERS, directory=tmp_path / "left")
+    right = micro_batches(
+        spark, [b for _, b in cut], schema=CUSTOMERS, directory=tmp_path / "right"
+    )
+    totals = changes.aggregate(by="Price_right", agg={"paid": agg.sum("price")}, shards=2)
+    joined = left.transform(
+        joins.tables(right, by={"customer": "id"}, key=("order", "id"), shards=2)
+    )
+    kept: list[dict[str, Any]] = []
+    query = (
+        joined.transform(totals)
+        .writeStream.outputMode("append")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda batch, number: kept.extend(batch.toArrow().to_pylist()))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(240)
+    assert fold(kept, key="Price_right") == [{"Price_right": 3, "paid": Decimal("1.25")}]
+    names = {name for progress in query.recentProgress for name in progress.observedMetrics}
+    assert names == {"tables", "aggregate"}

@@ -1,0 +1,167 @@
+"""Histories of two tables: rows that come, change, move to another key, and go."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from streamops.joins.core.tables_spec import TablesSpec
+from streamops.joins.tables_settings import TablesSettings
+
+Row = dict[str, Any]
+Batch = tuple[list[Row], list[Row]]
+
+LEFT = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("k", pa.string()),
+        ("n", pa.float64()),
+        ("v", pa.float64()),
+        ("seq", pa.int64()),
+        ("_change_type", pa.string()),
+    ]
+)
+RIGHT = pa.schema(
+    [
+        ("rid", pa.int64()),
+        ("key", pa.string()),
+        ("m", pa.float64()),
+        ("v", pa.float64()),
+        ("seq", pa.int64()),
+        ("_change_type", pa.string()),
+    ]
+)
+SCHEMAS = (LEFT, RIGHT)
+KEYS = ("id", "rid")
+ON = {"k": "key", "n": "m"}
+WORDS, NUMBERS, VALUES = ["a", "b", None], [0.0, float("nan")], [None, 1.0, -0.0, float("nan")]
+NAMES = (
+    ["id", "k", "n", "v", "seq"],
+    {"rid": "rid", "v": "v_right", "seq": "seq_right"},
+)
+"""The left columns; the right ones, and what they are called in a joined row."""
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches of both sides, and the settings they are for."""
+
+    spec: TablesSpec
+    batches: list[Batch]
+    ending: Batch
+    """Deletes of all that is there at the end."""
+    seed: int
+
+
+def spec_of(**said: Any) -> TablesSpec:
+    given: dict[str, Any] = {"by": ON, "how": "inner", "key": None, "sequence": None}
+    given |= {"remember": None, "rejected": "drop", "shards": 1} | said
+    settings = TablesSettings.of("joins.tables", **given)
+    return settings.bind(LEFT, RIGHT, carried=(None, None))
+
+
+def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+@st.composite
+def histories(
+    draw: st.DrawFn, *, sequenced: bool, disorder: bool = False, bogus: bool = False
+) -> History:
+    """Each side has few rows and fewer keys, so that much meets."""
+    how = draw(st.sampled_from(["inner", "left", "right", "full"]))
+    said: dict[str, Any] = {"how": how}
+    if sequenced or draw(st.booleans()):
+        said["key"] = ("id", "rid")
+    if sequenced:
+        said |= {"sequence": "seq", "remember": 1000 if disorder else 0}
+    dice = random.Random(draw(st.integers(0, 2**16)))
+    sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5]), max_size=6))
+    sides = [_Side(i, dice, keyed="key" in said, sequenced=sequenced) for i in (0, 1)]
+    batches = [_batch([side.changes(dice.randint(0, size)) for side in sides]) for size in sizes]
+    if bogus:
+        for batch in batches:
+            for i, rows in enumerate(batch):
+                if dice.random() < 0.4:
+                    rows.append(_taken(sides[i].made(dice.randint(1, 4))))
+    if disorder:
+        late = [_late([batch[i] for batch in batches], dice) for i in (0, 1)]
+        batches = [_batch(both) for both in zip(*late, strict=True)]
+    if disorder or bogus:  # else the laws may cut between any two changes
+        for batch in batches:
+            for rows in batch:
+                dice.shuffle(rows)
+    ending = _batch([side.end() for side in sides])
+    return History(spec_of(**said), batches, ending, draw(st.integers(0, 2**16)))
+
+
+def _batch(sides: Sequence[list[Row]]) -> Batch:
+    return sides[0], sides[1]
+
+
+def _taken(row: Row) -> Row:
+    return {**row, "_change_type": "delete"}
+
+
+def _late(batches: Sequence[list[Row]], dice: random.Random) -> list[list[Row]]:
+    """The same changes, some in another micro-batch than theirs, some twice."""
+    moved: list[list[Row]] = [[] for _ in batches]
+    for number, rows in enumerate(batches):
+        for row in rows:
+            moved[number if dice.random() < 0.5 else dice.randrange(len(batches))].append(row)
+            if dice.random() < 0.3:
+                moved[dice.randrange(len(batches))].append(row)
+    return moved
+
+
+class _Side:
+    """A table, and the changes that it tells."""
+
+    def __init__(self, side: int, dice: random.Random, *, keyed: bool, sequenced: bool) -> None:
+        self.columns = SCHEMAS[side].names[:-1]
+        self.dice, self.keyed, self.sequenced, self.sequence = dice, keyed, sequenced, 0
+        self.rows: list[Row] = []
+
+    def made(self, identity: int) -> Row:
+        self.sequence += 1
+        dice = self.dice
+        values = [identity, dice.choice(WORDS), dice.choice(NUMBERS), dice.choice(VALUES)]
+        if not self.keyed:  # rows may be equal, and one of nulls may look like none
+            values[0] = None if identity == 1 else identity
+        sequence = self.sequence if self.keyed else None
+        return dict(zip(self.columns, [*values, sequence], strict=True))
+
+    def changes(self, number: int) -> list[Row]:
+        told = []
+        for _ in range(number):
+            identity = self.dice.randint(1, 4)
+            there = [row for row in self.rows if (row[self.columns[0]] or 1) == identity]
+            again = not self.keyed and self.dice.random() < 0.5
+            if not there or again:
+                row = dict(there[0]) if there and again else self.made(identity)
+                self.rows.append(row)
+                told.append({**row, "_change_type": "insert"})
+            elif self.dice.random() < 0.5:
+                told.append(self.gone(there[0], "delete"))
+            else:
+                row = self.made(identity)
+                told.append(self.gone(there[0], "update_preimage", row["seq"]))
+                self.rows.append(row)
+                told.append({**row, "_change_type": "update_postimage"})
+        return told
+
+    def gone(self, row: Row, change: str, sequence: int | None = None) -> Row:
+        self.rows.remove(row)
+        told = {**row, "_change_type": change}
+        if self.sequenced:
+            self.sequence += sequence is None
+            told["seq"] = self.sequence
+        return told
+
+    def end(self) -> list[Row]:
+        return [self.gone(row, "delete") for row in list(self.rows)]

@@ -1,0 +1,153 @@
+"""Aggregates over a change stream keep every law of a core, and leave nothing behind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops import aggregates as agg
+from streamops.changes.aggregate_settings import AggregateSettings
+from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.kernel.columns import concat
+from streamops.testing import laws
+from streamops.testing.laws import rows_of
+from tests.oracles import aggregate as oracle
+from tests.oracles.windows import Row
+
+pytestmark = pytest.mark.laws
+
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("word", pa.string()),
+        ("line", pa.float64()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("_change_type", pa.string()),
+    ]
+)
+HUGE = [1e300, -1e300, 5e-324, 0.1, -0.0, 1e16, 1.0, float("inf"), float("-inf"), float("nan")]
+UNDO = {
+    "insert": "delete",
+    "delete": "insert",
+    "update_preimage": "update_postimage",
+    "update_postimage": "update_preimage",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(AggregateSpec):
+    """Laws speak of times; this operator does not look at them."""
+
+    time: ClassVar[str] = "ts"
+    delay: ClassVar[int] = 0
+    lag: ClassVar[int] = 0
+
+
+TOTALS: dict[str, tuple[Any, oracle.Answer]] = {
+    "rows": (agg.count(), oracle.count(None)),
+    "there": (agg.count("n"), oracle.count("n")),
+    "sum": (agg.sum("n"), oracle.total("n")),
+    "mean": (agg.mean("n"), oracle.mean("n")),
+    "total": (agg.sum("x"), oracle.total("x")),
+    "average": (agg.mean("x"), oracle.mean("x")),
+}
+FROM_ROWS: dict[str, tuple[Any, oracle.Answer]] = {
+    "least": (agg.min("x"), oracle.extreme("x", min)),
+    "most": (agg.max("n"), oracle.extreme("n", max)),
+    "best": (agg.top(2, "n", ranked_by="x", tie_break="n"), oracle.top(2, "n", "x")),
+    "different": (agg.distinct("n", at_most=100), oracle.distinct("n")),
+}
+ANSWERS = TOTALS | FROM_ROWS
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+def changes_of(dice: random.Random, size: int, there: list[Row]) -> list[Row]:
+    told = []
+    for _ in range(size):
+        if there and dice.random() < 0.5:
+            row = there.pop(dice.randrange(len(there)))
+            told.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
+        else:
+            row = {
+                "ts": dice.randrange(10**9),
+                "word": dice.choice(["a", "b", None]),
+                "line": dice.choice([0.0, -0.0, float("nan")]),
+                "n": dice.choice([None, 1, 2, -(2**57) - 1]),
+                "x": dice.choice([None, *HUGE]),
+            }
+            if there and dice.random() < 0.3:
+                row = dict(dice.choice(there))
+            there.append(row)
+            told.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
+    return told
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> laws.Case:
+    """Few groups, values that doubles cannot add up, some deletes ahead of their inserts."""
+    by = draw(st.sampled_from([(), ("word",), ("line",), ("word", "line")]))
+    from_rows = draw(st.booleans())
+    among = sorted(ANSWERS if from_rows else TOTALS)
+    names = draw(st.lists(st.sampled_from(among), min_size=1, max_size=4, unique=True))
+    dice = random.Random(draw(st.integers(0, 2**16)))
+    there: list[Row] = []
+    sizes = draw(st.lists(st.sampled_from([0, 1, 3, 8]), max_size=6))
+    batches = [changes_of(dice, size, there) for size in sizes]
+    if draw(st.booleans()):
+        ahead = [row for rows in batches for row in rows]
+        dice.shuffle(ahead)
+        parts = iter(ahead)
+        batches = [[next(parts) for _ in rows] for rows in batches]
+    settings = AggregateSettings.of("laws", by=by, agg={name: ANSWERS[name][0] for name in names})
+    bound = settings.bind(SCHEMA, shards=1)
+    read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
+    spec = Timed(bound.where, bound.by, bound.asked, pa.schema(read))
+    seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names})
+
+    def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
+        everything = concat([batch for batch, _ in judged])
+        return seen.fresh().step(rows_of(everything)).emitted
+
+    return laws.Case(
+        core=aggregate,
+        spec=spec,
+        batches=tuple(map(table_of, batches or [[]])),
+        identity=by,
+        oracle=seen.fresh,
+        accepted=accepted,
+        seed=draw(st.integers(0, 2**16)),
+    )
+
+
+@pytest.mark.parametrize("law", laws.CORE)
+@given(case=histories())
+def test_aggregates_over_changes_keep_the_law_that(
+    law: Callable[[laws.Case], None], case: laws.Case
+) -> None:
+    law(case)
+
+
+@given(case=histories())
+def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
+    state, published = aggregate.empty(case.spec), []
+    words = pa.array([UNDO[w] for w in concat(case.batches).column("_change_type").to_pylist()])
+    undone = concat(case.batches).set_column(5, SCHEMA.field(5), words.cast(pa.string()))
+    for batch in (*case.batches, undone.slice(0, 3), undone.slice(3)):
+        step = aggregate.step(case.spec, state, aggregate.pack(case.spec, batch), None)
+        state = step.state
+        published += rows_of(step.emitted)
+    assert state.rows == 0
+    changes = [row["_change_type"] for row in published]
+    assert changes.count("insert") == changes.count("delete")

@@ -1,0 +1,206 @@
+"""A join of two tables is, after every micro-batch, the join of what both tables are then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.joins.core import tables
+from streamops.kernel.contract import Step
+from streamops.testing import fold, laws
+from streamops.testing.laws import rows_of
+from tests.laws.tables_strategies import (
+    KEYS,
+    NAMES,
+    ON,
+    SCHEMAS,
+    Batch,
+    History,
+    histories,
+    table_of,
+)
+from tests.oracles.tables import Bag, Folded, Row, TablesOracle, Versions, bag_of, joined
+
+pytestmark = pytest.mark.laws
+
+IN_ORDER = histories(sequenced=False)
+BOGUS = histories(sequenced=False, bogus=True)
+SEQUENCED = histories(sequenced=True)
+DISORDERED = histories(sequenced=True, disorder=True)
+
+
+def play(history: History, batches: Sequence[Batch]) -> list[Step]:
+    spec, state, steps = history.spec, tables.empty(history.spec), []
+    for left, right in batches:
+        packs = (
+            tables.pack(spec, "left", table_of(left, SCHEMAS[0])),
+            tables.pack(spec, "right", table_of(right, SCHEMAS[1])),
+        )
+        steps.append(tables.step(spec, state, *packs, None))
+        state = steps[-1].state
+        tables.check(spec, state)
+        assert steps[-1].emitted.schema == steps[-1].late.schema == spec.output
+        assert {n: t.schema for n, t in state.tables.items()} == dict(tables.layout(spec))
+    return steps
+
+
+def oracles(history: History) -> list[Bag | Versions]:
+    if history.spec.tables[0].sequence is None:
+        return [Bag(), Bag()]
+    keys = [(KEYS[i], *on) for i, on in enumerate([ON.keys(), ON.values()])]
+    return [Versions(key, "seq") for key in keys]
+
+
+def recomputed(history: History, sides: Sequence[Bag | Versions]) -> list[Row]:
+    return joined(sides[0].rows, sides[1].rows, ON, history.spec.how, NAMES)
+
+
+def follow(history: History) -> None:
+    """Whatever was published adds up to the join of the tables, after every micro-batch."""
+    sides, folded = oracles(history), Folded()
+    for step, batch in zip(play(history, history.batches), history.batches, strict=True):
+        rejected = [side.step(changes) for side, changes in zip(sides, batch, strict=True)]
+        before = folded.there
+        emitted = rows_of(step.emitted)
+        folded.step(emitted)
+        assert folded.there == bag_of(recomputed(history, sides))
+        # Nothing is said that did not happen: each row goes or comes, and not both.
+        assert len(emitted) == sum(((before - folded.there) + (folded.there - before)).values())
+        ignored = [
+            row
+            for table, on, rows in zip(
+                history.spec.tables, (ON, ON.values()), rejected, strict=True
+            )
+            for _, row in rows
+            if not table.outer and any(row[name] is None for name in on)
+        ]
+        assert step.counts.rejected == sum(map(len, rejected)) - len(ignored)
+        counted = step.counts
+        assert counted.rows == sum(map(len, batch))
+        assert counted.rows == counted.rejected + counted.on_time + counted.too_late
+        said = [row["_change_type"] for row in emitted]
+        assert counted.results == said.count("insert")
+        assert counted.corrections == said.count("update_postimage")
+
+
+@given(history=IN_ORDER)
+def test_the_fold_is_the_join_recomputed_after_every_batch(history: History) -> None:
+    follow(history)
+
+
+@given(history=BOGUS)
+def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_changes_nothing(
+    history: History,
+) -> None:
+    follow(history)
+
+
+@given(history=SEQUENCED)
+def test_with_sequences_the_fold_is_the_join_recomputed_after_every_batch(history: History) -> None:
+    follow(history)
+
+
+@given(history=DISORDERED)
+def test_with_sequences_neither_disorder_nor_duplicates_matter(history: History) -> None:
+    follow(history)
+
+
+@pytest.mark.parametrize("sequenced", [False, True])
+def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) -> None:
+    @given(history=histories(sequenced=sequenced))
+    def law(history: History) -> None:
+        steps = play(history, [*history.batches, history.ending])
+        folded = Folded()
+        for step in steps:
+            folded.step(rows_of(step.emitted))
+        assert not folded.there
+        assert steps[-1].state.rows == 0
+
+    law()
+
+
+@given(history=histories(sequenced=False))
+def test_with_keys_the_output_folds_by_them(history: History) -> None:
+    if history.spec.tables[0].key:
+        rows = [row for step in play(history, history.batches) for row in rows_of(step.emitted)]
+        fold(rows, key=["id", "rid", "k", "n"])
+
+
+@given(history=DISORDERED)
+def test_the_inputs_may_interleave_in_any_way(history: History) -> None:
+    """First all of one side, then all of the other; or turn and turn about; or all at once."""
+    lefts, rights = ([batch[i] for batch in history.batches] for i in (0, 1))
+    everything = ([row for rows in lefts for row in rows], [row for rows in rights for row in rows])
+    ways: list[list[Batch]] = [
+        history.batches,
+        [*((rows, []) for rows in lefts), *(([], rows) for rows in rights)],
+        [*(([], rows) for rows in rights), *((rows, []) for rows in lefts)],
+        [each for one, two in history.batches for each in ((one, []), ([], two))],
+        [everything],
+    ]
+    found = []
+    for batches in ways:
+        folded = Folded()
+        for step in play(history, batches):
+            folded.step(rows_of(step.emitted))
+        found.append(folded.there)
+    assert all(each == found[0] for each in found)
+
+
+def case_of(history: History) -> laws.PairCase:
+    table, how = history.spec.tables[0], history.spec.how
+    left, right = oracles(history)
+    identity = ["id", "rid", "k", "n"] if table.key else None
+    oracle = TablesOracle(
+        left, right, ON, how, NAMES, identity, remembers=history.spec.remember > 0
+    )
+
+    def accepted(judged: Sequence[laws.JudgedPair]) -> list[Row]:
+        all_ = oracle.fresh()
+        lefts = [row for batch, _, _ in judged for row in rows_of(batch)]
+        rights = [row for _, batch, _ in judged for row in rows_of(batch)]
+        return all_.step(lefts, rights).emitted
+
+    def both(batch: Batch) -> tuple[pa.Table, pa.Table]:
+        return table_of(batch[0], SCHEMAS[0]), table_of(batch[1], SCHEMAS[1])
+
+    return laws.PairCase(
+        core=tables,
+        spec=history.spec,
+        batches=tuple(map(both, history.batches or [([], [])])),
+        oracle=oracle.fresh,
+        accepted=accepted,
+        identity=None if identity is None else tuple(identity),
+        undo=() if history.spec.remember else (both(history.ending),),
+        seed=history.seed,
+    )
+
+
+@given(history=IN_ORDER)
+def test_a_join_of_bags_keeps_every_law_of_a_pair(history: History) -> None:
+    laws.keep_pair(case_of(history))
+
+
+@given(history=SEQUENCED)
+def test_a_join_of_versions_keeps_every_law_of_a_pair(history: History) -> None:
+    laws.keep_pair(case_of(history))
+
+
+@pytest.mark.parametrize("histories_", [BOGUS, DISORDERED], ids=["bogus", "disordered"])
+def test_what_cannot_be_or_comes_late_breaks_no_law_but_that_of_the_batch(
+    histories_: st.SearchStrategy[History],
+) -> None:
+    """In one batch all may be well that is not in pieces: a delete that comes before its insert."""
+    some = [law for law in laws.PAIR if "batch" not in law.__name__ or "within" in law.__name__]
+    assert len(some) == len(laws.PAIR) - 2
+
+    @given(history=histories_)
+    def law(history: History) -> None:
+        laws.keep_pair(replace(case_of(history), undo=()), some)
+
+    law()

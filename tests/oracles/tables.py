@@ -1,0 +1,229 @@
+"""A join of two tables by folding both change streams and joining what is there, row by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamops.testing.values import comparable
+from tests.oracles.windows import Expected
+
+Row = dict[str, Any]
+TAKES = ("update_preimage", "delete")
+
+
+@dataclass
+class Bag:
+    """A table as a bag of rows; what takes away a row that is not there is rejected."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def fresh(self) -> Bag:
+        """Nothing has been seen."""
+        return Bag()
+
+    def late(self, changes: Sequence[Row]) -> int:
+        """Changes that are not newer than what is known: nobody can say."""
+        return 0
+
+    def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
+        """Apply the changes of a micro-batch, whose order does not matter."""
+        for change in changes:
+            if not takes(change):
+                self.rows.append(without(change))
+        rejected = []
+        for change in changes:
+            if takes(change):
+                there = [comparable(row) for row in self.rows]
+                if comparable(without(change)) in there:
+                    del self.rows[there.index(comparable(without(change)))]
+                else:
+                    rejected.append(("not_there", without(change)))
+        return rejected
+
+
+@dataclass
+class Versions:
+    """A table whose rows have keys: of each key and what is joined on, the newest change counts."""
+
+    key: Sequence[str]
+    sequence: str
+    newest: dict[Any, tuple[Any, Row | None]] = field(default_factory=dict)
+
+    def fresh(self) -> Versions:
+        """Nothing has been seen."""
+        return Versions(self.key, self.sequence)
+
+    def late(self, changes: Sequence[Row]) -> int:
+        """Changes that are not newer than what is known."""
+        known = [(self.newest.get(self._of(change)), self._order(change)) for change in changes]
+        return sum(newest is not None and order <= newest[0] for newest, order in known)
+
+    def _of(self, change: Row) -> Any:
+        return comparable([change[name] for name in self.key])
+
+    def _order(self, change: Row) -> Any:
+        return (comparable(change[self.sequence]), not takes(change))
+
+    @property
+    def rows(self) -> list[Row]:
+        """What is there."""
+        return [row for _, row in self.newest.values() if row is not None]
+
+    def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
+        """Apply the changes, those of older sequences to no avail."""
+        for change in changes:
+            key, order = self._of(change), self._order(change)
+            if key not in self.newest or self.newest[key][0] < order:
+                self.newest[key] = (order, None if takes(change) else without(change))
+        return []
+
+
+def takes(change: Row) -> bool:
+    return change["_change_type"] in TAKES
+
+
+def without(change: Row) -> Row:
+    return {name: value for name, value in change.items() if name != "_change_type"}
+
+
+def joined(
+    left: Sequence[Row],
+    right: Sequence[Row],
+    on: Mapping[str, str],
+    how: str,
+    names: tuple[Sequence[str], Mapping[str, str]],
+) -> list[Row]:
+    """The join of two bags of rows. ``names``: the left columns; the right ones, and their names."""
+    lefts, rights = names
+    rows = []
+    partners = [0] * len(right)
+    for one in left:
+        alone = True
+        for at, other in enumerate(right):
+            pairs = [(one[a], other[b]) for a, b in on.items()]
+            if all(a is not None and comparable(a) == comparable(b) for a, b in pairs):
+                rows.append({**one, **{name: other[own] for own, name in rights.items()}})
+                alone = False
+                partners[at] += 1
+        if alone and how in ("left", "full"):
+            rows.append({**one, **dict.fromkeys(rights.values())})
+    if how in ("right", "full"):
+        for other, number in zip(right, partners, strict=True):
+            if not number:
+                row = {**dict.fromkeys(lefts), **{a: other[b] for a, b in on.items()}}
+                rows.append({**row, **{name: other[own] for own, name in rights.items()}})
+    return rows
+
+
+@dataclass
+class Folded:
+    """Joined rows as the published changes leave them, each contradiction refused."""
+
+    rows: Counter[Any] = field(default_factory=Counter)
+
+    def step(self, emitted: Sequence[Row]) -> None:
+        """Apply the changes of a micro-batch, in their order."""
+        for change in emitted:
+            row = comparable(without(change))
+            if takes(change):
+                assert self.rows[row] > 0, f"taken away and not there: {change}"
+                self.rows[row] -= 1
+            else:
+                self.rows[row] += 1
+
+    @property
+    def there(self) -> Counter[Any]:
+        """What is there, how often."""
+        return +self.rows
+
+
+def bag_of(rows: Sequence[Row]) -> Counter[Any]:
+    return Counter(comparable(row) for row in rows)
+
+
+@dataclass
+class TablesOracle:
+    """What a join of two tables says in a micro-batch: the difference to the join before it."""
+
+    left: Bag | Versions
+    right: Bag | Versions
+    on: Mapping[str, str]
+    how: str
+    names: tuple[Sequence[str], Mapping[str, str]]
+    identity: Sequence[str] | None = None
+    remembers: bool = False
+
+    def fresh(self) -> TablesOracle:
+        """The same settings; nothing has been seen."""
+        left, right = self.left.fresh(), self.right.fresh()
+        return replace(self, left=left, right=right)
+
+    def rows(self) -> list[Row]:
+        """The join of what both tables are."""
+        return joined(self.left.rows, self.right.rows, self.on, self.how, self.names)
+
+    def step(
+        self, left: Sequence[Row], right: Sequence[Row], watermark: int | None = None
+    ) -> Expected:
+        """What a micro-batch must give."""
+        before, expected = self.rows(), Expected()
+        rejected = late = 0
+        sides = [("left", self.left, left, self.on), ("right", self.right, right, self.on.values())]
+        for name, table, changes, on in sides:
+            outer = self.how in (name, "full")
+            # What can never be in the result is not looked at.
+            asked = [c for c in changes if outer or all(c[column] is not None for column in on)]
+            late += table.late(asked)
+            rejected += len(table.step(asked))
+        self._tell(before, self.rows(), expected)
+        rows = len(left) + len(right)
+        expected.counts |= {"rows": rows, "rejected": rejected, "too_late": late}
+        expected.counts["on_time"] = rows - rejected - late
+        return expected
+
+    def _tell(self, before: Sequence[Row], after: Sequence[Row], expected: Expected) -> None:
+        goes, comes = without_common(before, after), without_common(after, before)
+        kinds: dict[str, list[Row]] = {"delete": [], "insert": []}
+        if self.identity is not None:
+            for row in goes:
+                partners = [new for new in comes if self._of(new) == self._of(row)]
+                assert len(partners) <= 1, "the history has a key twice"
+                if partners:
+                    expected.emitted.append({**row, "_change_type": "update_preimage"})
+                    expected.emitted.append({**partners[0], "_change_type": "update_postimage"})
+                    expected.counts["corrections"] += 1
+            kept = {self._of(row) for row in goes} & {self._of(row) for row in comes}
+            goes = [row for row in goes if self._of(row) not in kept]
+            comes = [row for row in comes if self._of(row) not in kept]
+        kinds = {"delete": goes, "insert": comes}
+        expected.emitted += [{**r, "_change_type": k} for k, rows in kinds.items() for r in rows]
+        expected.counts["results"] += len(comes)
+
+    def _of(self, row: Row) -> Any:
+        return comparable([row[name] for name in self.identity or ()])
+
+    def finish(self) -> list[Row]:
+        """Nothing: all is said."""
+        return []
+
+    def bound(self) -> int:
+        """An entry for each different row, and for what is remembered."""
+        tables = (self.left, self.right)
+        if self.remembers:
+            return sum(len(table.newest) for table in tables if isinstance(table, Versions))
+        return sum(len(bag_of(table.rows)) for table in tables)
+
+
+def without_common(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """The rows that are not among the others, each as often as it is not."""
+    left = bag_of(others)
+    found = []
+    for row in rows:
+        if left[comparable(row)]:
+            left[comparable(row)] -= 1
+        else:
+            found.append(row)
+    return found
