@@ -10,12 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamops import aggregates, observe, sketches, testing, time, windows
+    from streamops import aggregates, changes, observe, sketches, testing, time, windows
     from streamops.spark.session import local_session
 
 __all__ = [
     "__version__",
     "aggregates",
+    "changes",
     "local_session",
     "observe",
     "sketches",
@@ -30,7 +31,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name == "local_session":
         return importlib.import_module("streamops.spark.session").local_session
-    if name in {"aggregates", "observe", "sketches", "testing", "time", "windows"}:
+    if name in {"aggregates", "changes", "observe", "sketches", "testing", "time", "windows"}:
         return importlib.import_module(f"streamops.{name}")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -17,6 +17,7 @@ from streamops.kernel.errors import SchemaError, SpecError
 __all__ = [
     "arrow_schema",
     "column",
+    "nullable",
     "refuse_collated",
     "refuse_duplicates",
     "require_name",
@@ -37,6 +38,15 @@ _BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def nullable(value: Column) -> Column:
+    """The same, declared to be null at times, which changes no value.
+
+    A struct that is null itself while one of its fields may not be is one that PySpark cannot
+    hand over as Arrow. Spark's optimizer takes the condition out again.
+    """
+    return F.when(value.isNotNull(), value)
 
 
 def require_name(value: object, *, parameter: str, where: str) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.kernel.contract import Spec
-from streamops.spark.columns import column, spark_schema
+from streamops.spark.columns import column, nullable, spark_schema
 from streamops.spark.preflight import WATERMARK
 
 __all__ = ["declared"]
@@ -60,8 +59,7 @@ def declared(
 def _column(field: StructField, kind: DataType) -> Column:
     value = column(field.name)
     if not field.nullable:
-        # Says no more than that it may be null; Spark's optimizer takes it out again.
-        value = F.when(value.isNotNull(), value)
+        value = nullable(value)
     return value if field.dataType == kind else value.cast(kind)
 
 
