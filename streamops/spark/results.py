@@ -37,9 +37,10 @@ def declared(
     """
     own = {field.name: field for field in frame.schema.fields}
     made = {field.name: field.dataType for field in spark_schema(spec.output).fields}
-    if "late" in made:
-        row = StructType([own[name] for name in spec.input.names])
-        made["late"] = _with_row(made["late"], row)
+    for aside in ("late", "rejected"):  # rows that are no results, as they came
+        if aside in made and aside not in spec.origins:
+            row = StructType([own[name] for name in spec.input.names])
+            made[aside] = _with_row(made[aside], row)
     columns = []
     for field in rows.schema.fields:
         name = field.name
@@ -63,11 +64,11 @@ def _column(field: StructField, kind: DataType) -> Column:
     return value if field.dataType == kind else value.cast(kind)
 
 
-def _with_row(late: Any, row: StructType) -> StructType:
+def _with_row(aside: Any, row: StructType) -> StructType:
     return StructType(
         [
             StructField(f.name, _own(f.dataType, row) if f.name == "row" else f.dataType, True)
-            for f in late.fields
+            for f in aside.fields
         ]
     )
 

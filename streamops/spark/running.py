@@ -27,10 +27,24 @@ from streamops.spark.untimed import packed, untimed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TOLD", "Keeping", "PerKey", "RunningTransform"]
+__all__ = ["TOLD", "Keeping", "PerKey", "RunningTransform", "told_by"]
 
-TOLD = ("rows", "ignored", "results", "corrections", "state_rows", "state_bytes")
-"""What is told of a micro-batch, in this order."""
+TOLD = {
+    "rows": "rows",
+    "ignored": "rejected",
+    "results": "results",
+    "corrections": "corrections",
+}
+"""What is told of a micro-batch, and where it stands among the counts; unless the core has a ``TOLD``
+of its own. How much is kept is told as well."""
+
+_KEPT = ("state_rows", "state_bytes")
+
+
+def told_by(core: Any) -> dict[str, str]:
+    """What is told of a micro-batch by a core, and where it stands among its counts."""
+    told: dict[str, str] = getattr(core, "TOLD", TOLD)
+    return told
 
 
 class PerKey(Protocol):
@@ -74,7 +88,7 @@ class RunningTransform:
         name, names = metric_name(frame, self.options.name)
         packs = packed(frame, self.core, spec, shards)
         step = Keeping(where, self.core, spec, shards)
-        emitted = untimed(packs, step, EMITTED, api).observe(name, *_totals())
+        emitted = untimed(packs, step, EMITTED, api).observe(name, *_totals(self.core))
         rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), made)
         once = [f.metadata[ONCE] for f in frame.schema.fields if ONCE in (f.metadata or {})]
         mark = {METRICS: ",".join(names), STATE_API: api} | ({ONCE: once[0]} if once else {})
@@ -111,7 +125,7 @@ class Keeping:
         before = None if stored is None else Stored(*stored)
         if not packs:
             kept = (0, 0) if before is None else (before.entries, len(before.blob))
-            return None, _told([], Counts(), *kept)
+            return None, self._told([], None, *kept)
         known = self.core.STATE, self.spec.identity, self.shards
         state = self.core.empty(self.spec)
         if before is not None:
@@ -119,22 +133,25 @@ class Keeping:
         step = self.core.step(self.spec, state, _opened(self.core, self.spec, packs), None)
         after = Stored.of(step.state, known)
         cells = [*cells_of(step.emitted)]
-        return astuple(after), _told(cells, step.counts, after.entries, len(after.blob))
+        return astuple(after), self._told(cells, step.counts, after.entries, len(after.blob))
+
+    def _told(
+        self, cells: list[bytes], counts: Counts | None, entries: int, size: int
+    ) -> pd.DataFrame:
+        import pandas as pd
+
+        names = told_by(self.core).values()
+        told = [*(getattr(counts, name) if counts else 0 for name in names), entries, size]
+        shown_: list[bytes | None] = [*cells] if cells else [None]
+        return pd.DataFrame(
+            {"emitted": shown_, "counts": [told, *[None] * (len(shown_) - 1)]}, dtype=object
+        )
 
 
-def _told(cells: list[bytes], counts: Counts, entries: int, size: int) -> pd.DataFrame:
-    import pandas as pd
-
-    told = [counts.rows, counts.rejected, counts.results, counts.corrections, entries, size]
-    shown_: list[bytes | None] = [*cells] if cells else [None]
-    return pd.DataFrame(
-        {"emitted": shown_, "counts": [told, *[None] * (len(shown_) - 1)]}, dtype=object
-    )
-
-
-def _totals() -> list[Column]:
+def _totals(core: Core) -> list[Column]:
     """The counts over all shards of a micro-batch."""
-    return [F.sum(F.col("counts")[at]).alias(count) for at, count in enumerate(TOLD)]
+    names = (*told_by(core), *_KEPT)
+    return [F.sum(F.col("counts")[at]).alias(count) for at, count in enumerate(names)]
 
 
 def _runner(core: Core, spec: Any) -> Callable[[pa.Table], pa.Table]:

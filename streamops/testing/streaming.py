@@ -192,7 +192,7 @@ def stream(
         files = [(int(file.stem), _read(file)) for file in sorted(set(output.iterdir()) - before)]
         if isinstance(transform, RunningTransform):
             metrics = {number: p.observedMetrics.get(name) for number, p in progress.items()}
-            return [told(number, rows, metrics_of(metrics[number])) for number, rows in files]
+            return [told(transform, n, rows, metrics_of(metrics[n])) for n, rows in files]
         spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
         return [_result(clock, transform, spec, rows, progress[n]) for n, rows in files]
 
