@@ -26,7 +26,7 @@ from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name, type_name
 from streamops.spark.transform import choice
 
-__all__ = ["MOST_KEYS", "LatestSettings"]
+__all__ = ["MOST_KEYS", "LatestSettings", "parse_horizon", "shown_horizon"]
 
 MOST_KEYS = 10_000_000
 """Keys that are kept unless more are asked for."""
@@ -34,7 +34,10 @@ MOST_KEYS = 10_000_000
 _COMMIT = ("_commit_version", "_commit_timestamp")
 
 
-def _shown(horizon: tuple[int, bool]) -> str:
+def shown_horizon(horizon: tuple[int, bool] | None) -> str:
+    """A horizon as the user wrote it."""
+    if horizon is None:
+        return "None"
     units, is_duration = horizon
     return repr(format_duration(units)) if is_duration else repr(units)
 
@@ -49,7 +52,7 @@ class LatestSettings:
     where: str = field(repr=False)
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    horizon: tuple[int, bool] = field(metadata={"shown": _shown})
+    horizon: tuple[int, bool] = field(metadata={"shown": shown_horizon})
     time: str | None
     publish: Publish
     snapshots: Snapshots
@@ -94,7 +97,7 @@ class LatestSettings:
                 expected="an integer, 1 or more",
                 fix=f"leave it out ({MOST_KEYS:,}), or say how many keys there may be",
             )
-        units = _horizon(horizon, time, where)
+        units = parse_horizon(horizon, time, parameter="horizon", where=where)
         return LatestSettings(
             where, keys, places, units, time, publish, snapshots, max_keys, when_full
         )
@@ -193,20 +196,29 @@ def _tells_reason(kind: pa.DataType) -> bool:
     return bool(fields.get("reason") == pa.string())
 
 
-def _horizon(horizon: Any, time: str | None, where: str) -> tuple[int, bool]:
+def parse_horizon(
+    horizon: Any, time: str | None, *, parameter: str, where: str
+) -> tuple[int, bool]:
+    """Units of a horizon, and whether they are of time, in microseconds.
+
+    Raises
+    ------
+    SpecError
+        ``HORIZON_WITHOUT_UNIT``, or what a duration is refused with.
+    """
     if time is not None:
         require_name(time, parameter="time", where=where)
     is_duration = isinstance(horizon, str | dt.timedelta)
     if is_duration and time is not None:
-        return parse_duration(horizon, parameter="horizon", where=where, minimum=0), True
+        return parse_duration(horizon, parameter=parameter, where=where, minimum=0), True
     if type(horizon) is int and horizon >= 0 and time is None:
         return horizon, False
     raise SpecError(
         "HORIZON_WITHOUT_UNIT",
-        "`horizon` does not say for how long a delete is remembered",
+        f"`{parameter}` does not say for how long a delete is remembered",
         where=where,
-        got=f"horizon={horizon!r}, time={time!r}",
+        got=f"{parameter}={horizon!r}, time={time!r}",
         expected="a duration and the column that it is measured on, or without `time` a whole "
         "number, 0 or more, of units of the sequence",
-        fix='horizon="7 days", time="_changed_at"; or horizon=1_000_000',
+        fix=f'{parameter}="7 days", time="_changed_at"; or {parameter}=1_000_000',
     )

@@ -131,8 +131,10 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     borders = sorted(dice.randrange(count + 1) for _ in range(dice.randrange(5)))
     pairs = zip([0, *borders], [*borders, count], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
+    # No change comes later than that, so that nothing of importance is forgotten.
+    horizon = draw(st.sampled_from([late * (1 if time is None else 1_000), FOREVER]))
     spec = TableSpec(
-        "laws", by, ("seq",), time, FOREVER, values, schema, publish, snapshots, 100, "fail"
+        "laws", by, ("seq",), time, horizon, values, schema, publish, snapshots, 100, "fail"
     )
     oracle = LatestOracle(by, values, publish, snapshots, time)
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))

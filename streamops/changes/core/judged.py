@@ -106,6 +106,10 @@ class Judged:
             int(np.count_nonzero(ignored)),
         )
 
+    def reject(self, which: Ids, reason: str) -> None:
+        """Note why these changes are rejected."""
+        self.reason[self.changes[which]] = REASONS.index(reason)
+
     @property
     def is_rejected(self) -> Mask:
         """Which rows are rejected, so far."""
@@ -114,7 +118,7 @@ class Judged:
     def without(self, dropped: Mask, reason: str | None = None) -> Judged:
         """Without these changes, which are rejected if there is a reason."""
         if reason is not None:
-            self.reason[self.changes[dropped]] = REASONS.index(reason)
+            self.reject(np.flatnonzero(dropped), reason)
         kept = ~dropped
         return Judged(
             self.rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, in_order, pair
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
 
-__all__ = ["Meeting", "key_columns"]
+__all__ = ["Meeting", "beyond", "contents", "key_columns", "repeated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,42 +119,16 @@ class Meeting:
 
         What is remembered stands, and was published. Of changes that came together none is chosen.
         """
-        content = self.is_delete.astype(np.int64)
-        for number, values in enumerate(self.values):
-            code = codes(values)
-            lowest = code.min(initial=0)
-            code = np.where(self.lacks[:, number], lowest - 1, code)
-            content = pair(content, np.where(self.is_delete, lowest - 2, code))
-        groups, firsts = Groups.of(pair(self.key, self.place))
-        first = firsts[groups.ids]
-        same = content == content[first]
-        agreed = (groups.least(same.astype(np.int64)) == 1)[groups.ids]
-        is_kept, is_first = first < len(self.kept), first == np.arange(len(first))
-        again = ~is_first & same & (is_kept | agreed)
-        conflict = np.where(is_kept, ~same, ~agreed)
+        content = contents(self.values, self.lacks, self.is_delete)
+        again, conflict = repeated(pair(self.key, self.place), content, len(self.kept))
         return again[len(self.kept) :], conflict[len(self.kept) :]
 
     def beyond(self) -> Mask:
         """Changes of keys for which there is no room."""
-        spec, size = self.spec, len(self.kept)
+        size = len(self.kept)
         new = np.unique(self.key[self.key >= size])
-        room = max(spec.limit - size - len(self.rest), 0)
-        if len(new) <= room:
-            return np.zeros(len(self.key) - size, np.bool_)
-        if spec.when_full == "fail":
-            raise CapacityError(
-                "KEYS_FULL",
-                "there are more keys than may be kept",
-                where=spec.where,
-                got=f"{size + len(self.rest) + len(new):,} keys in one shard",
-                expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
-                fix="raise max_keys, which a checkpoint survives; or have changes of further keys "
-                "rejected: when_full='reject'",
-            )
-        # By their hash, so that it is not the order of arrival that says which.
-        hashes = xxhash64(self.keys_of(new))
-        out = new[np.argsort(hashes, kind="stable")[room:]]
-        return np.isin(self.key[size:], out)
+        out = beyond(self.spec, self.keys_of(new), size + len(self.rest))
+        return np.isin(self.key[size:], new[out])
 
     def keys_of(self, numbers: Ids) -> list[pa.Array]:
         """Key columns of the keys of these numbers."""
@@ -208,6 +183,52 @@ class Meeting:
 
     def _below(self, kept: str, came: pa.Array) -> pa.Array:
         return pa.concat_arrays([one(self.kept.column(kept)), came])
+
+
+def contents(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:
+    """A code for what each change says: that of two deletes is the same."""
+    content = is_delete.astype(np.int64)
+    for number, each in enumerate(values):
+        code = codes(each)
+        lowest = code.min(initial=0)
+        code = np.where(lacks[:, number], lowest - 1, code)
+        content = pair(content, np.where(is_delete, lowest - 2, code))
+    return content
+
+
+def repeated(place: Ids, content: Ids, kept: int) -> tuple[Mask, Mask]:
+    """Changes that came before as they are; and those at one place that are not the same.
+
+    What is remembered, the first so many, stands. Of changes that came together none is chosen.
+    """
+    groups, firsts = Groups.of(place)
+    first = firsts[groups.ids]
+    same = content == content[first]
+    agreed = (groups.least(same.astype(np.int64)) == 1)[groups.ids]
+    is_kept, is_first = first < kept, first == np.arange(len(first))
+    return ~is_first & same & (is_kept | agreed), np.where(is_kept, ~same, ~agreed)
+
+
+def beyond(spec: TableSpec, keys: Sequence[pa.Array], known: int) -> Mask:
+    """Which of these keys there is no room for, where so many are known already."""
+    room = max(spec.limit - known, 0)
+    count = len(keys[0])
+    out = np.zeros(count, np.bool_)
+    if count <= room:
+        return out
+    if spec.when_full == "fail":
+        raise CapacityError(
+            "KEYS_FULL",
+            "there are more keys than may be kept",
+            where=spec.where,
+            got=f"{known + count:,} keys in one shard",
+            expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
+            fix="raise max_keys, which a checkpoint survives; or have changes of further keys "
+            "rejected: when_full='reject'",
+        )
+    # By their hash, so that it is not the order of arrival that says which.
+    out[np.argsort(xxhash64(keys), kind="stable")[room:]] = True
+    return out
 
 
 def key_columns(spec: TableSpec) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,7 +16,10 @@ __all__ = [
     "REASONS",
     "REJECTED",
     "TOLD",
+    "VALID_FROM",
+    "VALID_TO",
     "ChangeCounts",
+    "HistorySpec",
     "Publish",
     "Snapshots",
     "TableSpec",
@@ -27,7 +30,7 @@ Publish = Literal["every change", "last"]
 Snapshots = Literal["below_log", "by_sequence"]
 WhenFull = Literal["fail", "reject"]
 
-REJECTED = "rejected"
+REJECTED, VALID_FROM, VALID_TO = "rejected", "valid_from", "valid_to"
 
 REASONS = (
     "unknown_operation",
@@ -157,3 +160,34 @@ class TableSpec:
             "time": self.time,
             "snapshots": self.snapshots,
         }
+
+
+@dataclass(frozen=True)
+class HistorySpec(TableSpec):
+    """The same, of rows with their history.
+
+    Parameters
+    ----------
+    track : tuple of str
+        Values in which a new interval begins when they change.
+    """
+
+    track: tuple[str, ...] = field(kw_only=True)
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The row, for which interval it is valid, how often that was told, what became of it."""
+        rest = list(super().output)[len(self.row) :]
+        place = [pa.field(VALID_FROM, self.position), pa.field(VALID_TO, self.position)]
+        row = self.row
+        return pa.schema([*row[: len(self.by)], *place, *row[len(self.by) :], *rest])
+
+    @property
+    def event_time(self) -> str:
+        """The column that carries what the next operator must know."""
+        return REVISION
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What is told is computed from what is remembered, by the values that are tracked."""
+        return {**super().identity, "track": list(self.track)}
