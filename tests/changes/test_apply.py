@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +11,26 @@ import pytest
 
 from streamops import changes
 from streamops.kernel.errors import CapacityError, StreamopsError
-from streamops.testing import fold, replay
+from streamops.testing import at, fold, replay
 from tests.changes.test_normalize import SCHEMA, delete, upsert
+
+
+def timeless(script: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    """The same with one time for all: it is a value of the row here."""
+    return [[{**row, "ts": at(0)} for row in rows] for rows in script]
 
 
 def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
     """Of each micro-batch: word, interval, v and revision, or the reason."""
-    given = {"sequence": "lsn", "horizon": 100, "shards": 1, "history": "intervals", **settings}
-    results = replay(changes.apply("k", **given), [*script], schema=SCHEMA, restart=True)
+    given = {
+        "sequence": "lsn",
+        "horizon": 100,
+        "shards": 1,
+        "history": "intervals",
+        "track": VALUES,
+        **settings,
+    }
+    results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA, restart=True)
     return [
         [
             (row["_change_type"], row["valid_from"], row["valid_to"], row["v"], row["revision"])
@@ -31,7 +44,7 @@ def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
 
 def table(script: list[list[dict[str, Any]]], **settings: Any) -> list[Any]:
     given = {"sequence": "lsn", "horizon": 100, "history": "intervals", **settings}
-    results = replay(changes.apply("k", **given), script, schema=SCHEMA)
+    results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA)
     rows = [row for each in results for row in each.rows if row["rejected"] is None]
     kept = ("k", "v", "w", "valid_from", "valid_to", "revision", "_change_type")
     folded = fold([{name: row[name] for name in kept} for row in rows], key=["k", "valid_from"])
@@ -134,7 +147,9 @@ def test_an_interval_goes_on_though_its_first_changes_are_sealed() -> None:
         ("insert", 61, None, 2, 0),
     ]
     results = replay(
-        changes.apply("k", sequence="lsn", horizon=10, history="intervals"), script, schema=SCHEMA
+        changes.apply("k", sequence="lsn", horizon=10, history="intervals"),
+        script,
+        schema=SCHEMA,
     )
     assert results[-1].state_rows == 2
 
