@@ -27,7 +27,6 @@ def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
         "horizon": 100,
         "shards": 1,
         "history": "intervals",
-        "track": VALUES,
         **settings,
     }
     results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA, restart=True)
