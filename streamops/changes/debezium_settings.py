@@ -59,8 +59,13 @@ class DebeziumSettings:
         keep: Sequence[str],
     ) -> DebeziumSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        is_schema = isinstance(schema, StructType) and schema.fields
-        if not (is_schema or (isinstance(schema, str) and schema.strip())):
+        given: Any = schema
+        names = (
+            given.fields
+            if isinstance(given, StructType)
+            else isinstance(given, str) and given.strip()
+        )
+        if not names:
             raise _no_schema(schema, where)
         keys = names_of(key, parameter="key", where=where)
         require_name(value, parameter="value", where=where)

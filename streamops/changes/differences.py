@@ -167,7 +167,8 @@ def differences(
         )
         for each in rows
     )
-    return Differences(*(counted.get(kind, 0) for kind in _KINDS), first)
+    missing, extra, different = (counted.get(kind, 0) for kind in _KINDS)
+    return Differences(missing, extra, different, first)
 
 
 def _found(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -66,5 +66,5 @@ def told(
     names = told_by(transform.core)
     said = {field: metrics.get(name) or 0 for name, field in names.items()}
     kind: type[Counts] = getattr(transform.core, "COUNTS", Counts)
-    kept = (metrics.get(name) or 0 for name in ("state_rows", "state_bytes"))
-    return BatchResult(number, table, pa.table({}), None, kind(**said), *kept)
+    rows, size = (metrics.get(name) or 0 for name in ("state_rows", "state_bytes"))
+    return BatchResult(number, table, pa.table({}), None, kind(**said), rows, size)

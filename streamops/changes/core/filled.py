@@ -49,8 +49,7 @@ class Entries:
     def of(key: Ids, place: Ids, row: Ids, is_delete: Mask, cell: Ids) -> Entries:
         """The entries in order; a cell, which was taken in before, after a change at its place."""
         order = np.lexsort((cell != NONE, place, key))
-        columns = (key, place, np.arange(len(key)), row, is_delete, cell)
-        return Entries(*(each[order] for each in columns))
+        return Entries(key[order], place[order], order, row[order], is_delete[order], cell[order])
 
     @property
     def begins(self) -> Mask:

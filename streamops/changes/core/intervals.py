@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +65,8 @@ class Changes:
 
     def take(self, which: Ids) -> Changes:
         """The changes at these positions."""
-        index, taken = pa.array(which), {}
+        index = pa.array(which)
+        taken: dict[str, Any] = {}
         for each in fields(self):
             column = getattr(self, each.name)
             if isinstance(column, list):
@@ -86,11 +88,12 @@ class Changes:
 
     def counts(self, snapshots: str) -> Mask:
         """Which count: rows of a snapshot lose against the log, all of it or at their place."""
+        beaten: Mask = running_max(self.is_log.astype(np.int64), self.begins) == 1
         if snapshots == "by_sequence":
             twin = ~self.begins & np.append(False, self.at[1:] == self.at[:-1])[: len(self)]
-            return self.is_log | ~twin | ~np.append(False, self.is_log[:-1])[: len(self)]
-        before = running_max(self.is_log.astype(np.int64), self.begins) == 1
-        return self.is_log | ~before
+            beaten = twin & np.append(False, self.is_log[:-1])[: len(self)]
+        counted: Mask = self.is_log | ~beaten
+        return counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,8 @@ class Judged:
     @property
     def is_rejected(self) -> Mask:
         """Which rows are rejected, so far."""
-        return self.reason != GOOD
+        result: Mask = self.reason != GOOD
+        return result
 
     def without(self, dropped: Mask, reason: str | None = None) -> Judged:
         """Without these changes, which are rejected if there is a reason."""

@@ -155,7 +155,8 @@ def _stands(entries: Entries, kept: int) -> Mask:
     bar = np.full(int(entries.key.max(initial=NONE)) + 1, np.iinfo(np.int64).min)
     remembered = is_change & (entries.origin < kept)
     bar[entries.key[remembered]] = entries.place[remembered]
-    return is_change & (entries.place >= bar[entries.key])
+    stands: Mask = is_change & (entries.place >= bar[entries.key])
+    return stands
 
 
 def _versions(
