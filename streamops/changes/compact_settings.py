@@ -24,8 +24,8 @@ from streamops.spark.transform import choice, shown
 
 __all__ = ["CompactTransform"]
 
-_KEY, _PLACE, _AGE, _GONE, _NEWEST = (
-    f"__streamops_{name}" for name in ("key", "place", "age", "gone", "newest")
+_KEY, _PLACE, _AGE, _GONE, _NEWEST, _STAYS = (
+    f"__streamops_{name}" for name in ("key", "place", "age", "gone", "newest", "stays")
 )
 
 
@@ -99,7 +99,8 @@ class CompactTransform:
         )
         newest = log.agg(F.max(_AGE).alias(_NEWEST))
         log = log.crossJoin(F.broadcast(newest))
-        return log.where(self._stays(kinds, says)).select(*map(column, frame.columns))
+        log = log.withColumn(_STAYS, self._stays(kinds, says))
+        return log.where(_STAYS).select(*map(column, frame.columns))
 
     def _stays(self, kinds: dict[str, StructField], says: bool) -> Column:
         window = Window.partitionBy(_KEY)

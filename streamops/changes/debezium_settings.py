@@ -88,7 +88,8 @@ class DebeziumSettings:
         choice(absent, Absent, parameter="absent", where=where)
         choice(preimages, Preimages, parameter="preimages", where=where)
         choice(tombstones, Tombstones, parameter="tombstones", where=where)
-        if not isinstance(placeholder, str) or not placeholder or "\\E" in placeholder:
+        token: Any = placeholder
+        if not isinstance(token, str) or not token or "\\E" in token:
             raise SpecError(
                 "NOT_A_PLACEHOLDER",
                 "`placeholder` is not a text that stands for a value",
