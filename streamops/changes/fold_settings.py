@@ -8,6 +8,7 @@ from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
 from streamops.changes.debezium_settings import names_of
@@ -99,9 +100,10 @@ class FoldTransform:
                 expected=f"a column {CHANGE_TYPE!r}",
                 fix="fold what an operator of changes published",
             )
-        for name in _ASIDE:
-            if name in frame.columns:
-                frame = frame.where(column(name).isNull()).drop(name)
+        for each in frame.schema.fields:
+            kind = each.dataType
+            if each.name in _ASIDE and isinstance(kind, StructType) and "reason" in kind.names:
+                frame = frame.where(column(each.name).isNull()).drop(each.name)
         if CHANGE_TYPE not in frame.columns:
             frame = frame.withColumn(CHANGE_TYPE, F.lit(None).cast("string"))
             return self._newest(self._with_base(frame))

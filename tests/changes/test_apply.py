@@ -131,6 +131,21 @@ def test_what_is_older_than_the_horizon_is_sealed_and_the_rest_is_not() -> None:
     ]
 
 
+def test_a_change_exactly_a_horizon_late_is_accepted_and_one_later_is_not() -> None:
+    versions = changes.apply(
+        "k", sequence="lsn", time="ts", horizon="10 seconds", history="intervals"
+    )
+    for newest, rejected in ((15, [None, None]), (16, ["forgotten"])):
+        script = [
+            [upsert("a", 1, 1, ts=at(1)), upsert("a", 5, 5, ts=at(5))],
+            [upsert("b", 9, ts=at(newest))],
+            [upsert("a", 4, 4, ts=at(5))],
+        ]
+        *_, last = replay(versions, script, schema=SCHEMA, shards=1)
+        told = [row["rejected"] and row["rejected"]["reason"] for row in last.rows]
+        assert (told[-2:] if newest == 15 else told) == rejected
+
+
 def test_a_key_deleted_before_the_horizon_is_forgotten_and_comes_back_above_it() -> None:
     script = [[upsert("a", 1), delete("a", 3)], [upsert("b", 90)]]
     *_, last = said(*script, [upsert("a", 2, 7), upsert("c", 3, 8), upsert("a", 80, 9)], horizon=10)

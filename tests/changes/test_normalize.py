@@ -29,7 +29,14 @@ SCHEMA = pa.schema(
 def upsert(
     key: str | None, lsn: int | None, v: Any = 0, w: Any = "w", **said: Any
 ) -> dict[str, Any]:
-    row = {"k": key, "v": v, "w": w, "lsn": lsn, "_change_type": "insert", "ts": at(lsn or 0)}
+    row = {
+        "k": key,
+        "v": v,
+        "w": w,
+        "lsn": lsn,
+        "_change_type": "insert",
+        "ts": at(max(lsn or 0, 0)),
+    }
     return {**row, "_unavailable": None, "_snapshot": None, **said}
 
 
@@ -176,6 +183,29 @@ def test_what_cannot_be_placed_is_rejected_with_its_reason() -> None:
         ("unknown_operation", 3),
         ("unknown_operation", 4),
     ]
+
+
+def test_a_time_that_python_does_not_know_is_no_time_and_forgets_nothing() -> None:
+    rows = [delete("a", 5), upsert("b", 6, 6)]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    late = pa.array([at(5), None], pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(2**62)
+    table = table.set_column(7, SCHEMA.field("ts"), late.cast(pa.timestamp("us", "UTC")))
+    given: dict[str, Any] = {"sequence": "lsn", "horizon": "1 second", "time": "ts"}
+    (result,) = replay(changes.normalize("k", **given), [table])
+    told = result.table.column("rejected").combine_chunks().field("reason").drop_null()
+    assert told.to_pylist() == ["time_out_of_range"]
+    assert result.state_rows == 1
+
+
+@pytest.mark.parametrize("horizon", [0, 10**30])
+def test_a_horizon_may_be_nothing_or_more_than_there_is(horizon: int) -> None:
+    low = -(2**63)
+    script = [[delete("a", low), upsert("b", low + 1)], [upsert("a", low, 3)]]
+    rows = [[{**row, "ts": at(0)} for row in batch] for batch in script]
+    given: dict[str, Any] = {"sequence": "lsn", "horizon": horizon}
+    _, last = replay(changes.normalize("k", **given), rows, schema=SCHEMA, shards=1)
+    reasons = [row["rejected"]["reason"] for row in last.rows]
+    assert reasons == (["forgotten"] if horizon == 0 else ["conflict"])
 
 
 def test_what_happened_is_counted() -> None:

@@ -79,7 +79,7 @@ def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | Non
     """One micro-batch: see the module's docstring. The watermark does not matter."""
     judged = Judged.of(spec, packed)
     newest = _newest(state.watermark, judged)
-    cutoff = None if newest is None else newest - spec.horizon
+    cutoff = None if newest is None else spec.cutoff(newest)
     changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
     old = np.flatnonzero(changes.is_old)
     was = Intervals.of(spec, changes.take(old))[0].renumbered(old)

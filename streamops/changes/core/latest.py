@@ -130,7 +130,7 @@ def check(spec: TableSpec, state: State) -> None:
         assert deleted.column(f"value.{number}").null_count == len(deleted), shown
     assert not pc.any(pc.greater(pc.list_value_length(deleted.column("cells")), 0)).as_py(), shown
     if state.watermark is not None and len(deleted):
-        assert pc.min(deleted.column("age")).as_py() >= state.watermark - spec.horizon, shown
+        assert pc.min(deleted.column("age")).as_py() >= spec.cutoff(state.watermark), shown
 
 
 def _admitted(spec: TableSpec, state: State, judged: Judged) -> tuple[Meeting, int]:
@@ -223,7 +223,7 @@ def _forgetting(spec: TableSpec, newest: int | None, rows: pa.Table, forgotten: 
     deleted = np.asarray(one(rows.column("is_deleted")))
     gone = np.zeros(len(rows), np.bool_)
     if newest is not None:
-        gone = deleted & (np.asarray(one(rows.column("age"))) < newest - spec.horizon)
+        gone = deleted & (np.asarray(one(rows.column("age"))) < spec.cutoff(newest))
     if gone.any():
         old = concat([forgotten, rows.filter(pa.array(gone)).select(forgotten.column_names)])
         highest = pa.array([int(ranks(one(old.column("place"))).argmax())])

@@ -128,6 +128,10 @@ class TableSpec:
         fields = [self.input.field(name) for name in self.sequence]
         return fields[0].type if len(fields) == 1 else pa.struct(fields)
 
+    def cutoff(self, newest: int) -> int:
+        """What is older is beyond the horizon; within what 64 bits hold."""
+        return max(newest - self.horizon, -(1 << 63))
+
     @property
     def row(self) -> list[pa.Field]:
         """Fields of a row of the table, the key first."""
