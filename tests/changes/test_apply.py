@@ -119,6 +119,22 @@ def test_an_interval_that_comes_back_goes_on_from_its_revision() -> None:
     assert last[-1] == ("insert", 3, None, 2, 1)
 
 
+def test_a_row_of_a_snapshot_that_loses_does_not_set_the_revision_back() -> None:
+    snapshot = [upsert("a", 3, 7, _snapshot=True)]
+    _, lost, *_, last = said([upsert("a", 3, 1)], snapshot, [upsert("a", 5, 2)], [delete("a", 4)])
+    assert lost == []
+    assert last[0] == ("update_preimage", 3, 5, 1, 1)
+
+
+def test_what_is_taken_back_comes_before_what_takes_its_place() -> None:
+    lacking = upsert("a", 7, None, _unavailable=["v"])
+    first = [upsert("a", 5, 1), upsert("a", 6, 2), lacking, upsert("a", 9, 3)]
+    late = [upsert("a", 6, 1, _snapshot=True), upsert("a", 8, 2)]
+    assert [row[0] for row in said(first, late)[1]] == []
+    _, merged = said([upsert("a", 5, 1, _snapshot=True), delete("a", 7)], [upsert("a", 4, 1)])
+    assert [row[:3] for row in merged] == [("delete", 5, 7), ("insert", 4, 7)]
+
+
 def test_what_is_older_than_the_horizon_is_sealed_and_the_rest_is_not() -> None:
     script = [[upsert("a", n, n) for n in (1, 5, 9)], [upsert("b", 16)]]
     *_, late = said(*script, [upsert("a", 4, 7)], horizon=10)
