@@ -127,10 +127,6 @@ def test_a_row_of_a_snapshot_that_loses_does_not_set_the_revision_back() -> None
 
 
 def test_what_is_taken_back_comes_before_what_takes_its_place() -> None:
-    lacking = upsert("a", 7, None, _unavailable=["v"])
-    first = [upsert("a", 5, 1), upsert("a", 6, 2), lacking, upsert("a", 9, 3)]
-    late = [upsert("a", 6, 1, _snapshot=True), upsert("a", 8, 2)]
-    assert [row[0] for row in said(first, late)[1]] == []
     _, merged = said([upsert("a", 5, 1, _snapshot=True), delete("a", 7)], [upsert("a", 4, 1)])
     assert [row[:3] for row in merged] == [("delete", 5, 7), ("insert", 4, 7)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -65,11 +66,12 @@ class Case:
         return pa.concat_tables(self.batches).combine_chunks()
 
 
-def change(dice: random.Random, seq: int, odd: bool) -> Row:
+def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool) -> Row:
     """A change whose content is given by its key and place, so that there is no conflict."""
     key, number = dice.choice(["a", "b", "ä"]), dice.choice([0.0, -0.0, 1.5])
     snapshot = dice.random() < 0.15
-    fixed = random.Random(f"{key}{number + 0.0}{seq}{snapshot}")
+    named = (key, number + 0.0)[: len(by)]
+    fixed = random.Random(f"{named}{seq}{snapshot}")
     row: Row = {"k": key, "x": number, "n": fixed.choice([1, 1, 2, None])}
     row |= {
         "tags": fixed.choice([None, ["t"], ["t", None]]),
@@ -112,7 +114,7 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     count = draw(st.sampled_from([0, 3, 8, 20]))
     late = draw(st.sampled_from([0, 3, 12]))
     rows = [
-        change(dice, max(0, number - dice.randrange(late + 1)), dice.randrange(8) < odd)
+        change(dice, by, max(0, number - dice.randrange(late + 1)), dice.randrange(8) < odd)
         for number in range(count)
     ]
     kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
@@ -128,11 +130,17 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     if "x" not in by:
         for row in rows:
             row["x"] = None if row["n"] is None else float(row["n"])
+    # No change comes later than that, so that nothing of importance is forgotten.
+    horizon = draw(st.sampled_from([late * (1 if time is None else 1_000), FOREVER]))
+    if horizon != FOREVER and snapshots == "below_log":
+        # Of a delete that is forgotten a snapshot does not know that it loses against it.
+        rows = [
+            {**row, **({"_change_type": "insert"} if row["_change_type"] == "delete" else {})}
+            for row in rows
+        ]
     borders = sorted(dice.randrange(count + 1) for _ in range(dice.randrange(5)))
     pairs = zip([0, *borders], [*borders, count], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
-    # No change comes later than that, so that nothing of importance is forgotten.
-    horizon = draw(st.sampled_from([late * (1 if time is None else 1_000), FOREVER]))
     spec = TableSpec(
         "laws", by, ("seq",), time, horizon, values, schema, publish, snapshots, 100, "fail"
     )
@@ -225,17 +233,16 @@ def test_what_is_published_folds(case: Case) -> None:
 
 @given(case=histories())
 def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case: Case) -> None:
+    spec = dataclasses.replace(case.spec, horizon=FOREVER)
     dice, whole = random.Random(case.seed), case.rows
-    expected = table(case.spec, play(case.spec, case.batches))
+    expected = table(spec, play(spec, case.batches))
     for _ in range(3):
         order = [*range(len(whole)), *dice.choices(range(len(whole)), k=min(4, len(whole)))]
         dice.shuffle(order)
         again = whole.take(pa.array(order, pa.int64()))
-        assert table(case.spec, play(case.spec, cut(again, dice))) == expected
-    batch = Step(
-        latest.empty(case.spec), latest.run(case.spec, latest.pack(case.spec, whole)), whole
-    )
-    assert table(case.spec, [batch]) == expected
+        assert table(spec, play(spec, cut(again, dice))) == expected
+    batch = latest.run(spec, latest.pack(spec, whole))
+    assert table(spec, [Step(latest.empty(spec), batch, batch)]) == expected
 
 
 @given(case=histories(odd=2))

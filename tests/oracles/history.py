@@ -34,7 +34,7 @@ class HistoryOracle(LatestOracle):
 
     def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
         known = self.taken.setdefault(key, {})
-        lost = self._lost(known)
+        remembered = set(known)
         for place, rows in places.items():
             if place in known:
                 wrong = [row for row in rows if not self._alike(row, known[place])]
@@ -46,7 +46,7 @@ class HistoryOracle(LatestOracle):
                 told.duplicates += len(rows) - 1
                 known[place] = rows[0]
         self.named[key] = {name: next(iter(places.values()))[0][name] for name in self.by}
-        told.stale += len(self._lost(known)) - len(lost)
+        told.stale += len(set(self._lost(known)) - remembered)
         before = self.published.get(key, {})
         after = {_plain(row["valid_from"]): row for row in self.intervals(key)}
         for start, row in before.items():
