@@ -25,7 +25,7 @@ test: $(STAMP) ## Run all tests, those on Spark included.
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -m "not ($(NO_JVM))"
 
-check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests. No JVM.
+check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests, but the main job's. No JVM.
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) tests/architecture/rules.py

@@ -95,8 +95,8 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
             raise RunFailed(f"{system}: rows or sums differ from what was sent")
         return f"{len(found):,} rows passed through, nothing lost"
     if workload.windows == "seen":
-        there, passed = len(np.unique(workload.events()["u"])), len(found)
-        if found["u"].duplicated().any() or not there * (1 - 1.1 * RATE) <= passed <= there:
+        there, passed = len(np.unique(workload.events()["k"])), len(found)
+        if found["k"].duplicated().any() or not there * (1 - 1.1 * RATE) <= passed <= there:
             raise RunFailed(f"{system}: {passed:,} rows passed, of {there:,} different items")
         return f"{passed:,} rows passed, of {there:,} different items; no duplicate"
     expected = workload.expected()

@@ -243,7 +243,7 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
                     "state_api": state_api,
                     **({} if shards is None else {"shards": shards}),
                 }
-                seen = sketches.seen("u", capacity=CAPACITY, false_positive_rate=RATE, **api)
+                seen = sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE, **api)
                 return events.transform(seen)
             case "distinct":
                 said["agg"] = {"users": sketches.approx_distinct("u", p=P)}

@@ -109,7 +109,7 @@ class Workload:
     @property
     def schema(self) -> str:
         """Columns of the events, as Spark has them."""
-        return f"{SCHEMA}, {ITEM}" if self.windows in ("distinct", "seen") else SCHEMA
+        return f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA
 
     def events(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all events in arrival order: key, value, event time in milliseconds, item."""
@@ -128,7 +128,7 @@ class Workload:
             # So many different items; after them, one half of the rows has more of these.
             again = rng.integers(0, self.keys, self.rows, dtype=np.int64)
             is_new = (place < self.keys) | (rng.random(self.rows) < 0.5)
-            columns["u"] = np.where(is_new, np.cumsum(is_new) - 1, again)
+            columns["k"] = np.where(is_new, np.cumsum(is_new) - 1, again)
         return columns
 
     def expected(self) -> pd.DataFrame:

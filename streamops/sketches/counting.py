@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.columns import one
 from streamops.kernel.contract import Summary
@@ -20,10 +19,10 @@ from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import revived
 from streamops.sketches.core.types import flat_type, is_flat
-from streamops.sketches.expressions import as_item
+from streamops.sketches.expressions import as_item, mapped
 from streamops.sketches.reading import StoredSketch
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name, spark_schema, type_name
+from streamops.spark.columns import require_name, type_name
 
 __all__ = ["CountBounds", "Counting", "CountingAggregate", "StoredCounts", "count_of"]
 
@@ -236,12 +235,8 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
     def run(blobs: pa.Array, asked: pa.Array) -> pa.Array:
         return counted(sketch, blobs, asked, where=place)
 
-    kind = spark_schema(pa.schema([("bounds", _BOUNDS)])).fields[0].dataType
     asked = quoted(item) if isinstance(item, str) else item
-    # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
-    make: Any = arrow_udf
-    found: Column = make(run, kind)(quoted(column), as_item(asked, type_name(sketch.type)))
-    return found
+    return mapped(run, _BOUNDS, quoted(column), as_item(asked, type_name(sketch.type)))
 
 
 def counted(sketch: Counting, blobs: pa.Array, asked: pa.Array, *, where: str) -> pa.Array:

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import spark_schema
 
-__all__ = ["as_item", "expression"]
+__all__ = ["as_item", "expression", "mapped"]
 
 
 def as_item(column: Column, kind: str) -> Column:
@@ -43,10 +43,21 @@ def expression(answer: Callable[..., pa.Array], result: pa.DataType, *columns: s
         return _answered(answer, left, right)
 
     run: Callable[..., pa.Array] = of_one if len(columns) == 1 else of_two
+    return mapped(run, result, *map(quoted, columns))
+
+
+def mapped(run: Callable[..., pa.Array], result: pa.DataType, *columns: Column) -> Column:
+    """What a function makes of whole columns, as a column of this type.
+
+    Parameters
+    ----------
+    run : callable
+        With hints that all its parameters, and what it returns, are arrays.
+    """
     kind = spark_schema(pa.schema([("result", result)])).fields[0].dataType
     # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
     make: Any = arrow_udf
-    found: Column = make(run, kind)(*map(quoted, columns))
+    found: Column = make(run, kind)(*columns)
     return found
 
 

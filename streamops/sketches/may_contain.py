@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.errors import SpecError
 from streamops.sketches.bloom import StoredBloom
 from streamops.sketches.core.filters import contained, positions
 from streamops.sketches.core.types import flat_type
-from streamops.sketches.expressions import as_item
+from streamops.sketches.expressions import as_item, mapped
 from streamops.sketches.reading import StoredSketch, read
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
@@ -72,7 +69,4 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
         result[contained(words, positions(shape, asked), np.arange(len(asked)))] = True
         return pa.array(result)
 
-    # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
-    make: Any = arrow_udf
-    found: Column = value.isNotNull() & make(run, "boolean")(F.xxhash64(value))
-    return found
+    return value.isNotNull() & mapped(run, pa.bool_(), F.xxhash64(value))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import SketchAggregate, no_spark, require_column
 from streamops.sketches.core.stored import Merged, answers
+from streamops.sketches.expressions import mapped
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name, spark_schema, type_name
+from streamops.spark.columns import require_name, type_name
 
 __all__ = ["MergedSketches", "estimate", "merged"]
 
@@ -138,11 +138,7 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     def run(blobs: pa.Array) -> pa.Array:
         return answers(sketch, answer, blobs, where=place)
 
-    kind = spark_schema(pa.schema([("estimate", answer.result)])).fields[0].dataType
-    # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
-    make: Any = arrow_udf
-    found: Column = make(run, kind)(quoted(column))
-    return found
+    return mapped(run, answer.result, quoted(column))
 
 
 def _require_like(like: object, where: str) -> None:

@@ -4,17 +4,17 @@ with something said of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.codec import ipc_read
-from streamops.kernel.columns import concat
 from streamops.kernel.contract import State, StateFormat
+from streamops.spark.cells import EMITTED, cells_of, framed, opened, packs_in
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -22,20 +22,18 @@ from streamops.spark.columns import (
     refuse_duplicates,
     spark_schema,
 )
-from streamops.spark.packing import NOTHING, unpacker
+from streamops.spark.inputs import packed
+from streamops.spark.packing import unpacker
 from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
-from streamops.spark.runners import Stored, cells_of
-from streamops.spark.transform import Options, shown
-from streamops.spark.untimed import packed, untimed
+from streamops.spark.runners import Stored
+from streamops.spark.transform import Options, is_named, shown
+from streamops.spark.untimed import untimed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["AnnotateTransform", "Annotating", "Annotation", "Annotator"]
-
-_EMITTED = "emitted binary, counts array<bigint>"
-"""One row per cell of packed rows. The counts of a step stand in the first of its rows only."""
 
 
 class Annotator(Protocol):
@@ -118,8 +116,7 @@ class AnnotateTransform:
         if frame.isStreaming:
             api = state_api(frame, self.options.state_api, where=where)
         names = frame.schema.names
-        # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
-        asked = frame.isStreaming or self.options.name != where.rpartition(".")[2]
+        asked = frame.isStreaming or is_named(self.options, where)
         name, taken = metric_name(frame, self.options.name) if asked else (None, [])
         rows = self._rows(frame, spec, api, name)
         result = self.settings.finish(_restored(rows, frame), names)
@@ -138,14 +135,14 @@ class AnnotateTransform:
 
     def _rows(self, frame: DataFrame, spec: Any, api: str | None, name: str | None) -> DataFrame:
         """The rows with what the core says of them; what it tells is counted under this name."""
-        packs = packed(frame, self.core, spec, self.options.shards)
+        packs = packed(frame, partial(self.core.pack, spec), spec, self.options.shards)
         made = spark_schema(spec.output)
         step = Annotating(self.operator, self.core, spec, self.options.shards)
         told = self.settings.told if name is not None else ()
         if api is not None:
-            emitted = untimed(packs, step, _EMITTED, api)
+            emitted = untimed(packs, step, EMITTED, api)
         elif told:
-            emitted = packs.groupBy("shard").applyInArrow(_packed_runner(step), _EMITTED)
+            emitted = packs.groupBy("shard").applyInArrow(_packed_runner(step), EMITTED)
         else:
             return packs.groupBy("shard").applyInArrow(_runner(step), made)
         if told:
@@ -158,23 +155,18 @@ class AnnotateTransform:
 
 def _runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
-        return step.run(table.column("packed").to_pylist())[0]
+        return step.run(packs_in(table))[0]
 
     return run
 
 
 def _packed_runner(step: Annotating) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
-        frame = _shown(*step.run(table.column("packed").to_pylist()))
+        frame = _shown(*step.run(packs_in(table)))
         kinds = pa.schema([("emitted", pa.binary()), ("counts", pa.list_(pa.int64()))])
         return pa.Table.from_pandas(frame, kinds, preserve_index=False)
 
     return run
-
-
-def _opened(core: Annotator, spec: Any, packs: list[bytes]) -> pa.Table:
-    rows = [ipc_read(pack) for pack in packs if pack != NOTHING]
-    return concat(rows or [core.pack(spec, spec.input.empty_table())])
 
 
 def _restored(rows: DataFrame, frame: DataFrame) -> DataFrame:
@@ -219,19 +211,15 @@ class Annotating:
         state = self.core.empty(self.spec)
         if stored is not None:
             state = Stored(*stored).state(known, where=self.operator)
-        after, rows = self.core.step(self.spec, state, _opened(self.core, self.spec, packs))
+        after, rows = self.core.step(self.spec, state, *opened(self.core, self.spec, packs))
         kept = astuple(Stored.of(after, known))
         return kept, _shown(*self.core.delivered(self.spec, rows))
 
-    def run(self, packs: list[bytes]) -> tuple[pa.Table, Sequence[int]]:
+    def run(self, packs: Iterable[bytes | pa.Buffer]) -> tuple[pa.Table, Sequence[int]]:
         """The batch: the rows that come out, and counts."""
-        rows = self.core.run(self.spec, _opened(self.core, self.spec, packs))
+        rows = self.core.run(self.spec, *opened(self.core, self.spec, packs))
         return self.core.delivered(self.spec, rows)
 
 
 def _shown(rows: pa.Table, counts: Sequence[int]) -> pd.DataFrame:
-    import pandas as pd
-
-    cells: list[bytes | None] = [*cells_of(rows)] or [None]
-    told = [[*counts], *[None] * (len(cells) - 1)]
-    return pd.DataFrame({"emitted": cells, "counts": told}, dtype=object)
+    return framed(cells_of(rows), counts)

@@ -6,20 +6,20 @@ shard, run. The drive knows no operator; it calls whatever satisfies the contrac
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.state import GroupStateTimeout
 
-from streamops.kernel.codec import ipc_read
-from streamops.kernel.columns import concat
 from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.spark.cells import opened, packs_in, totals
 from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
-from streamops.spark.packing import PACKED, packer, unpacker
+from streamops.spark.inputs import marked, packed
+from streamops.spark.packing import unpacker
 from streamops.spark.preflight import (
     INSTANT,
     LATENESS,
@@ -33,17 +33,10 @@ from streamops.spark.preflight import (
     state_api,
 )
 from streamops.spark.results import declared
-from streamops.spark.runners import (
-    COUNTS,
-    EMITTED,
-    STORED,
-    Advance,
-    ShardProcessor,
-    by_group_state,
-)
-from streamops.spark.transform import Transform
+from streamops.spark.runners import COUNTS, Advance, timed
+from streamops.spark.transform import Transform, is_named
 
-__all__ = ["drive"]
+__all__ = ["drive", "observed", "told", "usable"]
 
 
 def drive(transform: Transform, frame: DataFrame) -> DataFrame:
@@ -67,7 +60,7 @@ def drive(transform: Transform, frame: DataFrame) -> DataFrame:
     if transform.options.engine != "kernel":
         if frame.isStreaming and _insists(transform):
             refuse_unchainable(frame, "native", where=where)
-        placeable = _observed(transform, frame, spec, name).where(_usable(spec))
+        placeable = _observed(transform, frame, spec, name).where(usable(spec.time))
         native = transform.native(placeable, spec, _insists(transform))
         if native is not None:
             return declared(native, frame, spec, _mark(frame, spec, names, "native"))
@@ -89,20 +82,7 @@ def _stream(
     options = transform.options
     api = state_api(frame, options.state_api, where=transform.operator)
     advance = Advance(transform.operator, transform.core, spec, options.shards)
-    shards = _packed(transform, frame, spec).groupBy("shard")
-    if api == "applyInPandasWithState":
-        emitted = shards.applyInPandasWithState(
-            by_group_state(advance),
-            EMITTED,
-            STORED,
-            "append",
-            GroupStateTimeout.EventTimeTimeout,
-        )
-    else:
-        emitted = shards.transformWithStateInPandas(
-            ShardProcessor(advance), EMITTED, "append", "EventTime"
-        )
-    emitted = emitted.observe(name, *_totals())
+    emitted = timed(_packed(transform, frame, spec), advance, api).observe(name, *told())
     rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
     return declared(rows, frame, spec, _mark(frame, spec, names, api))
 
@@ -127,33 +107,22 @@ def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str,
     }
 
 
-def _totals() -> list[Column]:
-    """The counts over all shards of a micro-batch."""
-    told = {count: F.col("counts")[position] for position, count in enumerate(COUNTS)}
-    watermark = F.timestamp_micros(F.max(told.pop("watermark")))
-    sums = [F.sum(each).alias(count) for count, each in told.items()]
-    return [*sums, watermark.alias("watermark")]
+def told() -> list[Column]:
+    """What is told of a micro-batch: the counts of all shards, and the watermark of all."""
+    *sums, watermark = COUNTS
+    newest = F.timestamp_micros(F.max(F.col("counts")[len(sums)]))
+    return [*totals(sums), newest.alias(watermark)]
 
 
 def _packed(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
     """Packed rows: a shard, its pack, and an event time that is always null."""
-    shards = transform.options.shards
-    # By position: PySpark's Python maps fail on names with dots or backticks in them.
-    inputs = [column(name).alias(f"c{i}") for i, name in enumerate(spec.input.names)]
-    rows = frame.select(*inputs)
-    define = frame.isStreaming and spec.delay is not None
-    pack = packer(transform.core, spec, shards, newest=define)
-    packed = rows.mapInArrow(pack, PACKED)
+    pack, shards = partial(transform.core.pack, spec), transform.options.shards
     if not frame.isStreaming:
-        return packed
+        return packed(frame, pack, spec, shards)
     delay = _spark_delay(frame, spec)
-    if define:
-        milliseconds = f"{delay // 1_000} milliseconds"
-        # The rows that carried the greatest event times have done their work.
-        return packed.withWatermark("event_time", milliseconds).where(F.col("event_time").isNull())
-    # The frame's watermark is still in force below; only its mark on the column was lost.
-    marked = F.col("event_time").alias("event_time", metadata={WATERMARK: delay // 1_000})
-    return packed.select("shard", "packed", marked)
+    if spec.delay is not None:
+        return packed(frame, pack, spec, shards, defined=delay)
+    return marked(packed(frame, pack, spec, shards), delay)
 
 
 def _spark_delay(frame: DataFrame, spec: Spec) -> int:
@@ -174,38 +143,28 @@ def _batch(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
 
 def _runner(core: Core, spec: Any) -> Any:
     def run(table: pa.Table) -> pa.Table:
-        return core.run(spec, _unpacked(core, spec, table))
+        return core.run(spec, *opened(core, spec, packs_in(table)))
 
     return run
 
 
-def _unpacked(core: Core, spec: Any, table: pa.Table) -> pa.Table:
-    packs = [pack.as_buffer() for pack in table.column("packed")]
-    packed = [ipc_read(pack) for pack in packs if pack.size]
-    return concat(packed or [core.pack(spec, spec.input.empty_table())])
-
-
-def _usable(spec: Spec) -> Column:
+def usable(time: str) -> Column:
     """Whether the row's event time can be placed; null where it is null."""
     bounds = (F.timestamp_micros(F.lit(micros)) for micros in (MIN_INSTANT, MAX_INSTANT))
-    return column(spec.time).between(*bounds)
+    return column(time).between(*bounds)
 
 
 def _observed(transform: Transform, frame: DataFrame, spec: Spec, name: str) -> DataFrame:
-    """Count what a native operator, or a batch, would leave out without a word.
-
-    Spark refuses two observations of one name in a query. Nobody listens to those of a batch
-    unasked, and two operators in the branches of a union or a join would be refused for them.
-    """
-    if not frame.isStreaming and not _is_named(transform):
+    """Count what a native operator, or a batch, would leave out without a word."""
+    if not frame.isStreaming and not is_named(transform.options, transform.operator):
         return frame
-    rejected = F.count_if(~F.coalesce(_usable(spec), F.lit(False)))
+    return observed(frame, name, spec.time)
+
+
+def observed(frame: DataFrame, name: str, time: str | None) -> DataFrame:
+    """The rows counted, and those among them whose event time cannot be placed."""
+    rejected = F.lit(0) if time is None else F.count_if(~F.coalesce(usable(time), F.lit(False)))
     return frame.observe(name, F.count(F.lit(1)).alias("rows"), rejected.alias("rejected"))
-
-
-def _is_named(transform: Transform) -> bool:
-    """Whether the user gave a name; else it is the operator's own."""
-    return transform.options.name != transform.operator.rpartition(".")[2]
 
 
 def _no_native(transform: Transform, frame: DataFrame) -> SpecError:

@@ -9,7 +9,7 @@ would drop rows uncounted, never applies: the kernel sees and judges every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,11 @@ import pyarrow as pa
 from streamops.kernel.clocks import ClockCore, ClockSpec
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, instants, take
-from streamops.kernel.contract import Core, Spec
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.workers import settle
 
-__all__ = ["NOTHING", "PACKED", "packer", "summarizer", "unpacker"]
+__all__ = ["NOTHING", "PACKED", "Packable", "packer", "summarizer", "unpacker"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -38,12 +37,33 @@ NOTHING = b""
 _ROWS_AT_ONCE = 1 << 18
 
 
-def packer(core: Core, spec: Spec, shards: int, *, newest: bool) -> Callable[[Batches], Batches]:
+class Packable(Protocol):
+    """What packing must know of an input: the spec of an operator that has one, a side of a pair."""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Columns that say which shard a row goes to."""
+
+    @property
+    def time(self) -> str | None:
+        """Event-time column, if there is one."""
+
+    @property
+    def input(self) -> pa.Schema:
+        """Columns that are read."""
+
+
+def packer(
+    pack_rows: Callable[[pa.Table], pa.Table], of: Packable, shards: int, *, newest: bool
+) -> Callable[[Batches], Batches]:
     """The map from rows to packed rows.
 
     Parameters
     ----------
-    core, spec : the operator
+    pack_rows : callable
+        From rows of one shard to what the core's step takes of them.
+    of : Packable
+        The input.
     shards : int
         Every micro-batch visits every shard, so that each knows the watermark that the next
         micro-batch is judged by: the first task sends an empty pack where it has no rows.
@@ -60,17 +80,17 @@ def packer(core: Core, spec: Spec, shards: int, *, newest: bool) -> Callable[[Ba
         missing = set(range(shards)) if context is None or context.partitionId() == 0 else set()
         greatest: int | None = None
         for rows in _tables(batches):
-            rows = conform(rows.rename_columns(spec.input.names), spec.input)  # by position
-            if newest:
-                greatest = _greatest(greatest, rows, spec)
+            rows = conform(rows.rename_columns(of.input.names), of.input)  # by position
+            if newest and of.time is not None:
+                greatest = _greatest(greatest, rows.column(of.time))
             # Here and not by Spark: every further column costs Spark more than the hash.
-            shard = shard_of(rows, spec.by, shards).astype(np.int16)  # NumPy sorts these by radix
+            shard = shard_of(rows, of.by, shards).astype(np.int16)  # NumPy sorts these by radix
             order = np.argsort(shard, kind="stable")
             present, starts = np.unique(shard[order], return_index=True)
             rows = take(rows, order)
             ends = np.append(starts[1:], len(order))
             for number, start, end in zip(present.tolist(), starts, ends, strict=True):
-                yield _row(number, core.pack(spec, rows.slice(start, end - start)))
+                yield _row(number, pack_rows(rows.slice(start, end - start)))
                 missing.discard(number)
         for number in sorted(missing):
             yield _batch(number, NOTHING, None)
@@ -129,8 +149,8 @@ def _tables(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting).combine_chunks()
 
 
-def _greatest(before: int | None, rows: pa.Table, spec: Spec) -> int | None:
-    times, valid = instants(rows.column(spec.time))
+def _greatest(before: int | None, column: pa.ChunkedArray) -> int | None:
+    times, valid = instants(column)
     times = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)]
     if not len(times):
         return before

@@ -146,7 +146,7 @@ def _of_a_window(field: StructField) -> bool:
     return isinstance(field.dataType, StructType) or ours
 
 
-def metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:
+def metric_name(frame: DataFrame, name: str, *others: DataFrame) -> tuple[str, list[str]]:
     """A name not taken by an operator further up in the same query, and all that are taken then.
 
     Parameters
@@ -155,9 +155,11 @@ def metric_name(frame: DataFrame, name: str) -> tuple[str, list[str]]:
         The operator's input.
     name : str
         The name wanted for its counts.
+    others : DataFrame
+        Further inputs.
     """
     taken: list[str] = []
-    for field in frame.schema.fields:
+    for field in (field for each in (frame, *others) for field in each.schema.fields):
         taken += [n for n in (field.metadata or {}).get(METRICS, "").split(",") if n]
     unique, number = name, 1
     while unique in taken:

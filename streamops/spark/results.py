@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.kernel.contract import Spec
+from streamops.kernel.pairs import PairSpec, SideName
 from streamops.spark.columns import column, nullable, spark_schema
 from streamops.spark.preflight import WATERMARK
 
-__all__ = ["declared"]
+__all__ = ["declared", "declared_pair"]
 
 
 def declared(
@@ -35,26 +37,75 @@ def declared(
     mark : mapping, optional
         What the next operator must know, for the metadata of the event-time column.
     """
-    own = {field.name: field for field in frame.schema.fields}
-    made = {field.name: field.dataType for field in spark_schema(spec.output).fields}
+    own = _fields(frame)
+    origins = {name: (own[of], spec.input.field(of).type) for name, of in spec.origins.items()}
+    notes = {name: _told(own[name]) for name in spec.by}
+    late = {"row": StructType([own[name] for name in spec.input.names])}
+    return _declared(rows, spec.output, origins, late, _with(notes, spec.event_time, mark))
+
+
+def declared_pair(
+    rows: DataFrame,
+    frames: Mapping[SideName, DataFrame],
+    spec: PairSpec,
+    mark: Mapping[str, Any] | None,
+) -> DataFrame:
+    """As :func:`declared`, for an operator with two inputs: columns have comments of either.
+
+    Where the output has no event time, its first column tells the next operator what it must know.
+    """
+    sides = {"left": spec.left.input, "right": spec.right.input}
+    own = {side: _fields(frame) for side, frame in frames.items()}
+    origins = {
+        name: (own[side][of], sides[side].field(of).type)
+        for name, (side, of) in spec.origins.items()
+    }
+    notes = {name: _told(field) for name, (field, _) in origins.items()}
+    late = {side: _late_row(spec.output, side, of) for side, of in own.items()}
+    told = _with(notes, spec.event_time or spec.output.names[0], mark)
+    return _declared(rows, spec.output, origins, {k: v for k, v in late.items() if v}, told)
+
+
+def _declared(
+    rows: DataFrame,
+    output: pa.Schema,
+    origins: Mapping[str, tuple[StructField, pa.DataType]],
+    late: Mapping[str, StructType],
+    notes: Mapping[str, dict[str, Any]],
+) -> DataFrame:
+    made = {field.name: field.dataType for field in spark_schema(output).fields}
     for aside in ("late", "rejected"):  # rows that are no results, as they came
-        if aside in made and aside not in spec.origins:
-            row = StructType([own[name] for name in spec.input.names])
-            made[aside] = _with_row(made[aside], row)
+        if aside in made and aside not in origins:
+            made[aside] = _with_rows(made[aside], late)
     columns = []
     for field in rows.schema.fields:
         name = field.name
         kind = made[name]
-        if name in spec.origins:
-            origin = spec.origins[name]
-            value = own[origin].dataType
-            alike = spec.output.field(name).type == spec.input.field(origin).type
-            kind = _own(kind, value if alike else ArrayType(value))
-        told = _told(own[name]) if name in spec.by else {}
-        if name == spec.event_time:
-            told |= mark or {}
+        if name in origins:
+            origin, came = origins[name]
+            alike = output.field(name).type == came
+            kind = _own(kind, origin.dataType if alike else ArrayType(origin.dataType))
+        told = notes.get(name)
         columns.append(_column(field, kind).alias(name, **({"metadata": told} if told else {})))
     return rows.select(*columns)
+
+
+def _fields(frame: DataFrame) -> dict[str, StructField]:
+    return {field.name: field for field in frame.schema.fields}
+
+
+def _with(
+    notes: Mapping[str, dict[str, Any]], marked: str, mark: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    return {**notes, marked: {**notes.get(marked, {}), **(mark or {})}}
+
+
+def _late_row(output: pa.Schema, side: str, own: Mapping[str, StructField]) -> StructType | None:
+    """The type of a late row of this side, where the output has such rows."""
+    late = output.field("late").type if "late" in output.names else None
+    if late is None or not pa.types.is_struct(late) or late.get_field_index(side) < 0:
+        return None
+    return StructType([own[field.name] for field in late.field(side).type])
 
 
 def _column(field: StructField, kind: DataType) -> Column:
@@ -64,13 +115,10 @@ def _column(field: StructField, kind: DataType) -> Column:
     return value if field.dataType == kind else value.cast(kind)
 
 
-def _with_row(aside: Any, row: StructType) -> StructType:
-    return StructType(
-        [
-            StructField(f.name, _own(f.dataType, row) if f.name == "row" else f.dataType, True)
-            for f in aside.fields
-        ]
-    )
+def _with_rows(aside: Any, rows: Mapping[str, StructType]) -> StructType:
+    kinds = [_own(f.dataType, rows[f.name]) if f.name in rows else f.dataType for f in aside.fields]
+    named = zip(aside.fields, kinds, strict=True)
+    return StructType([StructField(field.name, kind, True) for field, kind in named])
 
 
 def _own(made: DataType, own: DataType) -> DataType:

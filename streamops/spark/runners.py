@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     StatefulProcessorHandle,
 )
 
-from streamops.kernel.codec import decode, encode, fingerprint, ipc_read, ipc_write
-from streamops.kernel.columns import concat
-from streamops.kernel.contract import Core, Counts, Spec, State, StateFormat
+from streamops.kernel.codec import decode, encode, fingerprint
+from streamops.kernel.contract import Core, Counts, Spec, State, StateFormat, Step
+from streamops.kernel.pairs import PairCore, PairSpec
+from streamops.spark.cells import EMITTED, Opener, cells_of, framed, opened
 from streamops.spark.packing import NOTHING
 from streamops.spark.workers import settle
 
@@ -24,29 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTS",
-    "EMITTED",
     "STORED",
     "Advance",
     "Known",
-    "ShardProcessor",
     "Stored",
-    "by_group_state",
-    "cells_of",
     "packs_of",
+    "timed",
 ]
 
 Known = tuple[StateFormat, Mapping[str, Any], int]
 """Format, identity and number of shards: what a stored state is checked against."""
 
-# A binary cell is copied several times on its way: keep them moderate.
-_ROWS_PER_CELL = 1 << 18
-
 COUNTS = (*(f.name for f in fields(Counts)), "state_rows", "state_bytes", "watermark")
 """What is told of a step, in this order: sums, but the watermark (microseconds)."""
-
-EMITTED = "emitted binary, counts array<bigint>"
-"""One row per cell of packed results. The counts stand in the first row of a step only: one
-column, since each costs every shard a conversion in every micro-batch."""
 
 STORED = "fingerprint bigint, watermark bigint, deadline bigint, entries bigint, blob string"
 """Flat types only; the blob is a frame of the kernel's codec, in base64.
@@ -97,12 +89,15 @@ class Advance:
     core, spec : the operator
     shards : int
         As written into the state and checked against it.
+    opener : callable
+        What the step takes of the packs: one table, or one of each of two inputs.
     """
 
     operator: str
-    core: Core
-    spec: Spec
+    core: Core | PairCore
+    spec: Spec | PairSpec
     shards: int
+    opener: Opener = opened
 
     def __call__(
         self, stored: Sequence[Any] | None, packs: list[bytes], spark_watermark: int
@@ -132,19 +127,19 @@ class Advance:
         ):
             # Not opened, so what a frame is refused for must be seen from outside.
             after = replace(before, watermark=watermark)
-            return astuple(after), _told([], Counts(), before.entries, len(before.blob), watermark)
+            counts = [*astuple(Counts()), before.entries, len(before.blob), watermark]
+            return astuple(after), framed([], counts)
         state = self.core.empty(self.spec)
         if before is not None:
             state = before.state(known, where=self.operator)
-        packed = [ipc_read(pack) for pack in packs]
-        rows = (
-            concat(packed) if packed else self.core.pack(self.spec, self.spec.input.empty_table())
-        )
-        step = self.core.step(self.spec, state, rows, watermark)
+        rows = self.opener(self.core, self.spec, packs)
+        take: Callable[..., Step] = self.core.step
+        step = take(self.spec, state, *rows, watermark)
         deadline = self.core.next_deadline(self.spec, step.state)
         kept = Stored.of(step.state, known, deadline=deadline)
         cells = [*cells_of(step.emitted), *cells_of(step.late)]
-        return astuple(kept), _told(cells, step.counts, kept.entries, len(kept.blob), watermark)
+        counts = [*astuple(step.counts), kept.entries, len(kept.blob), watermark]
+        return astuple(kept), framed(cells, counts)
 
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, when the shard was last visited."""
@@ -155,22 +150,24 @@ class Advance:
         return watermark is None or stored.deadline is None or watermark < stored.deadline
 
 
-def _told(
-    cells: list[bytes], counts: Counts, entries: int, size: int, watermark: int | None
-) -> pd.DataFrame:
-    import pandas as pd
+def timed(packs: DataFrame, advance: Advance, api: str) -> DataFrame:
+    """What the steps of all shards put out, as :data:`EMITTED`; each follows the watermark.
 
-    told = [*astuple(counts), entries, size, watermark]
-    shown: list[bytes | None] = [*cells] if cells else [None]
-    return pd.DataFrame(
-        {"emitted": shown, "counts": [told, *[None] * (len(shown) - 1)]}, dtype=object
-    )
-
-
-def cells_of(table: pa.Table) -> Iterator[bytes]:
-    """The table in packed pieces, each for one cell."""
-    for start in range(0, len(table), _ROWS_PER_CELL):
-        yield ipc_write(table.slice(start, _ROWS_PER_CELL))
+    Parameters
+    ----------
+    packs : DataFrame
+        As :func:`streamops.spark.inputs.packed` makes it, streaming, with a watermark.
+    advance : Advance
+        The step.
+    api : str
+        The state API.
+    """
+    shards = packs.groupBy("shard")
+    if api == "applyInPandasWithState":
+        step, timeout = _by_group_state(advance), GroupStateTimeout.EventTimeTimeout
+        return shards.applyInPandasWithState(step, EMITTED, STORED, "append", timeout)
+    processor = _ShardProcessor(advance)
+    return shards.transformWithStateInPandas(processor, EMITTED, "append", "EventTime")
 
 
 def packs_of(frames: Iterator[pd.DataFrame]) -> list[bytes]:
@@ -178,7 +175,7 @@ def packs_of(frames: Iterator[pd.DataFrame]) -> list[bytes]:
     return [bytes(pack) for frame in frames for pack in frame["packed"]]
 
 
-def by_group_state(advance: Advance) -> Callable[..., Iterator[pd.DataFrame]]:
+def _by_group_state(advance: Advance) -> Callable[..., Iterator[pd.DataFrame]]:
     """The function for ``applyInPandasWithState`` with event-time timeouts."""
 
     def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
@@ -194,7 +191,7 @@ def by_group_state(advance: Advance) -> Callable[..., Iterator[pd.DataFrame]]:
     return run
 
 
-class ShardProcessor(StatefulProcessor):
+class _ShardProcessor(StatefulProcessor):
     """The processor for ``transformWithStateInPandas`` in event time."""
 
     def __init__(self, advance: Advance) -> None:

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.codec import ipc_read
-from streamops.kernel.columns import concat
 from streamops.kernel.contract import Core, Counts, Spec
+from streamops.spark.cells import EMITTED, cells_of, framed, opened, packs_in, totals
 from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
-from streamops.spark.packing import NOTHING, unpacker
+from streamops.spark.inputs import packed
+from streamops.spark.packing import unpacker
 from streamops.spark.preflight import METRICS, ONCE, STATE_API, metric_name, state_api
 from streamops.spark.results import declared
-from streamops.spark.runners import EMITTED, Stored, cells_of
-from streamops.spark.transform import Options, shown
-from streamops.spark.untimed import packed, untimed
+from streamops.spark.runners import Stored
+from streamops.spark.transform import Options, is_named, shown
+from streamops.spark.untimed import untimed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,17 +79,17 @@ class RunningTransform:
         spec = self.settings.bind(schema, shards=shards)
         made = spark_schema(spec.output)
         if not frame.isStreaming:
-            # Nobody listens to the counts of a batch unasked, and Spark refuses two of one name.
-            if self.options.name != where.rpartition(".")[2]:
+            if is_named(self.options, where):
                 frame = frame.observe(self.options.name, F.count(F.lit(1)).alias("rows"))
-            packs = packed(frame, self.core, spec, shards)
+            packs = packed(frame, partial(self.core.pack, spec), spec, shards)
             rows = packs.groupBy("shard").applyInArrow(_runner(self.core, spec), made)
             return declared(rows, frame, spec, None)
         api = state_api(frame, self.options.state_api, where=where)
         name, names = metric_name(frame, self.options.name)
-        packs = packed(frame, self.core, spec, shards)
+        packs = packed(frame, partial(self.core.pack, spec), spec, shards)
         step = Keeping(where, self.core, spec, shards)
-        emitted = untimed(packs, step, EMITTED, api).observe(name, *_totals(self.core))
+        emitted = untimed(packs, step, EMITTED, api)
+        emitted = emitted.observe(name, *totals((*told_by(self.core), *_KEPT)))
         rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), made)
         once = [f.metadata[ONCE] for f in frame.schema.fields if ONCE in (f.metadata or {})]
         mark = {METRICS: ",".join(names), STATE_API: api} | ({ONCE: once[0]} if once else {})
@@ -130,7 +131,7 @@ class Keeping:
         state = self.core.empty(self.spec)
         if before is not None:
             state = before.state(known, where=self.operator)
-        step = self.core.step(self.spec, state, _opened(self.core, self.spec, packs), None)
+        step = self.core.step(self.spec, state, *opened(self.core, self.spec, packs), None)
         after = Stored.of(step.state, known)
         cells = [*cells_of(step.emitted)]
         return astuple(after), self._told(cells, step.counts, after.entries, len(after.blob))
@@ -138,30 +139,13 @@ class Keeping:
     def _told(
         self, cells: list[bytes], counts: Counts | None, entries: int, size: int
     ) -> pd.DataFrame:
-        import pandas as pd
-
         names = told_by(self.core).values()
-        told = [*(getattr(counts, name) if counts else 0 for name in names), entries, size]
-        shown_: list[bytes | None] = [*cells] if cells else [None]
-        return pd.DataFrame(
-            {"emitted": shown_, "counts": [told, *[None] * (len(shown_) - 1)]}, dtype=object
-        )
-
-
-def _totals(core: Core) -> list[Column]:
-    """The counts over all shards of a micro-batch."""
-    names = (*told_by(core), *_KEPT)
-    return [F.sum(F.col("counts")[at]).alias(count) for at, count in enumerate(names)]
+        said = [getattr(counts, name) if counts else 0 for name in names]
+        return framed(cells, [*said, entries, size])
 
 
 def _runner(core: Core, spec: Any) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
-        packs = [pack for pack in table.column("packed").to_pylist() if pack != NOTHING]
-        return core.run(spec, _opened(core, spec, packs))
+        return core.run(spec, *opened(core, spec, packs_in(table)))
 
     return run
-
-
-def _opened(core: Core, spec: Any, packs: list[bytes]) -> pa.Table:
-    rows = [ipc_read(pack) for pack in packs]
-    return concat(rows or [core.pack(spec, spec.input.empty_table())])

@@ -13,7 +13,7 @@ from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
 from streamops.spark.columns import require_name
 
-__all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice", "shown"]
+__all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice", "is_named", "shown"]
 
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
@@ -59,6 +59,15 @@ class Options:
                 fix=f"leave it out ({DEFAULT_SHARDS}); more where a shard's state passes some MB",
             )
         return self
+
+
+def is_named(options: Options, operator: str) -> bool:
+    """Whether the user gave a name; else it is the operator's own.
+
+    Spark refuses two observations of one name in a query. Nobody listens to those of a batch
+    unasked, and two operators in the branches of a union or a join would be refused for them.
+    """
+    return options.name != operator.rpartition(".")[2]
 
 
 class Settings(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -12,16 +13,16 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from streamops.kernel.contract import Spec
-from streamops.spark.columns import column
-from streamops.spark.packing import NOTHING, PACKED, packer
-from streamops.spark.runners import STORED, packs_of
+from streamops.kernel.contract import Counts
+from streamops.spark.cells import framed
+from streamops.spark.packing import NOTHING
+from streamops.spark.runners import STORED, Advance, Stored, packs_of
 from streamops.spark.workers import settle
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Stepping", "packed", "untimed"]
+__all__ = ["Standing", "Stepping", "untimed"]
 
 Stepping = Callable[
     [Sequence[Any] | None, list[bytes]],
@@ -31,13 +32,27 @@ Stepping = Callable[
 store and what comes out; None: all stays as it is, nothing comes out."""
 
 
-def packed(frame: DataFrame, core: Any, spec: Any, shards: int) -> DataFrame:
-    """The rows of the frame in packs, one or more per shard."""
-    bound: Spec = spec
-    # By position: PySpark's Python maps fail on names with dots or backticks in them.
-    inputs = [column(name).alias(f"c{i}") for i, name in enumerate(bound.input.names)]
-    pack = packer(core, spec, shards, newest=False)
-    return frame.select(*inputs).mapInArrow(pack, PACKED).select("shard", "packed")
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The step of a shard where there is no watermark: without rows, all stays as it is.
+
+    Parameters
+    ----------
+    advance : Advance
+        The step where there are rows.
+    """
+
+    advance: Advance
+
+    def __call__(
+        self, stored: Sequence[Any] | None, packs: list[bytes]
+    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
+        """Advance by one micro-batch; without rows, only say how much is kept."""
+        if any(pack != NOTHING for pack in packs):
+            return self.advance(stored, packs, 0)
+        before = None if stored is None else Stored(*stored)
+        kept = (0, 0) if before is None else (before.entries, len(before.blob))
+        return None, framed([], [*astuple(Counts()), *kept, None])
 
 
 def untimed(packs: DataFrame, step: Stepping, made: str, api: str) -> DataFrame:
@@ -46,7 +61,7 @@ def untimed(packs: DataFrame, step: Stepping, made: str, api: str) -> DataFrame:
     Parameters
     ----------
     packs : DataFrame
-        As :func:`packed` makes it, streaming.
+        As :func:`streamops.spark.inputs.packed` makes it, streaming.
     step : callable
         Of one shard and micro-batch.
     made : str
@@ -54,7 +69,8 @@ def untimed(packs: DataFrame, step: Stepping, made: str, api: str) -> DataFrame:
     api : str
         The state API.
     """
-    shards = packs.groupBy("shard")
+    # Without the event time: were it marked, Spark would ask for a watermark.
+    shards = packs.select("shard", "packed").groupBy("shard")
     if api == "applyInPandasWithState":
         return shards.applyInPandasWithState(
             _by_group_state(step), made, STORED, "append", GroupStateTimeout.NoTimeout

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamops.testing.batches import START, at
     from streamops.testing.folding import fold
+    from streamops.testing.pairs import PairReplay
     from streamops.testing.replaying import Replay, replay
     from streamops.testing.results import BatchResult
     from streamops.testing.rows import assert_rows
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "START",
     "BatchResult",
+    "PairReplay",
     "Replay",
     "assert_rows",
     "at",
@@ -33,6 +35,7 @@ __all__ = [
 _HOME = {
     "START": "batches",
     "BatchResult": "results",
+    "PairReplay": "pairs",
     "Replay": "replaying",
     "assert_rows": "rows",
     "at": "batches",

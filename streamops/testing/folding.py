@@ -7,7 +7,7 @@ referee of the operators that publish corrections, so it shares no code with the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import pyarrow as pa
 
@@ -21,7 +21,12 @@ Row = dict[str, Any]
 Published: TypeAlias = Iterable[Mapping[str, Any] | BatchResult] | pa.Table
 
 
-def fold(published: Published, *, key: str | Sequence[str] | None = None) -> list[Row]:
+def fold(
+    published: Published,
+    *,
+    key: str | Sequence[str] | None = None,
+    rows: Literal["keyed", "bag"] = "keyed",
+) -> list[Row]:
     """The table that a stream of results stands for once everything was published.
 
     With a column ``_change_type``: ``insert`` and ``update_postimage`` set a row, ``delete``
@@ -36,6 +41,10 @@ def fold(published: Published, *, key: str | Sequence[str] | None = None) -> lis
     key : str or sequence of str, optional
         Columns that identify a row. For windows, the columns up to ``window_end``; to be given for
         sliding windows: the keys and the event time.
+    rows : "keyed" or "bag"
+        A bag where nothing identifies a row, as in many joins: equal rows may stand beside one
+        another, and ``delete`` and ``update_preimage`` take back exactly one equal row. It has no
+        key.
 
     Returns
     -------
@@ -49,7 +58,7 @@ def fold(published: Published, *, key: str | Sequence[str] | None = None) -> lis
         ``POSTIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, ``UNCHANGED``, ``REVISION_OUT_OF_STEP``
         or ``UNKNOWN_CHANGE``: the stream contradicts itself.
     SpecError
-        ``KEY_REQUIRED``: nothing tells which columns identify a row.
+        ``KEY_REQUIRED``: nothing tells which columns identify a row. ``KEY_OF_A_BAG``.
 
     Examples
     --------
@@ -62,13 +71,25 @@ def fold(published: Published, *, key: str | Sequence[str] | None = None) -> lis
     ...     key="k",
     ... )
     [{'k': 'a', 'n': 2, 'revision': 1}]
+    >>> fold([{"n": 1, "_change_type": word} for word in ("insert", "insert", "delete")], rows="bag")
+    [{'n': 1}]
     """
-    folded = _Folded((key,) if isinstance(key, str) else None if key is None else tuple(key))
+    names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
+    if rows == "bag" and names is not None:
+        raise SpecError(
+            "KEY_OF_A_BAG",
+            "a bag has no key",
+            where="streamops.testing.fold",
+            got=f"key={key!r} and rows='bag'",
+            expected="one of the two",
+            fix="leave key out, or rows",
+        )
+    folded: _Bag | _Folded = _Bag() if rows == "bag" else _Folded(names)
     for row in _rows(published):
         if row.get("late") is None:
             folded.apply({k: v for k, v in row.items() if k != "late"})
     folded.end()
-    return list(folded.table.values())
+    return folded.rows()
 
 
 def _rows(published: Published) -> Iterable[Mapping[str, Any]]:
@@ -80,6 +101,50 @@ def _rows(published: Published) -> Iterable[Mapping[str, Any]]:
             yield from item.rows
         else:
             yield item
+
+
+class _Bag:
+    """The table so far, of rows that nothing identifies."""
+
+    def __init__(self) -> None:
+        self.table: dict[Any, list[tuple[int, Row]]] = {}  # equal rows, with their places
+        self.taken: list[Row] = []  # preimages that wait for a postimage
+        self.applied = 0
+
+    def apply(self, row: Row) -> None:
+        """Take in the next row."""
+        change = row.pop("_change_type", "insert")
+        if change in ("delete", "update_preimage"):
+            self._take_back(row, change)
+            return
+        if change == "update_postimage":
+            if not self.taken:
+                _refuse_alone(row)
+            self.taken.pop()  # any of them: nothing says whose it is
+        elif change != "insert":
+            _refuse_unknown(change, row)
+        self.table.setdefault(comparable(row), []).append((self.applied, row))
+        self.applied += 1
+
+    def _take_back(self, row: Row, change: str) -> None:
+        equal = self.table.get(comparable(row))
+        if not equal and change == "delete":
+            _refuse_deleted(row)
+        if not equal:
+            _refuse_preimage(row, "nothing: no such row stands")
+        equal.pop()
+        if change == "update_preimage":
+            self.taken.append(row)
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        for row in self.taken:
+            _refuse_forgotten(row)
+
+    def rows(self) -> list[Row]:
+        """The table, in order of publication."""
+        placed = [each for equal in self.table.values() for each in equal]
+        return [row for _, row in sorted(placed, key=lambda each: each[0])]
 
 
 class _Folded:
@@ -107,22 +172,19 @@ class _Folded:
             self._correct(key, row)
         elif change == "delete":
             if self.table.pop(key, None) is None:
-                _refuse("DELETED_UNPUBLISHED", "a delete of a row that is not there", row, "a row")
+                _refuse_deleted(row)
             self.deleted.add(key)
         else:
-            _refuse(
-                "UNKNOWN_CHANGE",
-                f"no change type is called {change!r}",
-                row,
-                "insert, update_preimage, update_postimage or delete",
-            )
+            _refuse_unknown(change, row)
 
     def end(self) -> None:
         """Nothing more comes."""
         for row in self.taken.values():
-            _refuse(
-                "PREIMAGE_ALONE", "a row was taken back and never replaced", row, "its postimage"
-            )
+            _refuse_forgotten(row)
+
+    def rows(self) -> list[Row]:
+        """The table, in order of first publication."""
+        return list(self.table.values())
 
     def _key_of(self, row: Row) -> tuple[str, ...]:
         if self.key is None:
@@ -151,18 +213,13 @@ class _Folded:
     def _take_back(self, key: Any, row: Row) -> None:
         before = self.table.pop(key, None)
         if before is None or not same(before, row):
-            _refuse(
-                "PREIMAGE_NOT_PUBLISHED",
-                "a preimage is not the row that was published",
-                row,
-                before if before is not None else "nothing: no row of this key stands",
-            )
+            _refuse_preimage(row, before or "nothing: no row of this key stands")
         self.taken[key] = row
 
     def _correct(self, key: Any, row: Row) -> None:
         before = self.taken.pop(key, None)
         if before is None:
-            _refuse("POSTIMAGE_ALONE", "a postimage without its preimage", row, "a preimage before")
+            _refuse_alone(row)
         self._refuse_unchanged(before, row)
         self._step(key, row)
         self.table[key] = row
@@ -189,6 +246,28 @@ class _Folded:
                 f"revision {before + 1}",
             )
         self.revisions[key] = row["revision"]
+
+
+def _refuse_deleted(row: Row) -> NoReturn:
+    _refuse("DELETED_UNPUBLISHED", "a delete of a row that is not there", row, "a row")
+
+
+def _refuse_preimage(row: Row, stands: Any) -> NoReturn:
+    what = "a preimage is not the row that was published"
+    _refuse("PREIMAGE_NOT_PUBLISHED", what, row, stands)
+
+
+def _refuse_alone(row: Row) -> NoReturn:
+    _refuse("POSTIMAGE_ALONE", "a postimage without its preimage", row, "a preimage before")
+
+
+def _refuse_forgotten(row: Row) -> NoReturn:
+    _refuse("PREIMAGE_ALONE", "a row was taken back and never replaced", row, "its postimage")
+
+
+def _refuse_unknown(change: Any, row: Row) -> NoReturn:
+    words = "insert, update_preimage, update_postimage or delete"
+    _refuse("UNKNOWN_CHANGE", f"no change type is called {change!r}", row, words)
 
 
 def _refuse(code: str, what: str, row: Row, expected: Any) -> NoReturn:

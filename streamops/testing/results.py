@@ -27,8 +27,9 @@ class BatchResult:
         Result rows, without the column ``late``.
     late : Table
         Late rows: key columns, ``window_start``, ``window_end`` (in sliding windows the event
-        time), ``reason``, ``lateness``, ``watermark``, ``row``. Without columns where the operator
-        routes none.
+        time), ``reason``, ``lateness``, ``watermark``, ``row``. Of an operator with two inputs:
+        ``side``, ``reason``, ``lateness``, ``watermark``, ``left``, ``right``. Without columns
+        where the operator routes none.
     watermark : datetime, optional
         The operator's own watermark that this micro-batch closed by; None while there is none.
     counts : Counts, optional
@@ -82,19 +83,25 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def split(table: pa.Table, event_time: str) -> tuple[pa.Table, pa.Table]:
+def split(table: pa.Table, event_time: str | None) -> tuple[pa.Table, pa.Table]:
     """Results and late rows of an operator's output, apart.
 
     The same two halves as ``windows.split_late``, for a table. ``event_time`` is the column that
-    carries its event time: the last of those that say what a result is about.
+    carries its event time: the last of those that say what a result is about. None with two
+    inputs, where a late row is about itself.
     """
     names = table.column_names
-    if "late" not in names:
+    if "late" not in names or not _tells_late(table.schema.field("late").type):
         return table, pa.table({})
     is_late = table.column("late").is_valid()
     results = table.filter(table.column("late").is_null()).drop_columns("late")
     late = table.filter(is_late)
     told = late.column("late").combine_chunks()
-    keys = names[: names.index(event_time) + 1]
+    keys = [] if event_time is None else names[: names.index(event_time) + 1]
     columns = [*(late.column(name) for name in keys), *told.flatten()]
     return results, pa.table(columns, names=[*keys, *(field.name for field in told.type)])
+
+
+def _tells_late(kind: pa.DataType) -> bool:
+    """Whether it is our column; one of the user's own may have the name."""
+    return isinstance(kind, pa.StructType) and kind.get_field_index("reason") >= 0

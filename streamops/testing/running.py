@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ def replayed(
     count = transform.options.shards if shards is None else shards
     spec = transform.settings.bind(schema, shards=count)
     step = Keeping(transform.operator, transform.core, spec, count)
-    pack: Any = packer(transform.core, spec, count, newest=False)
+    pack: Any = packer(partial(transform.core.pack, spec), spec, count, newest=False)
     stored: dict[int, Sequence[Any]] = {}
     results, names = [], (*told_by(transform.core), "state_rows", "state_bytes")
     for number, batch in enumerate(script):

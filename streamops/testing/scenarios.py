@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from streamops.spark.transform import StateApi, Transform
+from streamops.spark.pairs import PairTransform
+from streamops.spark.transform import StateApi
+from streamops.testing.pairs import PairReplay
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.rows import assert_rows
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["assert_replays", "assert_streams"]
 
-Run = Callable[[list[pa.Table]], list[BatchResult]]
+Run = Callable[[list[Any]], list[BatchResult]]
 
 
 def assert_replays(
@@ -41,14 +41,11 @@ def assert_replays(
     shards : int, optional
         Instead of the operator's own number.
     """
-    replayed = Replay(
-        transcript.chain,
-        transcript.schema,
-        watermark=transcript.watermark,
-        shards=shards,
-        restart=restart,
-    )
-    _check(transcript, replayed.run)
+    said: dict[str, Any] = {"watermark": transcript.watermark, "shards": shards, "restart": restart}
+    if isinstance(transcript.transform, PairTransform):
+        _check(transcript, PairReplay(transcript.transform, transcript.schema, **said).run)
+    else:
+        _check(transcript, Replay(transcript.chain, transcript.schema, **said).run)
 
 
 def assert_streams(
@@ -77,7 +74,7 @@ def assert_streams(
 
     options: dict[str, Any] = {"state_api": state_api}
     options |= {} if shards is None else {"shards": shards}
-    transform: Transform = dataclasses.replace(
+    transform: Any = dataclasses.replace(
         transcript.transform,
         options=dataclasses.replace(transcript.transform.options, **options),
     )
@@ -86,7 +83,7 @@ def assert_streams(
     with tempfile.TemporaryDirectory(prefix="streamops-") as temporary:
         folder = temporary if directory is None else directory
 
-        def run(batches: list[pa.Table]) -> list[BatchResult]:
+        def run(batches: list[Any]) -> list[BatchResult]:
             return stream(
                 spark,
                 transform if behind is None else [behind, transform],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts, Spec
+from streamops.kernel.pairs import PairSpec
 from streamops.testing.notation import (
     cell,
     duration,
@@ -28,7 +30,9 @@ __all__ = ["Line", "read_line"]
 Records = list[dict[str, Any]]
 
 _LINE = {"rows", "no_data", "expect", "late", "watermark", "counts", "state_rows", "clock"}
+_SIDES = ("left", "right")
 _LATE = {"row", "window", "reason", "lateness", "watermark"}
+_LATE_OF_A_SIDE = {"row", "side", "reason", "lateness", "watermark"}
 _COUNTS = frozenset(Counts.__dataclass_fields__)
 _TOLD = set(Told.__dataclass_fields__)
 _INSTANTS = ("clock", "newest")
@@ -40,8 +44,8 @@ class Line:
 
     Parameters
     ----------
-    rows : Table, optional
-        None for the micro-batch without data.
+    rows : Table, or pair of them, optional
+        None for the micro-batch without data; in a pair, for a side without rows.
     expect, late : list of dict
         Everything that comes out.
     checks : mapping
@@ -50,27 +54,39 @@ class Line:
         What is checked of what a clock told.
     """
 
-    rows: pa.Table | None = None
+    rows: pa.Table | tuple[pa.Table | None, pa.Table | None] | None = None
     expect: Records = field(default_factory=list)
     late: Records = field(default_factory=list)
     checks: Mapping[str, Any] = field(default_factory=dict)
     clock: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_line(said: Any, schema: pa.Schema, spec: Spec, epoch: dt.datetime, where: str) -> Line:
-    """A line, as YAML has it, in the terms of the operator's spec."""
-    refuse_unknown(said, _LINE, set(), where)
-    if ("rows" in said) == (said.get("no_data") is True) or said.get("no_data", True) is not True:
+def read_line(
+    said: Any,
+    schemas: tuple[pa.Schema, ...],
+    spec: Spec | PairSpec,
+    epoch: dt.datetime,
+    where: str,
+) -> Line:
+    """A line, as YAML has it, in the terms of the operator's spec.
+
+    ``schemas`` are the columns of its one input, or of both.
+    """
+    words = ("rows",) if len(schemas) == 1 else _SIDES
+    refuse_unknown(said, (_LINE - {"rows"}) | set(words), set(), where)
+    has_rows = any(word in said for word in words)
+    if has_rows == (said.get("no_data") is True) or said.get("no_data", True) is not True:
         raise malformed(
             where,
             "a line is one micro-batch",
             got=sorted(said),
-            expected="rows: [...], or no_data: true",
+            expected=f"{' and '.join(f'{word}: [...]' for word in words)}, or no_data: true",
         )
-    rows = None
-    if "rows" in said:
-        read = [row(each, schema, epoch, where) for each in listed(said["rows"], where, "rows")]
-        rows = pa.Table.from_pylist(read, schema)
+    tables = [
+        _table(said[word], schema, epoch, where, word) if word in said else None
+        for word, schema in zip(words, schemas, strict=True)
+    ]
+    rows: Any = tables[0] if len(tables) == 1 else tuple(tables)
     checks = {k: said[k] for k in ("state_rows",) if k in said}
     checks |= mapping(said.get("counts", {}), where, "counts")
     for name, count in checks.items():
@@ -80,16 +96,24 @@ def read_line(said: Any, schema: pa.Schema, spec: Spec, epoch: dt.datetime, wher
             )
     if "watermark" in said:
         checks["watermark"] = instant(said["watermark"], epoch, where)
+    late = functools.partial(_late, spec=spec, epoch=epoch, where=where)
+    if len(schemas) > 1:
+        late = functools.partial(_late_of_a_side, schemas=schemas, epoch=epoch, where=where)
     return Line(
-        rows,
+        rows if has_rows else None,
         [
             _result(each, spec, epoch, where)
             for each in listed(said.get("expect", []), where, "expect")
         ],
-        [_late(each, spec, epoch, where) for each in listed(said.get("late", []), where, "late")],
+        [late(each) for each in listed(said.get("late", []), where, "late")],
         checks,
         _clock(said.get("clock", {}), epoch, where),
     )
+
+
+def _table(said: Any, schema: pa.Schema, epoch: dt.datetime, where: str, word: str) -> pa.Table:
+    read = [row(each, schema, epoch, where) for each in listed(said, where, word)]
+    return pa.Table.from_pylist(read, schema)
 
 
 def _clock(said: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
@@ -103,7 +127,7 @@ def _clock(said: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
     return told
 
 
-def _result(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _result(said: Any, spec: Spec | PairSpec, epoch: dt.datetime, where: str) -> dict[str, Any]:
     said = dict(mapping(said, where, "expect"))
     cells = window(said.pop("window"), epoch, where) if "window" in said else {}
     if "change" in said:
@@ -119,11 +143,10 @@ def _result(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, 
     return cells | {name: cell(value, types[name], epoch, where) for name, value in said.items()}
 
 
-def _late(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _late(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
     has_window = "window_start" in spec.output.names
     refuse_unknown(said, _LATE if has_window else _LATE - {"window"}, {"row", "reason"}, where)
     came = row(said["row"], spec.input, epoch, where)
-    late = said.get("lateness")
     return {
         **{name: came[name] for name in spec.by},
         **(
@@ -131,8 +154,30 @@ def _late(said: Any, spec: Spec, epoch: dt.datetime, where: str) -> dict[str, An
             if has_window
             else {spec.event_time: came[spec.time]}
         ),
+        **_judged(said, epoch, where),
+        "row": came,
+    }
+
+
+def _late_of_a_side(
+    said: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime, where: str
+) -> dict[str, Any]:
+    refuse_unknown(said, _LATE_OF_A_SIDE, {"row", "side", "reason"}, where)
+    side = said["side"]
+    if side not in _SIDES:
+        raise malformed(where, "this is not a side", got=side, expected="left, or right")
+    came = row(said["row"], schemas[_SIDES.index(side)], epoch, where)
+    return {
+        "side": side,
+        **_judged(said, epoch, where),
+        **{each: came if each == side else None for each in _SIDES},
+    }
+
+
+def _judged(said: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    late = said.get("lateness")
+    return {
         "reason": said["reason"],
         "lateness": None if late is None else duration(late, where),
         "watermark": instant(said.get("watermark"), epoch, where),
-        "row": came,
     }

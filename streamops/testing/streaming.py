@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import datetime as dt
 import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,16 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.codec import ipc_read, ipc_write
-from streamops.kernel.contract import Counts, Spec
+from streamops.kernel.codec import ipc_write
+from streamops.kernel.contract import Counts
 from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import arrow_schema, spark_schema
+from streamops.spark.pairs import PairTransform
 from streamops.spark.progress import metrics_of
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import Transform, choice
-from streamops.testing.batches import canonical, schema_of, to_table
+from streamops.testing.batches import schema_of, to_table
 from streamops.testing.clocks import chained, told_of
+from streamops.testing.pairs import SIDES, both_delays, schemas_of, tables_of
+from streamops.testing.queries import read_table, run_query, scratch
 from streamops.testing.results import BatchResult, split
 from streamops.testing.running import told
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from streamops.spark.clocks import ClockTransform
     from streamops.testing.batches import Batch
     from streamops.testing.clocks import Chain
+    from streamops.testing.pairs import Delays, PairBatch, Schemas
 
 __all__ = ["Source", "micro_batches", "stream"]
 
@@ -99,7 +102,7 @@ def micro_batches(
         _require_python_source(spark)
     script = list(batches)
     present = sorted(folder.iterdir())
-    columns = _read(present[0]).schema if present else schema_of(script, schema)
+    columns = read_table(present[0]).schema if present else schema_of(script, schema)
     for number, batch in enumerate(script, start=len(present)):
         _write(to_table(batch, columns), folder / f"{number:09d}", number, from_python)
     reader = spark.readStream.schema(spark_schema(columns))
@@ -114,11 +117,11 @@ def micro_batches(
 
 def stream(
     spark: SparkSession,
-    transform: Chain,
-    batches: Iterable[Batch],
+    transform: Chain | PairTransform,
+    batches: Iterable[Batch] | Iterable[PairBatch],
     *,
-    watermark: Duration | None = None,
-    schema: pa.Schema | None = None,
+    watermark: Delays = None,
+    schema: pa.Schema | Schemas | None = None,
     directory: str | os.PathLike[str] | None = None,
     source: Source = "auto",
     timeout: int = 300,
@@ -131,13 +134,15 @@ def stream(
     Parameters
     ----------
     spark : SparkSession
-    transform : Transform, RunningTransform, or list of ClockTransform and Transform
+    transform : Transform, RunningTransform, PairTransform, or list of ClockTransform and Transform
     batches : iterable of Table, pandas DataFrame, or list of dict
-        The micro-batches.
-    watermark : duration, optional
-        Give the frame a watermark with this delay, on the transform's time column.
+        The micro-batches. For an operator with two inputs: pairs of them, ``(left, right)``, each
+        pair one micro-batch. None is a side without rows.
+    watermark : duration, or pair of durations, optional
+        Give the frame a watermark with this delay, on the transform's time column; with two
+        inputs, both of them or those that the pair has one for.
     schema, source
-        As in :func:`micro_batches`.
+        As in :func:`micro_batches`; with two inputs, ``schema`` is a pair.
     directory : path, optional
         Where the micro-batches, the checkpoint and the output are kept. Called again with the
         same directory, the query continues where it stopped: a restart. By default a temporary
@@ -159,63 +164,78 @@ def stream(
     StreamingQueryException
         The query failed.
     """
-    script = list(batches)
+    script: list[Any] = list(batches)
     _refuse_too_many(spark, len(script))
-    clock = None
-    if not isinstance(transform, RunningTransform):
-        clock, transform = chained(transform)
-    settings: Any = transform.settings
-    with _folder(directory) as folder:
-        frame = micro_batches(spark, script, schema=schema, directory=folder, source=source)
-        if watermark is not None:
-            delay = parse_duration(watermark, parameter="watermark", where="streamops.testing")
-            frame = frame.withWatermark(settings.time, format_duration(delay))
+    given: Any = schema
+    delay: Any = watermark
+    with scratch(directory) as folder:
+        source_of = functools.partial(micro_batches, spark, source=source)
+        if isinstance(transform, PairTransform):
+            return _stream_pair(source_of, transform, script, delay, given, folder, timeout)
+        clock = None
+        if not isinstance(transform, RunningTransform):
+            clock, transform = chained(transform)
+        settings: Any = transform.settings
+        frame = source_of(script, schema=given, directory=folder)
+        if delay is not None:
+            frame = _with_watermark(frame, settings.time, delay)
         frame = frame if clock is None else frame.transform(clock)
-        name, output = transform.options.name, folder / "output"
-        output.mkdir(exist_ok=True)
-        before = set(output.iterdir())
-        query = (
-            frame.transform(transform)
-            .writeStream.outputMode("append")
-            .option("checkpointLocation", str(folder / "checkpoint"))
-            .foreachBatch(functools.partial(_keep, str(output)))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            if not query.awaitTermination(timeout):
-                message = f"the query did not end within {timeout} seconds"
-                raise TimeoutError(message)
-            progress = {p.batchId: p for p in query.recentProgress if "addBatch" in p.durationMs}
-        finally:
-            query.stop()
-        files = [(int(file.stem), _read(file)) for file in sorted(set(output.iterdir()) - before)]
+        ran = run_query(frame.transform(transform), folder, timeout)
         if isinstance(transform, RunningTransform):
-            metrics = {number: p.observedMetrics.get(name) for number, p in progress.items()}
-            return [told(transform, n, rows, metrics_of(metrics[n])) for n, rows in files]
+            name = transform.options.name
+            return [
+                told(transform, n, rows, metrics_of(p.observedMetrics.get(name)))
+                for n, rows, p in ran
+            ]
         spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
-        return [_result(clock, transform, spec, rows, progress[n]) for n, rows in files]
+        return [_result(clock, transform, spec.event_time, *each) for each in ran]
 
 
-def _keep(output: str, batch: DataFrame, number: int) -> None:
-    # In a file, and whole or not at all: under Connect this runs in a process of the server.
-    file = Path(output) / f"{number:09d}.arrow"
-    unfinished = file.with_suffix(".tmp")
-    unfinished.write_bytes(ipc_write(batch.toArrow()))
-    unfinished.replace(file)
+def _stream_pair(
+    source_of: Callable[..., DataFrame],
+    transform: PairTransform,
+    script: list[PairBatch],
+    watermark: Delays,
+    schema: Schemas | None,
+    folder: Path,
+    timeout: int,
+) -> list[BatchResult]:
+    schemas, frames = schemas_of(script, schema), []
+    tables = [tables_of(batch, schemas) for batch in script]
+    sides = zip(SIDES, transform.settings.times, both_delays(watermark), strict=True)
+    for at, (side, time, delay) in enumerate(sides):
+        mine = [each[at] for each in tables]
+        frame = source_of(mine, schema=schemas[at], directory=folder / side)
+        if delay is not None and time is not None:
+            frame = _with_watermark(frame, time, delay)
+        frames.append(frame)
+    left, right = frames
+    ran = run_query(left.transform(replace(transform, right=right)), folder, timeout)
+    return [_result(None, transform, None, *each) for each in ran]
+
+
+def _with_watermark(frame: DataFrame, time: str, delay: Duration) -> DataFrame:
+    micros = parse_duration(delay, parameter="watermark", where="streamops.testing")
+    return frame.withWatermark(time, format_duration(micros))
 
 
 def _result(
-    clock: ClockTransform | None, transform: Transform, spec: Spec, table: pa.Table, progress: Any
+    clock: ClockTransform | None,
+    transform: Transform | PairTransform,
+    event_time: str | None,
+    number: int,
+    table: pa.Table,
+    progress: Any,
 ) -> BatchResult:
-    settings: Any = transform.settings
     metrics = metrics_of(progress.observedMetrics.get(transform.options.name))
     counted = "on_time" in metrics
-    mark = dt.datetime.fromisoformat(progress.eventTime["watermark"]) - _EPOCH
-    lateness = dt.timedelta(microseconds=settings.lag)
+    # A query without a watermark tells none.
+    told_mark = progress.eventTime.get("watermark")
+    mark = (dt.datetime.fromisoformat(told_mark) - _EPOCH) if told_mark else None
+    lateness = dt.timedelta(microseconds=transform.settings.lag)
     return BatchResult(
-        batch=progress.batchId,
-        **dict(zip(("table", "late"), split(table, spec.event_time), strict=True)),
+        batch=number,
+        **dict(zip(("table", "late"), split(table, event_time), strict=True)),
         watermark=_EPOCH + mark + lateness if mark else None,
         counts=Counts(*(metrics[f.name] or 0 for f in fields(Counts))) if counted else None,
         state_rows=metrics["state_rows"] if counted else None,
@@ -226,15 +246,6 @@ def _result(
     )
 
 
-@contextlib.contextmanager
-def _folder(directory: str | os.PathLike[str] | None) -> Iterator[Path]:
-    if directory is not None:
-        yield Path(directory)
-        return
-    with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
-        yield Path(folder)
-
-
 def _write(table: pa.Table, stem: Path, number: int, from_python: bool) -> None:
     if from_python:
         stem.with_suffix(".arrow").write_bytes(ipc_write(table))
@@ -242,11 +253,6 @@ def _write(table: pa.Table, stem: Path, number: int, from_python: bool) -> None:
     file = stem.with_suffix(".parquet")
     pq.write_table(table, file)
     os.utime(file, (_FIRST_MTIME + number,) * 2)
-
-
-def _read(file: Path) -> pa.Table:
-    table = pq.read_table(file) if file.suffix == ".parquet" else ipc_read(file.read_bytes())
-    return table.cast(canonical(table.schema))
 
 
 def _has_python_source(spark: SparkSession) -> bool:

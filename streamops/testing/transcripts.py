@@ -33,6 +33,11 @@ follows it is a restart. ``expect`` and ``late`` are everything that comes out, 
 what is not said must not come. A late row has the ``window`` it missed; of sliding windows, which
 end with each event, it has none, and its own time stands for it. ``watermark`` (of the operator, that the micro-batch closes by),
 ``counts`` and ``state_rows`` are checked where they are given, and so is what a ``clock`` tells.
+
+An operator with two inputs, which takes ``right``, is given it by the script: a line has the rows of
+``left`` and ``right`` instead of ``rows``, or of one of them. ``columns`` and ``with_watermark`` may
+be said of each side, as in ``columns: {left: {k: string, ts: timestamp}, right: {...}}``, and a
+``time`` or a ``delay`` as a list, ``[5 seconds, 1 minute]``. A late row says its ``side``.
 """
 
 from __future__ import annotations
@@ -49,6 +54,7 @@ import pyarrow as pa
 
 from streamops.kernel.time import parse_duration
 from streamops.spark.clocks import ClockTransform
+from streamops.spark.pairs import PairTransform, bound
 from streamops.spark.transform import Transform
 from streamops.testing.batches import START
 from streamops.testing.notation import COLUMN_TYPES, instant, malformed, mapping, refuse_unknown
@@ -60,7 +66,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript", "load", "parse"]
 
-_PUBLIC = ("aggregates", "time", "windows")
+_PUBLIC = ("aggregates", "changes", "joins", "time", "windows")
+_SIDES = ("left", "right")
+_PAIRS = ("time", "delay")  # of which a pair is a tuple, which YAML does not have
+_COLUMNS = {"k": "string", "ts": "timestamp"}
 _KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
 
 
@@ -69,16 +78,22 @@ class Transcript:
     """A scenario: an operator, a script, and what must come of it."""
 
     name: str
-    transform: Transform
-    schema: pa.Schema
-    watermark: str | None
+    transform: Transform | PairTransform
+    schemas: tuple[pa.Schema, ...]
+    watermark: Any
     lines: tuple[Line, ...]
     behind: ClockTransform | None = None
 
     @property
     def chain(self) -> Chain:
         """The operator, with the clock that it is behind."""
-        return self.transform if self.behind is None else [self.behind, self.transform]
+        transform: Any = self.transform
+        return transform if self.behind is None else [self.behind, transform]
+
+    @property
+    def schema(self) -> Any:
+        """The columns of its input; of an operator with two inputs, a pair."""
+        return self.schemas if len(self.schemas) > 1 else self.schemas[0]
 
     def runs(self) -> Iterator[list[Line]]:
         """The lines between two restarts."""
@@ -145,7 +160,35 @@ def _transcript(said: Any, where: str) -> Transcript:
     refuse_unknown(said, _KEYS, {"name", "operator", "spec", "script"}, where)
     where = f"{where}, {said['name']!r}"
     epoch = instant(said.get("epoch", START), START, where) or START
-    columns = said.get("columns", {"k": "string", "ts": "timestamp"})
+    transform = _made(said["operator"], mapping(said["spec"], where, "spec"), where)
+    sides = _SIDES if isinstance(transform, PairTransform) else ("",)
+    columns = said.get("columns", dict.fromkeys(sides, _COLUMNS) if sides[0] else _COLUMNS)
+    schemas = tuple(_schema(each, where) for each in _by_side(columns, sides, where, "columns"))
+    brought = _by_side(said.get("with_watermark"), sides, where, "with_watermark")
+    carried = [
+        None if each is None else parse_duration(each, parameter="with_watermark", where=where)
+        for each in brought
+    ]
+    behind, watermark = None, brought[0] if len(sides) == 1 else tuple(brought)
+    if "behind" in said:
+        behind = _clock(mapping(said["behind"], where, "behind"), where)
+        carried = [behind.settings.delay]
+    spec: Any
+    if isinstance(transform, PairTransform):
+        spec = bound(transform, schemas[0], schemas[1], carried=(carried[0], carried[1]))
+    else:
+        spec = transform.settings.bind(schemas[0], carried=carried[0])
+    script = said["script"]
+    if not isinstance(script, list) or not script:
+        raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
+    lines = tuple(
+        read_line(line, schemas, spec, epoch, f"{where}, line {number}")
+        for number, line in enumerate(script, start=1)
+    )
+    return Transcript(said["name"], transform, schemas, watermark, lines, behind)
+
+
+def _schema(columns: Any, where: str) -> pa.Schema:
     for name, kind in mapping(columns, where, "columns").items():
         if kind not in COLUMN_TYPES:
             raise malformed(
@@ -154,25 +197,17 @@ def _transcript(said: Any, where: str) -> Transcript:
                 got=kind,
                 expected=", ".join(COLUMN_TYPES),
             )
-    schema = pa.schema([(name, COLUMN_TYPES[kind]) for name, kind in columns.items()])
-    transform = _operator(said["operator"], mapping(said["spec"], where, "spec"), where)
-    watermark = said.get("with_watermark")
-    carried = None
-    if watermark is not None:
-        carried = parse_duration(watermark, parameter="with_watermark", where=where)
-    behind = None
-    if "behind" in said:
-        behind = _clock(mapping(said["behind"], where, "behind"), where)
-        carried = behind.settings.delay
-    spec = transform.settings.bind(schema, carried=carried)
-    script = said["script"]
-    if not isinstance(script, list) or not script:
-        raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
-    lines = tuple(
-        read_line(line, schema, spec, epoch, f"{where}, line {number}")
-        for number, line in enumerate(script, start=1)
-    )
-    return Transcript(said["name"], transform, schema, watermark, lines, behind)
+    return pa.schema([(name, COLUMN_TYPES[kind]) for name, kind in columns.items()])
+
+
+def _by_side(said: Any, sides: tuple[str, ...], where: str, what: str) -> list[Any]:
+    """What is said of the one input, or of both: of each by itself where it is a mapping."""
+    if len(sides) == 1:
+        return [said]
+    if not isinstance(said, dict):
+        return [said for _ in sides]
+    refuse_unknown(said, set(sides), set(sides) if what == "columns" else set(), where)
+    return [said.get(side) for side in sides]
 
 
 def _public(family: str, name: str) -> Any:
@@ -180,11 +215,6 @@ def _public(family: str, name: str) -> Any:
     # By name, as the transcript has it: the test kit depends on no family of operators.
     module = importlib.import_module(f"streamops.{family}") if family in _PUBLIC else None
     return getattr(module, name) if module is not None and name in module.__all__ else None
-
-
-def _operator(name: Any, said: dict[str, Any], where: str) -> Transform:
-    transform: Transform = _made(name, said, where)
-    return transform
 
 
 def _clock(named: dict[str, Any], where: str) -> ClockTransform:
@@ -206,6 +236,9 @@ def _made(name: Any, said: dict[str, Any], where: str) -> Any:
         said = said | {"agg": {k: _aggregate(v, where) for k, v in agg.items()}}
     if "time" in taken:
         said = {"time": "ts", **said}
+    if "right" in taken:
+        pairs = {k: tuple(v) for k, v in said.items() if k in _PAIRS and isinstance(v, list)}
+        said = {"right": None, **said, **pairs}
     try:
         return operator(**said)
     except TypeError as error:

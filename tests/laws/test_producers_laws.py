@@ -23,7 +23,8 @@ from streamops.kernel.contract import State
 from streamops.kernel.time import spark_watermark
 from streamops.testing import replay
 from streamops.testing.laws import rows_of
-from streamops.testing.laws.cases import cut, same_rows
+from streamops.testing.laws.cases import cut
+from streamops.testing.laws.comparing import same_rows
 from streamops.time.core import producers as core
 from tests.oracles.producers import ProducersOracle, Row
 from tests.oracles.windows import WindowOracle

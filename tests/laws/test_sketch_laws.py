@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -55,18 +55,6 @@ def members(draw: st.DrawFn) -> laws.Members:
     return laws.Members(summary, pa.table({"s": stored}), Groups(some(draw, 4, 3), 3), seed=seed)
 
 
-@pytest.mark.parametrize("law", laws.SUMMARY)
 @given(case=members())
-def test_sketches_keep_the_law_that(
-    law: Callable[[laws.Members], None], case: laws.Members
-) -> None:
-    law(case)
-
-
-@given(case=members())
-def test_a_group_may_be_empty_when_states_are_merged(case: laws.Members) -> None:
-    states = case.summary.update(case.groups, case.rows)
-    none = [state[:0] for state in states]
-    merged = case.summary.merge(Groups(np.empty(0, np.int64), 2), none)
-    fresh = case.summary.update(Groups(np.empty(0, np.int64), 2), case.rows[:0])
-    assert [each.to_pylist() for each in merged] == [each.to_pylist() for each in fresh]
+def test_sketches_keep_every_law(case: laws.Members) -> None:
+    laws.keep(case, laws.SUMMARY)

@@ -20,6 +20,7 @@ from streamops import aggregates as agg, observe, sketches, time, windows
 from streamops.sketches.per_key import per_key
 from streamops.spark.preflight import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
+from tests.spark.pair_cores import earlier
 
 spark = (
     SparkSession.builder.remote("local[2]")
@@ -61,6 +62,13 @@ rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "tim
 for engine in ("kernel", "native"):
     whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
     assert rows.transform(whole).collect()[0]["n"] == 1
+pair = earlier(delay=("5 seconds", "1 second"), shards=2)
+meeting = [
+    (script[0], [{"key": "a", "at": at(1)}]), (script[1], None), (None, [{"key": "a", "at": at(90)}]),
+]
+for one, other in zip(replay(pair, meeting), stream(spark, pair, meeting), strict=True):
+    assert_rows(one.rows, other.rows)
+    assert (one.counts, one.watermark) == (other.counts, other.watermark)
 distinct = per_key("sketches.distinct", {"n": sketches.approx_distinct("ts")}, {"by": "k", "shards": 2})
 for one, other in zip(replay(distinct, script[:2]), stream(spark, distinct, script[:2]), strict=True):
     assert_rows(one.rows, other.rows)

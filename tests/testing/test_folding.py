@@ -172,3 +172,43 @@ def test_late_rows_are_no_results() -> None:
     late = {"k": "a", "n": None, "late": {"reason": "straggler"}}
     result = {"k": "a", "n": 1, "late": None}
     assert fold([result, late], key="k") == [{"k": "a", "n": 1}]
+
+
+def changed(word: str, n: int) -> dict[str, Any]:
+    return {"n": n, "_change_type": word}
+
+
+def test_in_a_bag_a_delete_takes_back_exactly_one_equal_row() -> None:
+    rows = [changed("insert", 1), changed("insert", 2), changed("insert", 1), changed("delete", 1)]
+    assert fold(rows, rows="bag") == [{"n": 1}, {"n": 2}]
+    assert fold([*rows, changed("delete", 1), changed("delete", 2)], rows="bag") == []
+    assert fold([{"n": 1}, {"n": 1, "late": None}], rows="bag") == [{"n": 1}, {"n": 1}]
+
+
+def test_in_a_bag_updates_may_cross() -> None:
+    rows = [changed("insert", 1), changed("insert", 2)]
+    rows += [changed("update_preimage", 1), changed("update_preimage", 2)]
+    rows += [changed("update_postimage", 2), changed("update_postimage", 3)]
+    assert fold(rows, rows="bag") == [{"n": 2}, {"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("code", "rows"),
+    [
+        ("DELETED_UNPUBLISHED", [changed("insert", 1), *[changed("delete", 1)] * 2]),
+        ("PREIMAGE_NOT_PUBLISHED", [changed("insert", 1), changed("update_preimage", 2)]),
+        ("PREIMAGE_ALONE", [changed("insert", 1), changed("update_preimage", 1)]),
+        ("POSTIMAGE_ALONE", [changed("insert", 1), changed("update_postimage", 1)]),
+        ("UNKNOWN_CHANGE", [changed("upsert", 1)]),
+    ],
+)
+def test_a_bag_that_contradicts_itself_is_refused(code: str, rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(ChangeStreamError) as refused:
+        fold(rows, rows="bag")
+    assert refused.value.code == code
+
+
+def test_a_bag_has_no_key() -> None:
+    with pytest.raises(SpecError) as refused:
+        fold([], key="k", rows="bag")
+    assert refused.value.code == "KEY_OF_A_BAG"

@@ -213,7 +213,7 @@ def test_a_column_that_is_not_there_is_named() -> None:
 def test_other_shards_than_before_are_refused() -> None:
     played = Replay(counting(), SCHEMA, shards=2, restart=True)
     played.run(SCRIPT)
-    played._shards = 3
+    played._shards.count = 3
     with pytest.raises(StateFormatError) as caught:
         played.run([[row("a", 50)]])
     assert caught.value.code == "STATE_SHARDS"
@@ -222,8 +222,8 @@ def test_other_shards_than_before_are_refused() -> None:
 def test_a_number_that_spark_could_not_store_is_found_by_a_restart() -> None:
     played = Replay(counting(), SCHEMA, shards=1, restart=True)
     played.run(SCRIPT)
-    fingerprint, *rest = played._stored[0]
-    played._stored[0] = (fingerprint + 2**63, *rest)
+    fingerprint, *rest = played._shards.stored[0]
+    played._shards.stored[0] = (fingerprint + 2**63, *rest)
     with pytest.raises(OverflowError):
         played.run([[row("a", 50)]])
 

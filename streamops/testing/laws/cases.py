@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, instants
+from streamops.kernel.columns import concat, instants, key_codes, take
 from streamops.kernel.contract import Core, Spec, State, Step
+from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
-from streamops.testing.values import comparable
+from streamops.testing.laws.comparing import Row, rows_of
 
 __all__ = [
     "Case",
+    "History",
     "Judged",
     "Oracle",
-    "Row",
+    "among",
     "cut",
     "folded",
     "play",
-    "rows_of",
-    "same_rows",
-    "same_steps",
-    "same_tables",
+    "shards_of",
+    "times_in",
     "times_of",
     "watermarks",
+    "whole",
 ]
 
-Row = dict[str, Any]
 Batches = Sequence[pa.Table]
+Cutting = Callable[[pa.Table], list[pa.Table]]
 Judged = tuple[pa.Table, int | None]
 """Rows of a micro-batch, and the watermark they were judged by."""
 
@@ -49,6 +49,59 @@ class Oracle(Protocol):
 
     def bound(self) -> int:
         """Most entries that the state may have after the last step."""
+
+
+class History(Protocol):
+    """What the laws that all cores share know of a case, whether a batch is one table or two."""
+
+    @property
+    def core(self) -> Any:
+        """The core."""
+
+    @property
+    def spec(self) -> Any:
+        """Its spec."""
+
+    @property
+    def batches(self) -> Sequence[Any]:
+        """Micro-batches."""
+
+    @property
+    def oracle(self) -> Callable[[], Any]:
+        """Makes a fresh oracle."""
+
+    @property
+    def seed(self) -> int:
+        """For what the laws choose themselves."""
+
+    @property
+    def played(self) -> list[list[Step]]:
+        """The history as it stands, once it was played: most laws compare with it."""
+
+    def watermarks(self, batches: Sequence[Any]) -> list[int | None]:
+        """The operator's watermark in each micro-batch, as Spark would have it."""
+
+    def packed(self, batch: Any, cutting: Cutting) -> tuple[pa.Table, ...]:
+        """What the core's step takes of a micro-batch, packed in these pieces."""
+
+    def shuffled(self, batch: Any, rng: np.random.Generator) -> Any:
+        """The micro-batch in another order."""
+
+    def rows(self, batch: Any) -> tuple[list[Row], ...]:
+        """What the oracle's step takes of a micro-batch."""
+
+    def everything(self) -> Any:
+        """All micro-batches as one."""
+
+    def nothing(self) -> Any:
+        """A micro-batch without rows."""
+
+    def spread(self, shards: int, rng: np.random.Generator) -> Sequence[Sequence[Any]]:
+        """The micro-batches of each shard, rows of one key in one of them."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +131,41 @@ class Case:
     oracle: Callable[[], Oracle]
     accepted: Callable[[Sequence[Judged]], Sequence[Row]]
     seed: int = 0
+    played: list[list[Step]] = field(default_factory=list, init=False, repr=False, compare=False)
 
+    def watermarks(self, batches: Batches) -> list[int | None]:
+        """See :class:`History`."""
+        return watermarks(self.spec, batches)
 
-def rows_of(table: pa.Table) -> list[Row]:
-    """The rows as Python values, instants and durations as microseconds, at any depth."""
-    schema = pa.schema([(field.name, _plain(field.type)) for field in table.schema])
-    rows: list[Row] = table.cast(schema).to_pylist()
-    return rows
+    def packed(self, batch: pa.Table, cutting: Cutting) -> tuple[pa.Table]:
+        """See :class:`History`."""
+        return (concat([self.core.pack(self.spec, piece) for piece in cutting(batch)]),)
+
+    def shuffled(self, batch: pa.Table, rng: np.random.Generator) -> pa.Table:
+        """See :class:`History`."""
+        return take(batch, rng.permutation(len(batch)))
+
+    def rows(self, batch: pa.Table) -> tuple[list[Row]]:
+        """See :class:`History`."""
+        return (rows_of(batch),)
+
+    def everything(self) -> pa.Table:
+        """See :class:`History`."""
+        return concat(self.batches)
+
+    def nothing(self) -> pa.Table:
+        """See :class:`History`."""
+        return self.spec.input.empty_table()
+
+    def spread(self, shards: int, rng: np.random.Generator) -> list[list[pa.Table]]:
+        """See :class:`History`."""
+        keys = [self.everything().column(name) for name in self.spec.by]
+        return among(shards_of(keys, len(self.everything()), shards, rng), self.batches, shards)
+
+    @property
+    def timed(self) -> bool:
+        """See :class:`History`."""
+        return True
 
 
 def watermarks(spec: Spec, batches: Batches) -> list[int | None]:
@@ -100,21 +181,34 @@ def watermarks(spec: Spec, batches: Batches) -> list[int | None]:
 
 
 def play(
-    case: Case,
-    batches: Batches | None = None,
+    case: History,
+    batches: Sequence[Any] | None = None,
     marks: Sequence[int | None] | None = None,
     *,
-    between: Callable[[State], State] = lambda state: state,
-    pack: Callable[[pa.Table], list[pa.Table]] = lambda batch: [batch],
+    between: Callable[[State], State] | None = None,
+    pack: Cutting | None = None,
 ) -> list[Step]:
     """Play the history. Each step keeps the schemas and the invariants of the core."""
-    core, spec = case.core, case.spec
+    if all(each is None for each in (batches, marks, between, pack)):
+        if not case.played:
+            case.played.append(_play(case, case.batches, None, _as_it_is, whole))
+        return case.played[0]
     batches = case.batches if batches is None else batches
-    marks = watermarks(spec, batches) if marks is None else marks
+    return _play(case, batches, marks, between or _as_it_is, pack or whole)
+
+
+def _play(
+    case: History,
+    batches: Sequence[Any],
+    marks: Sequence[int | None] | None,
+    between: Callable[[State], State],
+    pack: Cutting,
+) -> list[Step]:
+    core, spec = case.core, case.spec
+    marks = case.watermarks(batches) if marks is None else marks
     state, steps = core.empty(spec), []
     for batch, mark in zip(batches, marks, strict=True):
-        packed = concat([core.pack(spec, piece) for piece in pack(batch)])
-        step = core.step(spec, between(state), packed, mark)
+        step = core.step(spec, between(state), *case.packed(batch, pack), mark)
         state = step.state
         core.check(spec, state)
         assert step.emitted.schema == step.late.schema == spec.output
@@ -122,6 +216,15 @@ def play(
         steps.append(step)
     between(state)
     return steps
+
+
+def _as_it_is(state: State) -> State:
+    return state
+
+
+def whole(batch: pa.Table) -> list[pa.Table]:
+    """The rows in one piece."""
+    return [batch]
 
 
 def cut(rows: pa.Table, rng: np.random.Generator) -> list[pa.Table]:
@@ -139,44 +242,29 @@ def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
     return [{name: value for name, value in row.items() if name not in added} for row in rows]
 
 
+def shards_of(
+    keys: Sequence[pa.Array | pa.ChunkedArray], rows: int, shards: int, rng: np.random.Generator
+) -> Ids:
+    """A shard for each row, the same where the keys are equal."""
+    groups = Groups.of(key_codes(keys, rows))[0]
+    chosen: Ids = rng.integers(0, shards, groups.count)
+    return chosen[groups.ids]
+
+
+def among(shard_of: Ids, batches: Batches, shards: int) -> list[list[pa.Table]]:
+    """The batches of each shard, given the shard of each row of all of them."""
+    parts = np.split(shard_of, np.cumsum([len(batch) for batch in batches])[:-1])
+    pairs = list(zip(batches, parts, strict=True))
+    return [[batch.filter(pa.array(of == shard)) for batch, of in pairs] for shard in range(shards)]
+
+
 def times_of(spec: Spec, batch: pa.Table) -> list[int]:
     """Event times of the rows that have a usable one."""
-    times, valid = instants(batch.column(spec.time))
+    return times_in(batch.column(spec.time))
+
+
+def times_in(column: pa.ChunkedArray) -> list[int]:
+    """The usable ones among the event times of a column."""
+    times, valid = instants(column)
     placed: list[int] = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)].tolist()
     return placed
-
-
-def same_steps(left: Sequence[Step], right: Sequence[Step], what: str) -> None:
-    """Equal rows, late rows, counts and states, step by step."""
-    for number, (one, other) in enumerate(zip(left, right, strict=True)):
-        where = f"step {number}: as it was, and {what}"
-        same_rows(rows_of(one.emitted), rows_of(other.emitted), where)
-        same_rows(rows_of(one.late), rows_of(other.late), where)
-        assert one.counts == other.counts, where
-        same_tables(one.state, other.state, where)
-
-
-def same_tables(left: State, right: State, what: str) -> None:
-    """Equal entries of state."""
-    for name, table in left.tables.items():
-        same_rows(rows_of(table), rows_of(right.tables[name]), f"{what}: state {name!r}")
-
-
-def same_rows(left: Iterable[Row], right: Iterable[Row], what: str) -> None:
-    """Equal bags of rows; a column that only one side has must be null there."""
-    ours, theirs = (Counter(map(_said, rows)) for rows in (left, right))
-    assert ours == theirs, f"{what}:\n  only first: {ours - theirs}\n  only second: {theirs - ours}"
-
-
-def _said(row: Row) -> Any:
-    return comparable({name: value for name, value in row.items() if value is not None})
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind):
-        return pa.int64()
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    return kind

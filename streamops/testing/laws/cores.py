@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.columns import concat, key_codes, take
+from streamops.kernel.columns import concat
 from streamops.kernel.contract import Counts, State, Step
-from streamops.kernel.groups import Groups
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws.cases import (
     Case,
-    Row,
+    History,
     cut,
     folded,
     play,
-    rows_of,
-    same_rows,
-    same_steps,
-    same_tables,
     times_of,
     watermarks,
+    whole,
 )
+from streamops.testing.laws.comparing import Row, rows_of, same_rows, same_steps, same_tables
 from streamops.testing.values import comparable
 
-__all__ = ["CORE"]
+__all__ = [
+    "CORE",
+    "a_restart_changes_nothing",
+    "a_state_is_a_value",
+    "equals_the_oracle",
+    "keep",
+    "nothing_happens_before_the_deadline",
+    "order_within_a_batch_is_irrelevant",
+    "packing_in_pieces_changes_nothing",
+    "published",
+    "sharding_changes_nothing",
+    "state_stays_within_its_bound",
+]
 
 
 def stream_equals_batch(case: Case) -> None:
@@ -51,9 +61,10 @@ def stream_equals_batch(case: Case) -> None:
 def stream_equals_batch_over_accepted_rows(case: Case) -> None:
     """The folded stream is the batch result over the rows accepted, however it was cut."""
     rng = np.random.default_rng(case.seed)
-    for batches in (case.batches, *(cut(concat(case.batches), rng) for _ in range(2))):
+    for pieces in (None, *(cut(concat(case.batches), rng) for _ in range(2))):
+        batches = case.batches if pieces is None else pieces
         marks = watermarks(case.spec, batches)
-        steps = play(case, batches, marks)
+        steps = play(case, pieces)
         judged = list(zip(batches, [None, *marks[:-1]], strict=True))
         accepted = _results(case.accepted(judged))
         same_rows(folded(case, steps), accepted, "stream and batch over accepted rows")
@@ -77,21 +88,21 @@ def published_rows_fold(case: Case) -> None:
         assert revision in {None, 0, 1} or taken_back, first
 
 
-def order_within_a_batch_is_irrelevant(case: Case) -> None:
+def order_within_a_batch_is_irrelevant(case: History) -> None:
     """Shuffled micro-batches give the same steps."""
     rng = np.random.default_rng(case.seed)
-    shuffled = [take(batch, rng.permutation(len(batch))) for batch in case.batches]
+    shuffled = [case.shuffled(batch, rng) for batch in case.batches]
     same_steps(play(case), play(case, shuffled), "in another order")
 
 
-def packing_in_pieces_changes_nothing(case: Case) -> None:
+def packing_in_pieces_changes_nothing(case: History) -> None:
     """Rows may be packed by any number of tasks before they meet."""
     rng = np.random.default_rng(case.seed)
     pieces = play(case, pack=lambda batch: cut(batch, rng))
     same_steps(play(case), pieces, "packed in pieces")
 
 
-def a_restart_changes_nothing(case: Case) -> None:
+def a_restart_changes_nothing(case: History) -> None:
     """State may be written as bytes and read again between any two steps."""
     schemas = case.core.layout(case.spec)
 
@@ -104,12 +115,12 @@ def a_restart_changes_nothing(case: Case) -> None:
     same_steps(play(case), play(case, between=restarted), "with restarts")
 
 
-def a_state_is_a_value(case: Case) -> None:
+def a_state_is_a_value(case: History) -> None:
     """The same step from the same state gives the same, though steps came in between."""
 
     def twice(state: State) -> State:
         before = [comparable(rows_of(table)) for table in state.tables.values()]
-        case.core.step(case.spec, state, case.core.pack(case.spec, concat(case.batches)), None)
+        case.core.step(case.spec, state, *case.packed(case.everything(), whole), None)
         case.core.finish(case.spec, state)
         assert [comparable(rows_of(table)) for table in state.tables.values()] == before
         return state
@@ -117,20 +128,11 @@ def a_state_is_a_value(case: Case) -> None:
     same_steps(play(case), play(case, between=twice), "after other steps")
 
 
-def sharding_changes_nothing(case: Case) -> None:
+def sharding_changes_nothing(case: History) -> None:
     """Keys may be spread over any number of shards, by any function."""
     rng = np.random.default_rng(case.seed)
-    everything = concat(case.batches)
-    keys = Groups.of(key_codes([everything.column(k) for k in case.spec.by], len(everything)))[0]
-    shards = int(rng.integers(1, 5))
-    shard_of = rng.integers(0, shards, keys.count)[keys.ids]
-    ends = np.cumsum([len(batch) for batch in case.batches])[:-1]
-    of_batch, marks = np.split(shard_of, ends), watermarks(case.spec, case.batches)
-    pairs = list(zip(case.batches, of_batch, strict=True))
-    runs = [
-        play(case, [batch.filter(pa.array(of == shard)) for batch, of in pairs], marks)
-        for shard in range(shards)
-    ]
+    shards, marks = int(rng.integers(1, 5)), case.watermarks(case.batches)
+    runs = [play(case, batches, marks) for batches in case.spread(shards, rng)]
     together = [
         Step(
             State(steps[0].state.watermark, _below(*(step.state.tables for step in steps))),
@@ -143,12 +145,12 @@ def sharding_changes_nothing(case: Case) -> None:
     same_steps(play(case), together, f"over {shards} shards")
 
 
-def equals_the_oracle(case: Case) -> None:
+def equals_the_oracle(case: History) -> None:
     """Step by step, the rows, the late rows and the counts that the oracle gives."""
-    oracle, marks = case.oracle(), watermarks(case.spec, case.batches)
-    steps = play(case, marks=marks)
+    oracle, marks = case.oracle(), case.watermarks(case.batches)
+    steps = play(case)
     for number, (step, batch, mark) in enumerate(zip(steps, case.batches, marks, strict=True)):
-        expected = oracle.step(rows_of(batch), mark)
+        expected = oracle.step(*case.rows(batch), mark)
         same_rows(
             rows_of(step.emitted), expected.emitted, f"step {number}: emitted, and the oracle"
         )
@@ -159,11 +161,11 @@ def equals_the_oracle(case: Case) -> None:
     same_rows(rows_of(end), oracle.finish(), "at the end, and the oracle")
 
 
-def state_stays_within_its_bound(case: Case) -> None:
+def state_stays_within_its_bound(case: History) -> None:
     """No step leaves more entries than the operator's documentation states."""
-    oracle, marks = case.oracle(), watermarks(case.spec, case.batches)
-    for step, batch, mark in zip(play(case, marks=marks), case.batches, marks, strict=True):
-        oracle.step(rows_of(batch), mark)
+    oracle, marks = case.oracle(), case.watermarks(case.batches)
+    for step, batch, mark in zip(play(case), case.batches, marks, strict=True):
+        oracle.step(*case.rows(batch), mark)
         assert step.state.rows <= oracle.bound(), f"{step.state.rows} > {oracle.bound()}"
 
 
@@ -173,31 +175,40 @@ def counts_are_conserved(case: Case) -> None:
         assert step.counts.rows == len(batch)
         bad = len(batch) - len(times_of(case.spec, batch))
         assert step.counts.rejected == bad, f"{step.counts.rejected} rejected, {bad} without time"
-        changes = [row.get("_change_type") for row in rows_of(step.emitted)]
-        said = len(changes) - changes.count("update_preimage") - changes.count("delete")
-        assert step.counts.results + step.counts.corrections == said, f"{step.counts}: {changes}"
+        said = published(step)
+        assert step.counts.results + step.counts.corrections == said, f"{step.counts}: {said}"
 
 
-def nothing_happens_before_the_deadline(case: Case) -> None:
-    """Woken before ``next_deadline`` without rows, a core does nothing; at it, something."""
+def nothing_happens_before_the_deadline(case: History) -> None:
+    """Woken before ``next_deadline`` without rows, a core does nothing; at it, something.
+
+    Where there is no watermark nobody is woken, and there is no deadline.
+    """
     core, spec = case.core, case.spec
-    nothing = core.pack(spec, spec.input.empty_table())
+    nothing = case.packed(case.nothing(), whole)
 
     def awake(state: State) -> State:
         deadline = core.next_deadline(spec, state)
-        if deadline is None:
-            deadline = MAX_INSTANT
-        else:
+        assert case.timed or deadline is None, f"nobody will wake it at {deadline}"
+        before: int | None = MAX_INSTANT - 1 if case.timed else None
+        if deadline is not None:
             assert state.watermark is None or deadline > state.watermark, f"overdue: {deadline}"
-            step = core.step(spec, state, nothing, deadline)
+            step = core.step(spec, state, *nothing, deadline)
             assert len(step.emitted) or step.state.rows < state.rows, f"no reason for {deadline}"
-        early = core.step(spec, state, nothing, deadline - 1)
+            before = deadline - 1
+        early = core.step(spec, state, *nothing, before)
         assert not len(early.emitted) + len(early.late), f"before {deadline}: {early}"
         assert early.counts == Counts()
         same_tables(state, early.state, "before the deadline")
         return state
 
     play(case, between=awake)
+
+
+def published(step: Step) -> int:
+    """Rows of a step that say what is, and not what was."""
+    changes = [row.get("_change_type") for row in rows_of(step.emitted)]
+    return len(changes) - changes.count("update_preimage") - changes.count("delete")
 
 
 CORE: tuple[Callable[[Case], None], ...] = (
@@ -215,6 +226,19 @@ CORE: tuple[Callable[[Case], None], ...] = (
     nothing_happens_before_the_deadline,
 )
 """Every law of a core."""
+
+
+def keep(case: Any, laws: Sequence[Callable[[Any], None]] = CORE) -> None:
+    """Fail where the case, of a core or of a summary, breaks one of the laws, and say which.
+
+    One case for all of them: it is drawn, and a history is played as it stands, only once.
+    """
+    for law in laws:
+        try:
+            law(case)
+        except Exception as error:
+            error.add_note(f"The law that is broken: {law.__name__}.")
+            raise
 
 
 def _results(rows: Sequence[Row]) -> list[Row]:

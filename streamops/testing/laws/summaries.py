@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups, Ids
-from streamops.testing.laws.cases import rows_of
+from streamops.testing.laws.comparing import rows_of
 from streamops.testing.values import comparable
 
 __all__ = ["SUMMARY", "Members"]
@@ -79,6 +79,13 @@ def nothing_is_neutral(case: Members) -> None:
     assert comparable(_values(estimates)) == comparable(_values(case.summary.estimate(empty)))
 
 
+def a_group_may_have_no_member(case: Members) -> None:
+    """Groups without a state, when states are merged, are as those without a row."""
+    none = [state[:0] for state in _whole(case)]
+    groups = Groups(np.empty(0, np.int64), case.groups.count)
+    assert _bits(case.summary.merge(groups, none)) == _bits(_empty(case)), "without a member"
+
+
 def groups_do_not_mix(case: Members) -> None:
     """The state of a group is that of its rows alone."""
     together = _bits(_whole(case))
@@ -104,6 +111,7 @@ SUMMARY: tuple[Callable[[Members], None], ...] = (
     merging_is_commutative,
     merging_is_associative,
     nothing_is_neutral,
+    a_group_may_have_no_member,
     groups_do_not_mix,
     states_are_as_declared,
 )

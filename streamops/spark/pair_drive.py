@@ -1,0 +1,222 @@
+"""The drive of an operator with two inputs: a pair core over two streaming or two batch frames.
+
+Each side is packed by itself and has its own watermark; a pack tells which side its rows are of.
+Then both go the same way: shuffled by shard into one state operator. What that sees as watermark
+is the lesser of the two, as Spark takes the least of all watermarks in a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streamops.kernel.errors import SpecError
+from streamops.kernel.pairs import PairCore, PairSpec, Side, SideName
+from streamops.spark.cells import EMITTED, opened_pair, packing, packs_in
+from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
+from streamops.spark.drive import observed, told, usable
+from streamops.spark.inputs import marked, packed
+from streamops.spark.packing import unpacker
+from streamops.spark.pairs import Both, PairTransform, bound
+from streamops.spark.preflight import (
+    INSTANT,
+    LATENESS,
+    METRICS,
+    ONCE,
+    STATE_API,
+    WATERMARK,
+    carried_watermark,
+    metric_name,
+    refuse_unchainable,
+    state_api,
+)
+from streamops.spark.results import declared_pair
+from streamops.spark.runners import Advance, timed
+from streamops.spark.transform import StateApi, is_named
+from streamops.spark.untimed import Standing, untimed
+
+__all__ = ["drive_pair"]
+
+Frames = Mapping[SideName, DataFrame]
+
+
+def drive_pair(transform: PairTransform, left: DataFrame, right: DataFrame) -> DataFrame:
+    """The frame that the transform makes of these two."""
+    frames: Frames = {"left": left, "right": right}
+    _refuse_mixed(transform, frames)
+    schemas = _schemas(transform, frames)
+    carried = _carried(transform, frames)
+    spec = bound(transform, *schemas, carried=carried)
+    options, streaming = transform.options, left.isStreaming
+    name, names = metric_name(left, options.name, right)
+    delays = [
+        side.delay + spec.lag if side.delay is not None else brought
+        for side, brought in zip((spec.left, spec.right), carried, strict=True)
+    ]
+    if options.engine != "kernel":
+        insists = options.engine == "native"
+        if streaming and insists:
+            for frame in frames.values():
+                refuse_unchainable(frame, "native", where=transform.operator)
+        seen = _observed(transform, frames, spec, name)
+        one, other = (_placeable(f, _side(spec, side).time) for side, f in seen.items())
+        native = transform.native(one, other, spec, insists)
+        if native is not None:
+            mark = _mark(frames, spec, delays, names, "native") if streaming else None
+            return declared_pair(native, frames, spec, mark)
+        if insists:
+            raise _no_native(transform)
+    if not streaming:
+        rows = _batch(transform, _observed(transform, frames, spec, name), spec)
+        return declared_pair(rows, frames, spec, None)
+    api = _state_api(transform, frames)
+    rows = _stream(transform, frames, spec, delays, name, api)
+    return declared_pair(rows, frames, spec, _mark(frames, spec, delays, names, api))
+
+
+def _schemas(transform: PairTransform, frames: Frames) -> list[pa.Schema]:
+    schemas = []
+    for (side, frame), reads in zip(frames.items(), transform.settings.reads, strict=True):
+        where = f"{transform.operator}, {side} frame"
+        refuse_collated(frame, reads, where=where)
+        schemas.append(arrow_schema(frame, where=where))
+    return schemas
+
+
+def _carried(transform: PairTransform, frames: Frames) -> Both:
+    """Delays of the watermarks that the frames bring, where there is a watermark at all."""
+    settings, found = transform.settings, []
+    asked = zip(frames.items(), settings.times, settings.delays, strict=True)
+    for (side, frame), time, delay in asked:
+        carried = None
+        if frame.isStreaming and time is not None:
+            where = f"{transform.operator}, {side} frame"
+            carried = carried_watermark(frame, delay, settings.lag, time=time, where=where)
+        found.append(carried)
+    left, right = found
+    return left, right
+
+
+def _side(spec: PairSpec, side: SideName) -> Side:
+    return spec.left if side == "left" else spec.right
+
+
+def _stream(
+    transform: PairTransform,
+    frames: Frames,
+    spec: PairSpec,
+    delays: Sequence[int | None],
+    name: str,
+    api: StateApi,
+) -> DataFrame:
+    core, shards = transform.core, transform.options.shards
+    advance = Advance(transform.operator, core, spec, shards, opened_pair)
+    packs = []
+    for side, frame in frames.items():
+        of = _side(spec, side)
+        defined = None if of.delay is None else of.delay + spec.lag
+        packs.append(packed(frame, packing(core, spec, side), of, shards, defined=defined))
+    both = packs[0].unionByName(packs[1])
+    known = [delay for delay in delays if delay is not None]
+    if known:
+        # The mark says which column it is; Spark's watermark is that of both sides in any case.
+        emitted = timed(marked(both, max(known)), advance, api)
+    else:
+        emitted = untimed(both, Standing(advance), EMITTED, api)
+    emitted = emitted.observe(name, *told())
+    return emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
+
+
+def _batch(transform: PairTransform, frames: Frames, spec: PairSpec) -> DataFrame:
+    core, shards = transform.core, transform.options.shards
+    left, right = (
+        packed(frame, packing(core, spec, side), _side(spec, side), shards)
+        for side, frame in frames.items()
+    )
+    run = _runner(core, spec)
+    return left.unionByName(right).groupBy("shard").applyInArrow(run, spark_schema(spec.output))
+
+
+def _runner(core: PairCore, spec: PairSpec) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        return core.run(spec, *opened_pair(core, spec, packs_in(table)))
+
+    return run
+
+
+def _observed(transform: PairTransform, frames: Frames, spec: PairSpec, name: str) -> Frames:
+    """Count, side by side, what a native operator or a batch would leave out without a word."""
+    streaming = frames["left"].isStreaming
+    if not streaming and not is_named(transform.options, transform.operator):
+        return frames
+    return {
+        side: observed(frame, f"{name}-{side}", _side(spec, side).time)
+        for side, frame in frames.items()
+    }
+
+
+def _placeable(frame: DataFrame, time: str | None) -> DataFrame:
+    return frame if time is None else frame.where(usable(time))
+
+
+def _mark(
+    frames: Frames, spec: PairSpec, delays: Sequence[int | None], names: list[str], api: str
+) -> dict[str, Any]:
+    """What the next operator must know, for one column of the result."""
+    once = [*_once(frames["left"]), *_once(frames["right"])]
+    told: dict[str, Any] = {METRICS: ",".join(names), STATE_API: api}
+    known = [delay for delay in delays if delay is not None]
+    if known and spec.event_time is not None:
+        told |= {WATERMARK: max(known) // 1_000, LATENESS: spec.lag, INSTANT: True}
+    return told | ({ONCE: once[0]} if once else {})
+
+
+def _once(frame: DataFrame) -> list[str]:
+    """The state API that the query cannot use a second time."""
+    return [f.metadata[ONCE] for f in frame.schema.fields if ONCE in (f.metadata or {})]
+
+
+def _state_api(transform: PairTransform, frames: Frames) -> StateApi:
+    """The state API to use, if it may follow what is before either side."""
+    wanted = transform.options.state_api
+    if all(_once(frame) for frame in frames.values()):
+        raise SpecError(
+            "STATE_API_NOT_CHAINABLE",
+            "applyInPandasWithState may stand only once in a query",
+            where=transform.operator,
+            got="an operator with state_api='applyInPandasWithState' before either frame",
+            expected="state_api='transformWithStateInPandas' in one of the two",
+            fix="leave state_api out in one of them; it needs RocksDB",
+        )
+    for side, frame in frames.items():
+        api = state_api(frame, wanted, where=f"{transform.operator}, {side} frame")
+    return api
+
+
+def _refuse_mixed(transform: PairTransform, frames: Frames) -> None:
+    kinds = {side: "streaming" if f.isStreaming else "batch" for side, f in frames.items()}
+    if len(set(kinds.values())) > 1:
+        still = next(side for side, kind in kinds.items() if kind == "batch")
+        raise SpecError(
+            "MIXED_FRAMES",
+            "one frame is a stream and the other is not",
+            where=transform.operator,
+            got=", ".join(f"{side}: {kind}" for side, kind in kinds.items()),
+            expected="two streaming frames, or two batch frames",
+            fix=f"read the {still} frame with spark.readStream, too; a table that stands still is "
+            "joined by Spark's own stream.join(table, ...)",
+        )
+
+
+def _no_native(transform: PairTransform) -> SpecError:
+    return SpecError(
+        "NO_NATIVE_ENGINE",
+        "Spark's own operators cannot say this",
+        where=transform.operator,
+        got=f"engine='native' in {transform!r}",
+        expected="what Spark's own join says as well (docs/joins.md)",
+        fix="leave engine out, or write engine='kernel'",
+    )

@@ -1,0 +1,221 @@
+"""Operators with two inputs on Spark: what may stand before and behind them, batches, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import time, windows
+from streamops.kernel.errors import SchemaError, SpecError, StreamopsError, WatermarkError
+from streamops.spark.preflight import METRICS, STATE_API, WATERMARK
+from streamops.spark.settings import PROVIDER
+from streamops.testing import assert_rows, at, micro_batches
+from streamops.testing.queries import run_query
+from tests.spark.pair_cores import earlier, tally
+
+pytestmark = pytest.mark.spark
+
+INSTANT = pa.timestamp("us", tz="UTC")
+EVENTS = pa.schema([("k", pa.string()), ("ts", INSTANT)])
+RIGHT = pa.schema([("key", pa.string()), ("at", INSTANT)])
+
+
+def events(*said: tuple[str, float]) -> list[dict[str, Any]]:
+    return [{"k": k, "ts": at(s)} for k, s in said]
+
+
+def others(*said: tuple[str, float]) -> list[dict[str, Any]]:
+    return [{"key": k, "at": at(s)} for k, s in said]
+
+
+def marks(ran: list[Any]) -> list[str]:
+    return [progress.eventTime.get("watermark", "")[11:19] for _, _, progress in ran]
+
+
+def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The left frame brings a watermark of its own, the operator defines one on the right one."""
+
+    def run(left: list[Any], right: list[Any]) -> list[Any]:
+        frames = [
+            micro_batches(spark, said, schema=schema, directory=tmp_path / name)
+            for name, said, schema in (("l", left, EVENTS), ("r", right, RIGHT))
+        ]
+        marked = frames[0].withWatermark("ts", "2 seconds")
+        pair = earlier(frames[1], delay=(None, "20 seconds"))
+        return run_query(marked.transform(pair), tmp_path, 300)
+
+    # Nothing new comes to the right source, which is other than a micro-batch without rows.
+    ran = run([events(("a", 10)), events(("a", 90)), events(("b", 95))], [others(("a", 1))])
+    assert marks(ran)[1:] == ["23:59:41"] * (len(ran) - 1)
+    assert [len(rows) for _, rows, _ in ran] == [0] * len(ran)
+    ran = run([events(("c", 100))], [others(("b", 50)), others(("a", 200))])
+    assert [len(rows) for _, rows, _ in ran] == [0, 1, 2]
+    assert marks(ran) == ["23:59:41", "00:00:30", "00:01:38"]
+    assert_rows(
+        pa.concat_tables([rows for _, rows, _ in ran]).drop_columns("late"),
+        [
+            {"k": "a", "ts": at(10), "n": 1},
+            {"k": "a", "ts": at(90), "n": 1},
+            {"k": "b", "ts": at(95), "n": 1},
+        ],
+    )
+
+
+def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path) -> None:
+    """Three state operators and two watermarks in one query: as in a batch."""
+    came = [events(("a", 1), ("a", 12)), events(("b", 25), ("a", 31)), events(("a", 300))]
+    right = [others(("a", 5), ("b", 2)), others(("a", 18)), others(("b", 300))]
+    counted: dict[str, Any] = {"by": "k", "agg": {"n": agg.count()}, "shards": 2}
+
+    def chain(left: DataFrame, right: DataFrame, delay: str | None) -> DataFrame:
+        before = windows.tumbling("10 seconds", time="ts", delay=delay, **counted)
+        pair = earlier(right, time=("window_end", "at"), delay=(None, delay))
+        summed = {"windows": agg.count(), "earlier": agg.sum("n_earlier")}
+        behind = windows.tumbling("20 seconds", time="window_end", by="k", agg=summed, shards=2)
+        joined = left.transform(before).withColumnRenamed("n", "c").transform(pair)
+        return joined.withColumnRenamed("n", "n_earlier").drop("window_start").transform(behind)
+
+    frames = [
+        micro_batches(spark, said, schema=schema, directory=tmp_path / name)
+        for name, said, schema in (("l", came, EVENTS), ("r", right, RIGHT))
+    ]
+    ran = run_query(chain(*frames, "0 seconds"), tmp_path, 300)
+    whole = [
+        spark.createDataFrame(
+            pa.Table.from_pylist([r for b in said for r in b], schema).to_pandas()
+        )
+        for said, schema in ((came[:2], EVENTS), (right, RIGHT))
+    ]
+    assert_rows(pa.concat_tables([rows for _, rows, _ in ran]), chain(*whole, None).toArrow())
+    metrics = ran[0][2].observedMetrics
+    assert set(metrics) == {"tumbling", "earlier", "tumbling-2"}
+    assert metrics["earlier"]["rows"] == 2
+
+
+def test_a_batch_is_the_whole_answer_with_the_frames_own_types_and_comments(
+    spark: SparkSession,
+) -> None:
+    left = spark.sql(
+        "select 'a' k, timestamp'2024-01-01 00:00:10Z' ts, 'X' collate utf8_lcase `odd.name` "
+        "union all select 'a', null, 'y' union all select null, timestamp'2024-01-01', 'Z'"
+    )
+    left = left.withMetadata("odd.name", {"comment": "as written"})
+    right = spark.sql("select 'a' key, timestamp'2024-01-01 00:00:09Z' at")
+    result = left.transform(earlier(right))
+    assert_rows(
+        result.where("late is null").select(
+            "k", "n", F.col("`odd.name`").cast("string").alias("x")
+        ),
+        [{"k": "a", "n": 1, "x": "X"}, {"k": None, "n": 0, "x": "Z"}],
+    )
+    field = result.schema["odd.name"]
+    assert field.dataType == left.schema["odd.name"].dataType
+    assert field.metadata == {"comment": "as written"}
+    late = result.schema["late"].dataType["left"].dataType
+    assert late["odd.name"].dataType == left.schema["odd.name"].dataType
+    assert result.where("late.reason = 'null time' and late.left.`odd.name` = 'Y'").count() == 1
+    twice = left.transform(tally(right)).unionByName(left.transform(tally(right)))
+    assert_rows(
+        twice.distinct(),
+        [
+            {"k": "a", "lefts": 2, "rights": 1, "revision": 0},
+            {"k": None, "lefts": 1, "rights": 0, "revision": 0},
+        ],
+    )
+    named = left.transform(tally(right, name="mine")).collect()
+    assert len(named) == 2
+
+
+def stream_of(spark: SparkSession, *columns: str) -> DataFrame:
+    return spark.readStream.format("rate").load().selectExpr(*columns)
+
+
+def refused(make: Callable[[], Any]) -> StreamopsError:
+    with pytest.raises(StreamopsError) as caught:
+        make()
+    return caught.value
+
+
+def test_what_cannot_work_is_refused_while_the_plan_is_built(spark: SparkSession) -> None:
+    left = stream_of(spark, "'a' k", "timestamp ts")
+    right = stream_of(spark, "'a' key", "timestamp at")
+    table = spark.sql("select 'a' key, timestamp'2024-01-01' at")
+
+    mixed = refused(lambda: left.transform(earlier(table, delay="1 second")))
+    assert (type(mixed), mixed.code) == (SpecError, "MIXED_FRAMES")
+    assert "left: streaming, right: batch" in str(mixed)
+    assert refused(lambda: table.transform(tally(left, by=("key", "k")))).code == "MIXED_FRAMES"
+
+    bare = refused(lambda: left.transform(earlier(right, delay=("1 second", None))))
+    assert (type(bare), bare.code, bare.where) == (
+        WatermarkError,
+        "WATERMARK_MISSING",
+        "joins.earlier, right frame",
+    )
+    twice = left.withWatermark("ts", "1 second")
+    again = refused(lambda: twice.transform(earlier(right, delay="1 second")))
+    assert (again.code, again.where) == ("WATERMARK_TWICE", "joins.earlier, left frame")
+
+    numbers = stream_of(spark, "1 key", "timestamp at")
+    unlike = refused(lambda: left.transform(earlier(numbers, delay="1 second")))
+    assert (type(unlike), unlike.code) == (SchemaError, "KEY_TYPES_DIFFER")
+    assert "string and int" in str(unlike)
+
+    lowered = stream_of(spark, "'a' collate utf8_lcase key", "timestamp at")
+    collated = refused(lambda: left.transform(earlier(lowered, delay="1 second")))
+    assert (collated.code, collated.where) == ("COLLATED_COLUMN", "joins.earlier, right frame")
+
+    native = refused(lambda: left.transform(tally(right, engine="native")))
+    assert native.code == "NO_NATIVE_ENGINE"
+
+
+def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSession) -> None:
+    left = stream_of(spark, "'a' k", "timestamp ts")
+    right = stream_of(spark, "'a' key", "timestamp at")
+    last = right.transform(
+        windows.tumbling(
+            "1 second",
+            time="at",
+            by="key",
+            agg={"n": agg.count()},
+            delay="1 second",
+            state_api="applyInPandasWithState",
+        )
+    ).withColumnRenamed("window_end", "at")
+    chained = refused(lambda: left.transform(earlier(last, delay=("1 second", None))))
+    assert (chained.code, chained.where) == (
+        "STATE_API_NOT_CHAINABLE",
+        "joins.earlier, right frame",
+    )
+    first = left.transform(tally(right, name="counts"))
+    told = [f.metadata for f in first.schema.fields if f.metadata]
+    assert told == [{METRICS: "counts", STATE_API: "transformWithStateInPandas"}]
+    timed = left.transform(earlier(right, delay=("1 second", "3 seconds"), lag="1 second"))
+    assert timed.schema["ts"].metadata[WATERMARK] == 4_000
+    second = timed.select("k", "ts").transform(
+        earlier(right, name="earlier", delay=(None, "9 seconds"))
+    )
+    assert second.schema["ts"].metadata[METRICS] == "earlier,earlier-2"
+    clocked = [
+        frame.transform(
+            time.producers(key, time=at_, delay="1 second", state_api="applyInPandasWithState")
+        )
+        for frame, key, at_ in ((left, "k", "ts"), (right, "key", "at"))
+    ]
+    only_once = refused(lambda: clocked[0].transform(earlier(clocked[1])))
+    assert (only_once.code, only_once.where) == ("STATE_API_NOT_CHAINABLE", "joins.earlier")
+    provider = spark.conf.get(PROVIDER)
+    spark.conf.set(PROVIDER, "of another kind")
+    try:
+        assert refused(lambda: left.transform(tally(right))).code == "ROCKSDB_REQUIRED"
+    finally:
+        spark.conf.set(PROVIDER, provider)

@@ -1,0 +1,174 @@
+"""Two inputs, replayed: Spark's rules for the least of two watermarks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.contract import Counts
+from streamops.kernel.errors import SchemaError, SpecError, StateFormatError, WatermarkError
+from streamops.testing import assert_rows, at, fold, replay
+from streamops.testing.pairs import PairReplay
+from tests.spark.pair_cores import earlier, tally
+
+LEFT = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+RIGHT = pa.schema([("key", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
+BOTH = (LEFT, RIGHT)
+
+
+def left(key: str | None, seconds: float) -> dict[str, Any]:
+    return {"k": key, "ts": at(seconds)}
+
+
+def right(key: str | None, seconds: float) -> dict[str, Any]:
+    return {"key": key, "at": at(seconds)}
+
+
+SCRIPT = [
+    ([left("a", 10), left("b", 11)], [right("a", 1)]),
+    ([left("a", 30)], None),
+    (None, [right("a", 10), right("b", 12), right("a", 40)]),
+    ([left("b", 5)], [right("a", 2)]),
+]
+
+
+def test_nothing_moves_until_both_sides_have_been_seen() -> None:
+    script = [([left("a", 100)], None), ([left("a", 200)], None), (None, [right("a", 50)])]
+    results = replay(earlier(delay="0 seconds"), script, schema=BOTH)
+    assert [result.watermark for result in results] == [None, None, None, at(50)]
+    assert [result.rows for result in results] == [[], [], [], []]
+
+
+def test_the_watermark_is_the_least_of_both_each_less_its_own_delay() -> None:
+    results = replay(earlier(delay=("5 seconds", "20 seconds")), SCRIPT)
+    marks = [result.watermark for result in results]
+    assert marks == [None, at(-19), at(-19), at(20)]
+    assert [len(result.rows) for result in results] == [0, 0, 0, 3]
+
+
+def test_rows_are_counted_and_late_ones_are_delivered_with_their_side() -> None:
+    results = replay(earlier(delay="0 seconds"), SCRIPT)
+    assert [result.watermark for result in results] == [None, at(1), at(1), at(30)]
+    assert_rows(
+        results[3].rows,
+        [
+            {"k": "a", "ts": at(10), "n": 3},
+            {"k": "b", "ts": at(11), "n": 0},
+            {"k": "b", "ts": at(5), "n": 0},
+            {"k": "a", "ts": at(30), "n": 3},
+        ],
+    )
+    assert [result.counts for result in results][3] == Counts(2, on_time=2, results=4)
+    (after,) = replay(earlier(delay="0 seconds"), [*SCRIPT, ([left("c", 29)], [right("a", 30)])])[
+        4:
+    ]
+    told = {"reason": "too late", "watermark": at(30)}
+    assert_rows(
+        [{k: v for k, v in row.items() if k != "lateness"} for row in after.late_rows],
+        [
+            {"side": "left", "left": left("c", 29), "right": None, **told},
+            {"side": "right", "left": None, "right": right("a", 30), **told},
+        ],
+    )
+    assert after.counts == Counts(2, too_late=2)
+
+
+def test_a_restart_of_the_operator_and_other_shards_change_nothing() -> None:
+    whole = replay(earlier(delay="0 seconds"), SCRIPT, flush=True)
+    for said in ({"restart": True}, {"shards": 5}, {"shards": 1, "restart": True}):
+        others = replay(earlier(delay="0 seconds"), SCRIPT, flush=True, **said)
+        for one, other in zip(whole, others, strict=True):
+            assert_rows(one.rows, other.rows)
+            assert_rows(one.late_rows, other.late_rows)
+            assert (one.watermark, one.counts) == (other.watermark, other.counts)
+
+
+def test_after_a_restart_of_the_query_both_sides_must_be_seen_anew() -> None:
+    played = PairReplay(earlier(delay="0 seconds"), BOTH)
+    played.run([([left("a", 10)], [right("a", 10)])])
+    marks = [each.watermark for each in played.run([([left("a", 90)], None), (None, None)])]
+    assert marks == [at(10), at(10)]
+    marks = [each.watermark for each in played.run([([left("a", 90)], [right("a", 50)])])]
+    assert marks == [at(10), at(50)]
+
+
+def test_what_is_open_is_flushed() -> None:
+    (*_, last) = replay(earlier(delay="1 hour"), SCRIPT[:1], flush=True)
+    assert_rows(last.rows, [{"k": "a", "ts": at(10), "n": 1}, {"k": "b", "ts": at(11), "n": 0}])
+
+
+def test_a_side_may_bring_its_watermark_and_the_other_define_one() -> None:
+    mixed = replay(earlier(delay=(None, "3 seconds")), SCRIPT, watermark=("2 seconds", None))
+    whole = replay(earlier(), SCRIPT, watermark=("2 seconds", "3 seconds"))
+    assert [each.watermark for each in mixed] == [each.watermark for each in whole]
+    with pytest.raises(WatermarkError, match="right frame") as refused:
+        replay(earlier(), SCRIPT, watermark=("2 seconds", None))
+    assert refused.value.code == "WATERMARK_MISSING"
+    with pytest.raises(WatermarkError) as refused:
+        replay(earlier(delay="3 seconds"), SCRIPT, watermark="2 seconds")
+    assert refused.value.code == "WATERMARK_TWICE"
+
+
+def test_the_operators_watermark_is_ahead_of_sparks_by_its_lag() -> None:
+    own = replay(earlier(delay="5 seconds", lag="1 minute"), [([left("a", 90)], [right("a", 95)])])
+    assert [each.watermark for each in own] == [None, at(85)]
+    brought = replay(
+        earlier(lag="1 minute"), [([left("a", 90)], [right("a", 95)])], watermark="65 seconds"
+    )
+    assert [each.watermark for each in brought] == [None, at(85)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_without_time_there_is_no_watermark_and_no_micro_batch_without_data(restart: bool) -> None:
+    results = replay(tally(), SCRIPT, restart=restart)
+    assert len(results) == len(SCRIPT)
+    assert {result.watermark for result in results} == {None}
+    rows = fold(results, key="k")
+    assert_rows(
+        [{k: v for k, v in row.items() if k != "revision"} for row in rows],
+        [{"k": "a", "lefts": 2, "rights": 4}, {"k": "b", "lefts": 2, "rights": 1}],
+    )
+    assert [result.state_rows for result in results] == [2, 2, 2, 2]
+    assert results[1].counts == Counts(1, corrections=1)
+
+
+def test_a_checkpoint_of_other_parameters_is_refused() -> None:
+    stopped, other = PairReplay(tally(), BOTH), PairReplay(tally(word="another"), BOTH)
+    stopped.run(SCRIPT)
+    other._shards.stored = stopped._shards.stored
+    with pytest.raises(StateFormatError) as refused:
+        other.run(SCRIPT)
+    assert refused.value.code == "STATE_PARAMETERS"
+
+
+def test_keys_of_two_types_are_refused() -> None:
+    numbers = pa.schema([("key", pa.int64()), RIGHT.field("at")])
+    with pytest.raises(
+        SchemaError, match=r"left 'k' and right 'key': string and bigint"
+    ) as refused:
+        replay(earlier(delay="0 seconds"), [], schema=(LEFT, numbers))
+    assert refused.value.code == "KEY_TYPES_DIFFER"
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ([left("a", 1)], {}),
+        (([left("a", 1)],), {}),
+        (SCRIPT[0], {"schema": LEFT}),
+        (SCRIPT[0], {"watermark": ("1 second", None, None)}),
+    ],
+)
+def test_what_is_no_pair_is_refused(batch: Any, said: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as refused:
+        replay(earlier(delay="0 seconds"), [batch], **said)
+    assert refused.value.code == "NOT_A_PAIR"
+
+
+def test_a_transform_without_a_right_frame_runs_in_the_test_kit_only() -> None:
+    with pytest.raises(SpecError) as refused:
+        earlier(delay="0 seconds")(None)  # type: ignore[arg-type]
+    assert refused.value.code == "RIGHT_MISSING"
+    assert repr(earlier(delay="1 second", shards=3)).startswith("joins.earlier(by=('k', 'key'), ")
