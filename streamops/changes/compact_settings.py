@@ -111,7 +111,10 @@ class CompactTransform:
         last = F.max(counted).over(window)
         is_last = place == last
         behind = F.col(_NEWEST) - F.col(_AGE)
-        expired = is_last & F.col(_GONE) & (behind > self.retention[0])
+        # Of the newest row of the key: a delete goes after all that it deleted.
+        whole = 0 if self.head is None else self.head[0]
+        since = F.col(_NEWEST) - F.max(_AGE).over(window)
+        expired = is_last & F.col(_GONE) & (since > max(self.retention[0], whole))
         needed = is_last
         for name in self._values(kinds) if UNAVAILABLE in kinds else ():
             sent = ~F.coalesce(F.array_contains(column(UNAVAILABLE), name), F.lit(False))
@@ -122,11 +125,10 @@ class CompactTransform:
             stays |= behind <= self.head[0]
         ends = F.lit(False)
         if TOMBSTONE in kinds:  # kept beside the delete that it follows
-            marks = F.max(F.when(is_placed & F.col(_GONE), place)).over(window)
-            since = F.max(F.when(is_placed & F.col(_GONE), F.col(_AGE))).over(window)
+            gone = F.max(F.when(is_placed & F.col(_GONE), place)).over(window)
             is_mark = F.coalesce(column(TOMBSTONE), F.lit(False))
-            outlived = last.isNull() | ~marks.eqNullSafe(last)
-            ends = is_mark & (outlived | (F.col(_NEWEST) - since > self.retention[0]))
+            outlived = last.isNull() | ~gone.eqNullSafe(last)
+            ends = is_mark & (outlived | (since > max(self.retention[0], whole)))
         unplaced = ~is_placed & ~F.coalesce(ends, F.lit(False))
         return unplaced | F.coalesce(stays, F.lit(False))
 

@@ -133,13 +133,15 @@ def test_tombstones_go_with_the_delete_they_follow(spark: SparkSession) -> None:
         (8, "c", "insert", 90, None),
         (9, "d", None, None, True),
         (10, "e", "insert", 100, None),
+        (11, "f", "insert", 95, None),  # by a clock that was ahead
+        (12, "f", "delete", 10, None),
     ]
     frame = spark.createDataFrame(
         rows, "id int, k string, _change_type string, second long, _tombstone boolean"
     ).withColumn("ts", F.timestamp_seconds("second"))
-    compacting = changes.compact("k", sequence="second", retention="20 seconds", time="ts")
+    compacting = changes.compact("k", sequence="id", retention="20 seconds", time="ts")
     kept = [row["id"] for row in frame.transform(compacting).orderBy("id").collect()]
-    assert kept == [4, 5, 8, 10]
+    assert kept == [4, 5, 8, 10, 12]
 
 
 def test_a_topic_of_keys_and_values_is_compacted_by_its_offsets(spark: SparkSession) -> None:
