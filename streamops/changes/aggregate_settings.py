@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -30,6 +31,8 @@ class AggregateSettings:
     where: str = field(repr=False)
     by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
+
+    of_results: ClassVar[bool] = True
 
     @staticmethod
     def of(

@@ -7,6 +7,7 @@ the image after an update, is *published*; what is the image before one, or dele
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ CHANGES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
 TAKEN_BACK = (PREIMAGE, DELETE)
 """The words of rows that were published before and stand no longer."""
 
-Words = pa.Array | pa.ChunkedArray
+Words: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 def is_change(words: Words) -> Mask:

@@ -18,6 +18,7 @@ __all__ = [
     "arrow_schema",
     "as_instant",
     "column",
+    "nullable",
     "refuse_collated",
     "refuse_duplicates",
     "require_name",
@@ -54,6 +55,15 @@ timestamp_micros for others"
     else:
         make = f"F.to_timestamp({name!r}))"
     return f"df.withColumn({name!r}, {make}"
+
+
+def nullable(value: Column) -> Column:
+    """The same, declared to be null at times, which changes no value.
+
+    A struct that is null itself while one of its fields may not be is one that PySpark cannot
+    hand over as Arrow. Spark's optimizer takes the condition out again.
+    """
+    return F.when(value.isNotNull(), value)
 
 
 def require_name(value: object, *, parameter: str, where: str) -> None:

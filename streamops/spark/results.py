@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.kernel.contract import Spec
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.pairs import PairSpec, SideName
-from streamops.spark.columns import column, spark_schema
+from streamops.spark.columns import column, nullable, spark_schema
 from streamops.spark.preflight import WATERMARK
 
 __all__ = ["REVISED", "declared", "declared_pair", "refuse_revised"]
@@ -82,8 +81,9 @@ def _declared(
     notes: Mapping[str, dict[str, Any]],
 ) -> DataFrame:
     made = {field.name: field.dataType for field in spark_schema(output).fields}
-    if "late" in made and "late" not in origins:
-        made["late"] = _with_rows(made["late"], late)
+    for aside in ("late", "rejected"):  # rows that are no results, as they came
+        if aside in made and aside not in origins:
+            made[aside] = _with_rows(made[aside], late)
     columns = []
     for field in rows.schema.fields:
         name = field.name
@@ -120,14 +120,13 @@ def _late_row(output: pa.Schema, side: str, own: Mapping[str, StructField]) -> S
 def _column(field: StructField, kind: DataType) -> Column:
     value = column(field.name)
     if not field.nullable:
-        # Says no more than that it may be null; Spark's optimizer takes it out again.
-        value = F.when(value.isNotNull(), value)
+        value = nullable(value)
     return value if field.dataType == kind else value.cast(kind)
 
 
-def _with_rows(late: Any, rows: Mapping[str, StructType]) -> StructType:
-    kinds = [_own(f.dataType, rows[f.name]) if f.name in rows else f.dataType for f in late.fields]
-    named = zip(late.fields, kinds, strict=True)
+def _with_rows(aside: Any, rows: Mapping[str, StructType]) -> StructType:
+    kinds = [_own(f.dataType, rows[f.name]) if f.name in rows else f.dataType for f in aside.fields]
+    named = zip(aside.fields, kinds, strict=True)
     return StructType([StructField(field.name, kind, True) for field, kind in named])
 
 

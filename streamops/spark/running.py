@@ -34,10 +34,24 @@ from streamops.spark.untimed import untimed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TOLD", "Keeping", "PerKey", "RunningTransform"]
+__all__ = ["TOLD", "Keeping", "PerKey", "RunningTransform", "told_by"]
 
-TOLD = ("rows", "ignored", "results", "corrections", "state_rows", "state_bytes")
-"""What is told of a micro-batch, in this order."""
+TOLD = {
+    "rows": "rows",
+    "ignored": "rejected",
+    "results": "results",
+    "corrections": "corrections",
+}
+"""What is told of a micro-batch, and where it stands among the counts; unless the core has a ``TOLD``
+of its own. How much is kept is told as well."""
+
+_KEPT = ("state_rows", "state_bytes")
+
+
+def told_by(core: Any) -> dict[str, str]:
+    """What is told of a micro-batch by a core, and where it stands among its counts."""
+    told: dict[str, str] = getattr(core, "TOLD", TOLD)
+    return told
 
 
 class PerKey(Protocol):
@@ -86,7 +100,8 @@ class RunningTransform:
         name, names = metric_name(frame, self.options.name)
         packs = packed(frame, partial(self.core.pack, spec), spec, shards)
         step = Keeping(where, self.core, spec, shards)
-        emitted = untimed(packs, step, EMITTED, api).observe(name, *totals(TOLD))
+        emitted = untimed(packs, step, EMITTED, api)
+        emitted = emitted.observe(name, *totals((*told_by(self.core), *_KEPT)))
         rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), made)
         once = [f.metadata[ONCE] for f in frame.schema.fields if ONCE in (f.metadata or {})]
         mark = {METRICS: ",".join(names), STATE_API: api} | ({ONCE: once[0]} if once else {})
@@ -123,7 +138,7 @@ class Keeping:
         before = None if stored is None else Stored(*stored)
         if not packs:
             kept = (0, 0) if before is None else (before.entries, len(before.blob))
-            return None, _told([], Counts(), *kept)
+            return None, self._told([], None, *kept)
         known = self.core.STATE, self.spec.identity, self.shards
         state = self.core.empty(self.spec)
         if before is not None:
@@ -131,12 +146,14 @@ class Keeping:
         step = self.core.step(self.spec, state, *opened(self.core, self.spec, packs), None)
         after = Stored.of(step.state, known)
         cells = [*cells_of(step.emitted)]
-        return astuple(after), _told(cells, step.counts, after.entries, len(after.blob))
+        return astuple(after), self._told(cells, step.counts, after.entries, len(after.blob))
 
-
-def _told(cells: list[bytes], counts: Counts, entries: int, size: int) -> pd.DataFrame:
-    said = counts.rows, counts.rejected, counts.results, counts.corrections
-    return framed(cells, [*said, entries, size])
+    def _told(
+        self, cells: list[bytes], counts: Counts | None, entries: int, size: int
+    ) -> pd.DataFrame:
+        names = told_by(self.core).values()
+        said = [getattr(counts, name) if counts else 0 for name in names]
+        return framed(cells, [*said, entries, size])
 
 
 def _runner(core: Core, spec: Any) -> Callable[[pa.Table], pa.Table]:

@@ -183,7 +183,10 @@ def stream(
         ran = run_query(frame.transform(transform), folder, timeout)
         if isinstance(transform, RunningTransform):
             name = transform.options.name
-            return [told(n, rows, metrics_of(p.observedMetrics.get(name))) for n, rows, p in ran]
+            return [
+                told(transform, n, rows, metrics_of(p.observedMetrics.get(name)))
+                for n, rows, p in ran
+            ]
         spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
         return [_result(clock, transform, spec.event_time, *each) for each in ran]
 

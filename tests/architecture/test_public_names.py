@@ -69,7 +69,7 @@ def test_a_worker_that_needs_the_kernel_does_not_import_the_rest(module: str) ->
 
 def test_everything_the_package_offers_can_be_had_from_it() -> None:
     assert streamops.local_session.__name__ == "local_session"
-    for family in ("aggregates", "observe", "sketches", "testing", "time", "windows"):
+    for family in ("aggregates", "changes", "observe", "sketches", "testing", "time", "windows"):
         assert inspect.ismodule(getattr(streamops, family))
     with pytest.raises(AttributeError, match="nonsense"):
         streamops.nonsense  # noqa: B018  (looking is the test)

@@ -1,0 +1,95 @@
+"""Changes of the keys of a shard in their order, and the rows they make.
+
+A value that was not sent is that of the change before it, back to the last delete. So a change that
+comes too late to be told may still give a value to a row that lacks it: what is remembered of a row
+says of each such value which change it came of. Such a value stands among the changes as a *cell*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.groups import Ids, Mask, running_max
+
+__all__ = ["NONE", "Entries", "filled", "values_of"]
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Changes and cells, by key and place.
+
+    Parameters
+    ----------
+    key, place : array of int64
+        Of which key, and where in the order of its changes.
+    origin : array of int64
+        Position among the changes, and below them the cells, as they were before they were sorted.
+    row : array of int64
+        Position of the values.
+    is_delete : array of bool
+        Whether it leaves no row.
+    cell : array of int64
+        For a cell: of which value. ``NONE`` for a change.
+    """
+
+    key: Ids
+    place: Ids
+    origin: Ids
+    row: Ids
+    is_delete: Mask
+    cell: Ids
+
+    @staticmethod
+    def of(key: Ids, place: Ids, row: Ids, is_delete: Mask, cell: Ids) -> Entries:
+        """The entries in order; a cell, which was taken in before, after a change at its place."""
+        order = np.lexsort((cell != NONE, place, key))
+        return Entries(key[order], place[order], order, row[order], is_delete[order], cell[order])
+
+    @property
+    def begins(self) -> Mask:
+        """Which are the first of their key."""
+        return np.append(True, self.key[1:] != self.key[:-1])[: len(self.key)]
+
+    @property
+    def ends(self) -> Mask:
+        """Which are the last of their key: never a cell, which is older than its row."""
+        return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
+
+
+def filled(entries: Entries, lacks: Mask) -> Ids:
+    """Which entry each value of each entry comes of: ``NONE`` where nothing is known.
+
+    Parameters
+    ----------
+    entries : Entries
+    lacks : array of bool
+        Rows by values: which were not sent, or came of another change.
+
+    Returns
+    -------
+    array of int64
+        Entries by values. An entry that deletes gives no value, and it ends what came before.
+    """
+    begins, number = entries.begins, np.arange(len(entries.key))
+    is_change = entries.cell == NONE
+    result = np.full((len(entries.key), lacks.shape[1]), NONE)
+    for value in range(lacks.shape[1]):
+        gives = np.where(is_change, ~lacks[entries.row, value], entries.cell == value)
+        result[:, value] = running_max(np.where(gives, number, NONE), begins)
+    return result
+
+
+def values_of(values: Sequence[pa.Array], entries: Entries, source: Ids) -> list[pa.Array]:
+    """Values of rows, given the entries that they come of: one column of these for each value."""
+    result = []
+    for number, each in enumerate(values):
+        of = source[:, number]
+        missing = (of == NONE) | entries.is_delete[of]
+        result.append(each.take(pa.array(entries.row[of], mask=missing)))
+    return result

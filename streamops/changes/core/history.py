@@ -1,0 +1,252 @@
+"""The history of the rows of each key, as intervals of the order of their changes.
+
+The changes within the horizon are remembered, and the last one before it, the *base*. The intervals
+of a key are computed from its changes, as they were and as they are, and what differs is told. A
+change below the base, or of a key that was forgotten, is rejected: what it would change is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changes.core.intervals import Changes, Intervals
+from streamops.changes.core.judged import Judged, rejected_rows
+from streamops.changes.core.kept import beyond, contents, key_columns, repeated
+from streamops.changes.core.retold import retold
+from streamops.changes.core.sealed import sealed
+from streamops.changes.core.spec import TOLD, ChangeCounts, HistorySpec
+from streamops.kernel.columns import concat, conform, key_codes, one
+from streamops.kernel.contract import State, StateFormat, Step
+from streamops.kernel.groups import Groups, Ids, Mask, pair
+from streamops.kernel.ordering import ranks
+from streamops.kernel.states import listed
+
+__all__ = [
+    "COUNTS",
+    "STATE",
+    "TOLD",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("changes.history", 1)
+COUNTS = ChangeCounts
+
+_LOWEST = np.iinfo(np.int64).min
+
+
+def layout(spec: HistorySpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables."""
+    keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
+    own = [
+        ("place", spec.position),
+        ("since", spec.position),
+        ("is_log", pa.bool_()),
+        ("is_deleted", pa.bool_()),
+        ("is_base", pa.bool_()),
+        ("age", pa.int64()),
+        ("revision", pa.int32()),
+        ("lacks", pa.list_(pa.int32())),
+    ]
+    values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
+    return {
+        "changes": pa.schema([*keys, *own, *values]),
+        "forgotten": pa.schema([("place", spec.position)]),
+    }
+
+
+def empty(spec: HistorySpec) -> State:
+    """The state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def pack(spec: HistorySpec, rows: pa.Table) -> pa.Table:
+    """The rows as they are."""
+    return conform(rows, spec.input)
+
+
+def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+    """One micro-batch: see the module's docstring. The watermark does not matter."""
+    judged = Judged.of(spec, packed)
+    newest = _newest(state.watermark, judged)
+    cutoff = None if newest is None else spec.cutoff(newest)
+    changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
+    old = np.flatnonzero(changes.is_old)
+    was = Intervals.of(spec, changes.take(old))[0].renumbered(old)
+    now, counted, values, begun = Intervals.of(spec, changes)
+    told = retold(spec, changes, was, now)
+    emitted = concat([told.rows, rejected_rows(spec, judged)])
+    lost = len(changes) - len(counted) - int(np.count_nonzero(~changes.counts(spec.snapshots)[old]))
+    counts = ChangeCounts(
+        rows=len(packed),
+        rejected=int(np.count_nonzero(judged.is_rejected)),
+        results=told.inserts,
+        corrections=told.updates,
+        deletes=told.deletes,
+        stale=lost,
+        duplicates=duplicates,
+        ignored=judged.ignored,
+    )
+    made = sealed(changes, told.revision, counted, values, begun, cutoff)
+    tables = {"changes": _table(spec, made.changes), "forgotten": state.tables["forgotten"]}
+    tables["changes"] = concat([rest, tables["changes"]])
+    if len(made.forgotten):
+        places = pa.concat_arrays([one(tables["forgotten"].column("place")), made.forgotten])
+        highest = pa.array([int(ranks(places).argmax())])
+        tables["forgotten"] = pa.table([places.take(highest)], schema=layout(spec)["forgotten"])
+    return Step(State(newest, tables), emitted, spec.output.empty_table(), counts)
+
+
+def finish(spec: HistorySpec, state: State) -> pa.Table:
+    """Nothing: all has been told."""
+    return spec.output.empty_table()
+
+
+def run(spec: HistorySpec, packed: pa.Table) -> pa.Table:
+    """The batch result: all rows in one step."""
+    return step(spec, empty(spec), packed, None).emitted
+
+
+def next_deadline(spec: HistorySpec, state: State) -> int | None:
+    """None: without rows there is nothing to do."""
+    return None
+
+
+def check(spec: HistorySpec, state: State) -> None:
+    """A key has one base at most, below all else; its intervals do not overlap, and one is open."""
+    rows, shown = state.tables["changes"], str(state.tables)
+    key = key_codes([rows.column(name) for name in key_columns(spec)], len(rows))
+    changes = _changes(spec, rows, Judged.of(spec, spec.input.empty_table()), key, [])[0].in_order()
+    assert not (changes.is_base & ~changes.begins).any(), f"a base above another change: {shown}"
+    assert len(state.tables["forgotten"]) <= 1, shown
+    intervals = Intervals.of(spec, changes)[0]
+    of = changes.key[intervals.start]
+    pool = ranks(pa.concat_arrays([intervals.since, intervals.until]))
+    since, until = np.split(pool, 2)
+    is_open = np.asarray(intervals.until.is_null())
+    assert (is_open | (since < until)).all(), f"an interval ends before it begins: {shown}"
+    together = of[1:] == of[:-1]
+    assert not (together & is_open[:-1]).any(), f"two open intervals: {shown}"
+    assert (~together | (until[:-1] <= since[1:])).all(), f"intervals overlap: {shown}"
+
+
+def _newest(before: int | None, judged: Judged) -> int | None:
+    if not len(judged.age):
+        return before
+    latest = int(judged.age.max())
+    return latest if before is None else max(before, latest)
+
+
+def _admitted(
+    spec: HistorySpec, state: State, judged: Judged, cutoff: int | None
+) -> tuple[Changes, pa.Table, int]:
+    """What is remembered of keys with something to do, with the changes; the rest; duplicates."""
+    rows, forgotten = state.tables["changes"], one(state.tables["forgotten"].column("place"))
+    names = zip(key_columns(spec), spec.by, strict=True)
+    keys = [pa.concat_arrays([one(rows.column(c)), judged.column(name)]) for c, name in names]
+    groups, _ = Groups.of(key_codes(keys, len(rows) + len(judged.changes)))
+    number, came = groups.ids[: len(rows)], groups.ids[len(rows) :]
+    is_touched = np.zeros(groups.count, np.bool_)
+    is_touched[came] = True
+    if cutoff is not None and len(rows):
+        is_settled = _flags(rows, "is_base") & ~_flags(rows, "is_deleted")
+        age = np.asarray(one(rows.column("age")))
+        is_touched[number[(age < cutoff) & ~is_settled]] = True
+    mine = is_touched[number]
+    kept = rows.filter(pa.array(mine))
+    key = np.append(number[mine], came)
+    changes, order = _changes(spec, kept, judged, key, [forgotten])
+
+    size = len(kept)
+    content = contents(changes.values, changes.lacks, changes.is_delete)
+    again, conflict = repeated(
+        pair(changes.key, pair(changes.at, changes.is_log.astype(np.int64))), content, size
+    )
+    bar = np.full(groups.count, order.max(initial=_LOWEST))
+    bar[number] = _LOWEST
+    bar[changes.key[changes.is_base]] = changes.at[changes.is_base]
+    late = ~changes.is_old & ~again & ~conflict & (changes.at <= bar[changes.key])
+    stays = ~again & ~conflict & ~late
+    full = _full(spec, changes, stays, np.unique(number))
+    for dropped, reason in ((conflict, "conflict"), (late, "forgotten"), (full, "full")):
+        judged.reject(np.flatnonzero(dropped) - size, reason)
+    kept_of = np.flatnonzero(stays & ~full)
+    rest = rows.filter(pa.array(~mine))
+    return changes.take(kept_of).in_order(), rest, int(np.count_nonzero(again))
+
+
+def _full(spec: HistorySpec, changes: Changes, stays: Mask, known: Ids) -> Mask:
+    """Changes of keys for which there is no room."""
+    came, first = np.unique(changes.key[stays], return_index=True)
+    new = ~np.isin(came, known)
+    at = pa.array(np.flatnonzero(stays)[first[new]])
+    out = beyond(spec, [column.take(at) for column in changes.names], len(known))
+    return stays & np.isin(changes.key, came[new][out])
+
+
+def _changes(
+    spec: HistorySpec, rows: pa.Table, judged: Judged, key: Ids, others: list[pa.Array]
+) -> tuple[Changes, Ids]:
+    """What is remembered and the changes, as they stand; and the order of other places."""
+    came = len(judged.changes)
+    place = pa.concat_arrays([one(rows.column("place")), judged.sequence])
+    since = pa.concat_arrays([one(rows.column("since")), judged.sequence])
+    order = ranks(pa.concat_arrays([place, since, *others]))
+    lacks = np.zeros((len(rows), len(spec.values)), np.bool_)
+    lists = one(rows.column("lacks"))
+    sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
+    lacks[np.repeat(np.arange(len(rows)), sizes), np.asarray(lists.flatten())] = True
+    values = enumerate(spec.values)
+    names = zip(key_columns(spec), spec.by, strict=True)
+    changes = Changes(
+        key=key,
+        names=[pa.concat_arrays([one(rows.column(c)), judged.column(n)]) for c, n in names],
+        place=place,
+        since=since,
+        at=order[: len(place)],
+        interval=pair(key, order[len(place) : 2 * len(place)]),
+        is_log=np.append(_flags(rows, "is_log"), judged.is_log),
+        is_delete=np.append(_flags(rows, "is_deleted"), judged.is_delete),
+        is_base=np.append(_flags(rows, "is_base"), np.zeros(came, np.bool_)),
+        is_old=np.append(np.ones(len(rows), np.bool_), np.zeros(came, np.bool_)),
+        age=np.append(np.asarray(one(rows.column("age"))), judged.age),
+        revision=np.append(np.asarray(one(rows.column("revision"))), np.full(came, -1)),
+        lacks=np.concatenate([lacks, judged.lacks]),
+        values=[
+            pa.concat_arrays([one(rows.column(f"value.{i}")), judged.column(name)])
+            for i, name in values
+        ],
+    )
+    return changes, order[2 * len(place) :]
+
+
+def _flags(rows: pa.Table, name: str) -> Mask:
+    return np.asarray(one(rows.column(name)))
+
+
+def _table(spec: HistorySpec, changes: Changes) -> pa.Table:
+    """Changes, to be remembered."""
+    _, lacking = np.nonzero(changes.lacks)
+    columns = [
+        *changes.names,
+        changes.place,
+        changes.since,
+        pa.array(changes.is_log),
+        pa.array(changes.is_delete),
+        pa.array(changes.is_base),
+        pa.array(changes.age),
+        pa.array(changes.revision.astype(np.int32)),
+        listed(pa.array(lacking.astype(np.int32)), changes.lacks.sum(axis=1, dtype=np.int64)),
+        *changes.values,
+    ]
+    return pa.table(columns, schema=layout(spec)["changes"])

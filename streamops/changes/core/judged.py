@@ -1,0 +1,181 @@
+"""The rows of a micro-batch, judged one by one: which are changes, and what is wrong with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changes.core.spec import REASONS, REJECTED, TableSpec
+from streamops.kernel.changes import CHANGE_TYPE, DELETE, PREIMAGE, is_change
+from streamops.kernel.columns import instants, nulls, one
+from streamops.kernel.groups import Ids, Ints, Mask
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+
+__all__ = ["Judged", "rejected_rows"]
+
+GOOD, OWN = -1, -2
+"""Of a row that is a change or ignored; of one that was rejected before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows, and what they are.
+
+    Parameters
+    ----------
+    rows : Table
+    reason : array of int64
+        Position in ``REASONS``; ``GOOD`` or ``OWN``. Filled further while the rows are taken in.
+    changes : array of int64
+        Positions of the rows that change something.
+    sequence : Array
+        Of each change.
+    is_delete, is_log : arrays of bool
+        Of each change: whether it deletes; whether it comes of the log, and not of a snapshot.
+    age : array of int64
+        Of each change: by which deletes grow old.
+    lacks : array of bool
+        Changes by values: which were not sent.
+    ignored : int
+        Rows that are no change to a state.
+    """
+
+    rows: pa.Table
+    reason: Ids
+    changes: Ids
+    sequence: pa.Array
+    is_delete: Mask
+    is_log: Mask
+    age: Ints
+    lacks: Mask
+    ignored: int
+
+    @staticmethod
+    def of(spec: TableSpec, rows: pa.Table) -> Judged:
+        """Judge the rows."""
+        count, names = len(rows), spec.input.names
+        words = (
+            one(rows.column(CHANGE_TYPE)) if CHANGE_TYPE in names else pa.repeat("insert", count)
+        )
+        reason = np.full(count, GOOD)
+        ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
+        if "_tombstone" in names:
+            ignored |= np.asarray(one(rows.column("_tombstone")).fill_null(False))
+        sequence = _sequence(spec, rows)
+        micros, age, has_time = np.zeros(count, np.int64), np.zeros(count, np.int64), None
+        if spec.time is not None:
+            micros, has_time = instants(rows.column(spec.time))
+            age = micros
+        elif count:
+            age = np.asarray(one(sequence).cast(pa.int64()).fill_null(0))
+        faults = [
+            ~is_change(words),
+            _any_null([rows.column(name) for name in spec.by], count),
+            np.asarray(sequence.is_null()),
+            np.zeros(count, np.bool_) if has_time is None else ~has_time,
+            (micros < MIN_INSTANT) | (micros > MAX_INSTANT),
+        ]
+        for number, fault in reversed(list(enumerate(faults))):
+            reason[fault] = number
+        reason[ignored] = GOOD
+        if REJECTED in names:
+            own = np.asarray(one(rows.column(REJECTED)).is_valid())
+            reason[own], ignored = OWN, ignored & ~own
+        changes = np.flatnonzero((reason == GOOD) & ~ignored)
+        index = pa.array(changes)
+        is_log = np.ones(len(changes), np.bool_)
+        if "_snapshot" in names:
+            is_log = ~np.asarray(one(rows.column("_snapshot")).take(index).fill_null(False))
+        is_delete = np.asarray(pc.equal(words.take(index), DELETE).fill_null(False))
+        lacks = np.zeros((len(changes), len(spec.values)), np.bool_)
+        if "_unavailable" in names:
+            lacks = _lacks(spec, one(rows.column("_unavailable")).take(index))
+            lacks[is_delete] = False
+        return Judged(
+            rows,
+            reason,
+            changes,
+            sequence.take(index),
+            is_delete,
+            is_log,
+            age[changes],
+            lacks,
+            int(np.count_nonzero(ignored)),
+        )
+
+    def reject(self, which: Ids, reason: str) -> None:
+        """Note why these changes are rejected."""
+        self.reason[self.changes[which]] = REASONS.index(reason)
+
+    @property
+    def is_rejected(self) -> Mask:
+        """Which rows are rejected, so far."""
+        result: Mask = self.reason != GOOD
+        return result
+
+    def without(self, dropped: Mask, reason: str | None = None) -> Judged:
+        """Without these changes, which are rejected if there is a reason."""
+        if reason is not None:
+            self.reject(np.flatnonzero(dropped), reason)
+        kept = ~dropped
+        return Judged(
+            self.rows,
+            self.reason,
+            self.changes[kept],
+            self.sequence.filter(pa.array(kept)),
+            self.is_delete[kept],
+            self.is_log[kept],
+            self.age[kept],
+            self.lacks[kept],
+            self.ignored,
+        )
+
+    def column(self, name: str) -> pa.Array:
+        """Values of the changes."""
+        return one(self.rows.column(name)).take(pa.array(self.changes))
+
+
+def rejected_rows(spec: TableSpec, judged: Judged) -> pa.Table:
+    """The rejected rows as rows of the output."""
+    at = np.flatnonzero(judged.is_rejected)
+    index, reason = pa.array(at), judged.reason[at]
+    words = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
+    rows = [one(judged.rows.column(name)).take(index) for name in spec.input.names]
+    if REJECTED in spec.input.names:
+        own = pc.struct_field(rows[spec.input.names.index(REJECTED)], "reason")
+        words = pc.if_else(pa.array(reason == OWN), own, words)
+    told = spec.output.field(REJECTED).type
+    inner = pa.StructArray.from_arrays(rows, fields=list(spec.input))
+    struct = pa.StructArray.from_arrays([words, inner], fields=list(told))
+    table = nulls(pa.schema(list(spec.output)[:-1]), len(at))
+    return table.append_column(spec.output.field(REJECTED), struct)
+
+
+def _sequence(spec: TableSpec, rows: pa.Table) -> pa.Array:
+    columns = [one(rows.column(name)) for name in spec.sequence]
+    if len(columns) == 1:
+        return columns[0]
+    missing = _any_null(columns, len(rows))
+    fields = [spec.input.field(name) for name in spec.sequence]
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(missing))
+
+
+def _any_null(columns: list[pa.ChunkedArray], rows: int) -> Mask:
+    found = np.zeros(rows, np.bool_)
+    for column in columns:
+        found |= np.asarray(one(column).is_null())
+    return found
+
+
+def _lacks(spec: TableSpec, lists: pa.Array) -> Mask:
+    """Which values each list of names names."""
+    sizes = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+    names = pc.index_in(lists.flatten(), value_set=pa.array(spec.values, pa.string()))
+    found = np.zeros((len(lists), len(spec.values)), np.bool_)
+    known = np.asarray(names.is_valid())
+    row = np.repeat(np.arange(len(lists)), sizes)[known]
+    found[row, np.asarray(names.drop_null()).astype(np.int64)] = True
+    return found

@@ -1,0 +1,254 @@
+"""What a user says about Debezium's records, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from streamops.changes.debezium_records import POSITIONS, REASONS, Records
+from streamops.changes.names import REJECTED, SAID, TOMBSTONE
+from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.spark.columns import require_name
+from streamops.spark.transform import choice
+
+__all__ = ["Absent", "DebeziumSettings", "Preimages", "Tombstones", "names_of"]
+
+Absent = Literal["null", "unavailable", "reject"]
+Preimages = Literal["drop", "publish"]
+Tombstones = Literal["drop", "keep"]
+Position = Literal["auto", "lsn", "binlog", "scn", "change_lsn"]
+
+assert set(get_args(Position)) == {"auto", *POSITIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumSettings:
+    """Settings of the reading of Debezium's records."""
+
+    where: str = field(repr=False)
+    schema: str | StructType = field(metadata={"shown": lambda schema: repr(_said(schema))})
+    key: tuple[str, ...]
+    value: str
+    message_key: str | None
+    sequence: str | tuple[str, ...]
+    absent: Absent
+    placeholder: str
+    preimages: Preimages
+    tombstones: Tombstones
+    keep: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        where: str,
+        schema: str | StructType,
+        *,
+        key: str | Sequence[str],
+        value: str,
+        message_key: str | None,
+        sequence: str | Sequence[str],
+        absent: Absent,
+        placeholder: str,
+        preimages: Preimages,
+        tombstones: Tombstones,
+        keep: Sequence[str],
+    ) -> DebeziumSettings:
+        """Settings as the user wrote them, normalised, or an error."""
+        given: Any = schema
+        names = (
+            given.fields
+            if isinstance(given, StructType)
+            else isinstance(given, str) and given.strip()
+        )
+        if not names:
+            raise _no_schema(schema, where)
+        keys = names_of(key, parameter="key", where=where)
+        require_name(value, parameter="value", where=where)
+        if message_key is not None:
+            require_name(message_key, parameter="message_key", where=where)
+        if message_key is not None and "payload" in keys:
+            raise SpecError(
+                "KEY_CALLED_PAYLOAD",
+                "a key column called 'payload' cannot be told from the wrapper of a message key",
+                where=where,
+                got=f"key={keys!r}, message_key={message_key!r}",
+                expected="another name, or records whose deletes have their row",
+                fix="leave message_key out",
+            )
+        if isinstance(sequence, str):
+            choice(sequence, Position, parameter="sequence", where=where)
+            position: str | tuple[str, ...] = sequence
+        else:
+            position = names_of(sequence, parameter="sequence", where=where)
+        choice(absent, Absent, parameter="absent", where=where)
+        choice(preimages, Preimages, parameter="preimages", where=where)
+        choice(tombstones, Tombstones, parameter="tombstones", where=where)
+        token: Any = placeholder
+        if not isinstance(token, str) or not token or "\\E" in token:
+            raise SpecError(
+                "NOT_A_PLACEHOLDER",
+                "`placeholder` is not a text that stands for a value",
+                where=where,
+                got=f"placeholder={placeholder!r}",
+                expected="the connector's unavailable.value.placeholder",
+                fix="leave it out, if the connector has its own",
+            )
+        kept = names_of(keep, parameter="keep", where=where, empty=True)
+        if tombstones == "keep" and message_key is None:
+            raise SpecError(
+                "TOMBSTONE_WITHOUT_KEY",
+                "a tombstone has nothing but its message key",
+                where=where,
+                got="tombstones='keep', message_key=None",
+                expected="the column with the keys of the messages",
+                fix='message_key="key", or tombstones="drop"',
+            )
+        made = DebeziumSettings(
+            where,
+            schema,
+            keys,
+            value,
+            message_key,
+            position,
+            absent,
+            placeholder,
+            preimages,
+            tombstones,
+            kept,
+        )
+        if isinstance(schema, StructType):  # text is read by Spark, once there is a frame
+            made.refuse_row(schema)
+        return made
+
+    def refuse_row(self, row: StructType) -> None:
+        """Refuse a schema without the key, or with a name that is taken."""
+        for name in self.key:
+            if name not in row.names:
+                raise ColumnNotFound(name, row.names, where=self.where, role="key")
+        names = [*row.names, *SAID, *self.keep]
+        folded = [name.lower() for name in names]
+        taken = sorted({name for name in names if folded.count(name.lower()) > 1})
+        if taken:
+            raise SpecError(
+                "NAME_TAKEN",
+                f"a name stands for two columns of the result: {', '.join(taken)}",
+                where=self.where,
+                got=f"schema of {', '.join(row.names)}; keep={list(self.keep)!r}",
+                expected=f"names unlike one another and unlike {', '.join(SAID)}",
+                fix="rename the column of the frame before it is kept",
+            )
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """None: the columns of the frame go, but for those to keep."""
+        return ()
+
+    @property
+    def marked(self) -> str:
+        """The column that tells the next operator about this one."""
+        return CHANGE_TYPE
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame without the columns it reads."""
+        self.refuse_row(self._row(frame))
+        kinds = {each.name: each.dataType for each in frame.schema.fields}
+        named = {"value": self.value, "message_key": self.message_key}
+        for role, name in named.items():
+            if name is None:
+                continue
+            if name not in kinds:
+                raise ColumnNotFound(name, list(kinds), where=self.where, role=role)
+            if not isinstance(kinds[name], StringType | BinaryType):
+                raise SchemaError(
+                    "COLUMN_TYPE",
+                    f"column {name!r} cannot be used as `{role}`",
+                    where=self.where,
+                    got=f"{name!r} of type {kinds[name].simpleString()}",
+                    expected="JSON as string or binary",
+                    fix="read the messages as they are; Avro: F.to_json(from_avro(...))",
+                )
+        others = self.sequence if isinstance(self.sequence, tuple) else ()
+        for role, names in (("sequence", others), ("keep", self.keep)):
+            for name in names:
+                if name not in kinds:
+                    raise ColumnNotFound(name, list(kinds), where=self.where, role=role)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The changes that the records stand for."""
+        return Records(
+            self._row(frame),
+            self.key,
+            self.value,
+            self.message_key,
+            self.sequence,
+            self.absent,
+            self.placeholder,
+            self.preimages,
+            self.tombstones,
+            self.keep,
+        ).read(frame)
+
+    def _row(self, frame: DataFrame) -> StructType:
+        if isinstance(self.schema, StructType):
+            return self.schema
+        try:
+            return frame.sparkSession.createDataFrame([], self.schema).schema
+        except Exception as error:  # PySpark's own error type moved between releases
+            raise _no_schema(self.schema, self.where) from error
+
+    def counts(self) -> Mapping[str, Column]:
+        """Changes, and what is none, by reason."""
+        reason = F.col(REJECTED)["reason"]
+        counted = {
+            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
+            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            **{word: F.count_if(reason == word) for word in REASONS},
+        }
+        if self.tombstones == "keep":
+            counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
+        return counted
+
+
+def names_of(value: Any, *, parameter: str, where: str, empty: bool = False) -> tuple[str, ...]:
+    """One name or several, each once.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME`` or ``SAME_COLUMN``; ``NO_COLUMNS`` where there must be one.
+    """
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    names = tuple(value) if is_list else (value,)
+    for name in names:
+        require_name(name, parameter=parameter, where=where)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not (names or empty):
+        raise SpecError(
+            "SAME_COLUMN" if twice else "NO_COLUMNS",
+            f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected="one column or several, each once",
+            fix=f'{parameter}=["id"]',
+        )
+    return names
+
+
+def _said(schema: str | StructType) -> str:
+    return schema if isinstance(schema, str) else schema.simpleString()[len("struct<") : -1]
+
+
+def _no_schema(schema: Any, where: str) -> SpecError:
+    return SpecError(
+        "NOT_A_SCHEMA",
+        "`schema` does not say what a row of the table looks like",
+        where=where,
+        got=f"schema={schema!r}",
+        expected="a StructType, or columns and types as in SQL",
+        fix='schema="id bigint, name string"',
+    )

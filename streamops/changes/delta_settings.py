@@ -1,0 +1,102 @@
+"""What a user says about Delta's change data feed, validated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, TimestampType
+
+from streamops.changes.debezium_settings import Preimages, names_of
+from streamops.changes.names import CHANGED_AT, REJECTED, SEQUENCE
+from streamops.kernel.changes import CHANGE_TYPE, CHANGES, PREIMAGE, TAKEN_BACK
+from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.spark.columns import column, nullable
+from streamops.spark.transform import choice
+
+__all__ = ["REASONS", "DeltaSettings", "Preimages"]
+
+REASONS = ("unknown_operation", "null_key", "no_sequence")
+
+_VERSION, _COMMITTED = "_commit_version", "_commit_timestamp"
+_FEED = {CHANGE_TYPE: StringType(), _VERSION: LongType(), _COMMITTED: TimestampType()}
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSettings:
+    """Settings of the reading of a change data feed."""
+
+    where: str = field(repr=False)
+    key: tuple[str, ...]
+    preimages: Preimages
+
+    @staticmethod
+    def of(where: str, *, key: str | Sequence[str], preimages: Preimages) -> DeltaSettings:
+        """Settings as the user wrote them, normalised, or an error."""
+        choice(preimages, Preimages, parameter="preimages", where=where)
+        return DeltaSettings(where, names_of(key, parameter="key", where=where), preimages)
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """Columns that it adds."""
+        return (SEQUENCE, CHANGED_AT, REJECTED)
+
+    @property
+    def marked(self) -> str:
+        """The column that tells the next operator about this one."""
+        return CHANGE_TYPE
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame that is no change data feed, or has no such key."""
+        kinds = {each.name: each.dataType for each in frame.schema.fields}
+        wrong = [n for n, kind in _FEED.items() if not isinstance(kinds.get(n), type(kind))]
+        if wrong:
+            raise SchemaError(
+                "NOT_A_CHANGE_FEED",
+                "the frame does not have the columns of Delta's change data feed",
+                where=self.where,
+                got=", ".join(
+                    f"{n} {kinds[n].simpleString()}" if n in kinds else f"no {n}" for n in wrong
+                ),
+                expected=", ".join(f"{n} {kind.simpleString()}" for n, kind in _FEED.items()),
+                fix='spark.readStream.format("delta").option("readChangeFeed", "true")',
+            )
+        for name in self.key:
+            if name not in kinds:
+                raise ColumnNotFound(name, list(kinds), where=self.where, role="key")
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The feed as a stream of changes."""
+        word, version = column(CHANGE_TYPE), column(_VERSION)
+        no_key = reduce(Column.__or__, (column(name).isNull() for name in self.key))
+        reason = (
+            F.when(~F.coalesce(word.isin(*CHANGES), F.lit(False)), "unknown_operation")
+            .when(no_key, "null_key")
+            .when(version.isNull(), "no_sequence")
+        )
+        is_good = reason.isNull()
+        place = F.when(word.isin(*TAKEN_BACK), F.lit(0)).otherwise(F.lit(1))
+        sequence = F.struct(nullable(version).alias("version"), nullable(place).alias("position"))
+        told = F.struct(reason.alias("reason"), nullable(word).alias("change_type"))
+        if self.preimages == "drop":
+            frame = frame.where(~F.coalesce(word == PREIMAGE, F.lit(False)))
+        names = [each for each in frame.columns if each not in _FEED]
+        return frame.select(
+            *(column(name) for name in names),
+            F.when(is_good, word).alias(CHANGE_TYPE),
+            F.when(is_good, sequence).alias(SEQUENCE),
+            column(_COMMITTED).alias(CHANGED_AT),
+            F.when(~is_good, told).alias(REJECTED),
+        )
+
+    def counts(self) -> Mapping[str, Column]:
+        """Changes, and what is none, by reason."""
+        reason = F.col(REJECTED)["reason"]
+        return {
+            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
+            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            **{word: F.count_if(reason == word) for word in REASONS},
+        }

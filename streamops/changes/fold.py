@@ -1,0 +1,93 @@
+"""The table that a change stream stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from streamops.changes.fold_settings import FoldTransform, Rows
+from streamops.kernel.changes import REVISION
+
+__all__ = ["fold"]
+
+
+def fold(
+    key: str | Sequence[str] | None = None,
+    *,
+    rows: Rows = "keyed",
+    sequence: str | Sequence[str] = REVISION,
+    onto: DataFrame | None = None,
+) -> FoldTransform:
+    """Folds a change stream to its table, and refuses one that contradicts itself.
+
+    ``insert`` and ``update_postimage`` set the row of a key, ``delete`` removes it, and
+    ``update_preimage`` takes back exactly the row that was published before. In a bag, what is taken
+    back is one of the equal rows.
+
+    Input        `key`, `sequence` · _change_type: string · other columns of any type. Rows whose
+                 `late` or `rejected` is not null are left out
+    Output       the rows, in the columns that came but _change_type, late and rejected
+    Output mode  of batch frames only: inside ``foreachBatch``, or of what a stream wrote
+    Watermark    none
+    State        none; `onto` is the table so far
+    Order        rows may come in any order: the changes of a key are ordered by `sequence`
+    Batch        see above
+
+    Parameters
+    ----------
+    key : str or sequence of str, optional
+        Columns that identify a row. Left out with ``rows="bag"``.
+    rows : "keyed" or "bag"
+        A bag where nothing identifies a row, as in many joins.
+    sequence : str or sequence of str
+        Columns that order the changes of a key. "revision": a row is taken back with the revision
+        that it was published with. Any other: the place of the change, such as ``_sequence``, at
+        which what is taken back comes before what takes its place; it is no part of the row.
+    onto : DataFrame, optional
+        The table that the changes are about, in the columns of the result.
+
+    Returns
+    -------
+    FoldTransform
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, or does not go with another.
+    SchemaError, ColumnNotFound
+        The frame is a stream or no change stream; a column does not exist; `onto` has other columns.
+
+    Examples
+    --------
+    >>> from streamops import changes
+    >>> changes.fold("id")
+    changes.fold(key=('id',), rows='keyed', sequence=('revision',), onto=None)
+    >>> def write(batch, batch_id):  # doctest: +SKIP
+    ...     table = spark.read.parquet(f"table/{batch_id - 1}")
+    ...     now = batch.transform(changes.fold("id", onto=table))
+    ...     now.write.mode("overwrite").parquet(f"table/{batch_id}")
+
+    Notes
+    -----
+    What contradicts itself fails the query when the result is computed: ``UNKNOWN_CHANGE``,
+    ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``,
+    ``DELETED_UNPUBLISHED``. In a bag only sums are looked at: ``UNKNOWN_CHANGE``, and
+    ``PREIMAGE_NOT_PUBLISHED`` where more is taken back than was published. Without ``_change_type`` a
+    row replaces that of a lower `sequence`, and only one that comes twice is refused
+    (``REVISION_OUT_OF_STEP``).
+
+    ``streamops.testing.fold`` checks more, row by row: the order of publication, that revisions leave
+    none out, and that no row is published again without a change.
+
+    See Also
+    --------
+    differences : whether two tables are the same, and where they are not.
+    streamops.testing.fold : for tests.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "State, Streams, and Immutability".
+    """
+    return FoldTransform.of("changes.fold", key, rows=rows, sequence=sequence, onto=onto)

@@ -1,0 +1,256 @@
+"""Changes applied to a table and to a history: settings, and what is said, replayed without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import changes
+from streamops.kernel.errors import CapacityError, StreamopsError
+from streamops.testing import at, fold, replay
+from tests.changes.test_normalize import SCHEMA, delete, upsert
+
+
+def timeless(script: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    """The same with one time for all: it is a value of the row here."""
+    return [[{**row, "ts": at(0)} for row in rows] for rows in script]
+
+
+def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
+    """Of each micro-batch: word, interval, v and revision, or the reason."""
+    given = {
+        "sequence": "lsn",
+        "horizon": 100,
+        "shards": 1,
+        "history": "intervals",
+        **settings,
+    }
+    results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA, restart=True)
+    return [
+        [
+            (row["_change_type"], row["valid_from"], row["valid_to"], row["v"], row["revision"])
+            if row["rejected"] is None
+            else (row["rejected"]["reason"], row["rejected"]["row"]["v"])
+            for row in result.rows
+        ]
+        for result in results
+    ]
+
+
+def table(script: list[list[dict[str, Any]]], **settings: Any) -> list[Any]:
+    given = {"sequence": "lsn", "horizon": 100, "history": "intervals", **settings}
+    results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA)
+    rows = [row for each in results for row in each.rows if row["rejected"] is None]
+    kept = ("k", "v", "w", "valid_from", "valid_to", "revision", "_change_type")
+    folded = fold([{name: row[name] for name in kept} for row in rows], key=["k", "valid_from"])
+    return sorted((row["k"], row["valid_from"], row["valid_to"] or 0, row["v"]) for row in folded)
+
+
+def test_a_change_ends_the_interval_of_the_row_before_it() -> None:
+    assert said([upsert("a", 5, 1)], [upsert("a", 7, 2)]) == [
+        [("insert", 5, None, 1, 0)],
+        [
+            ("update_preimage", 5, None, 1, 0),
+            ("update_postimage", 5, 7, 1, 1),
+            ("insert", 7, None, 2, 0),
+        ],
+    ]
+
+
+def test_a_change_that_comes_late_splits_the_interval_it_falls_into() -> None:
+    _, late = said([upsert("a", 5, 1), upsert("a", 9, 3)], [upsert("a", 7, 2)])
+    assert late == [
+        ("update_preimage", 5, 9, 1, 0),
+        ("update_postimage", 5, 7, 1, 1),
+        ("insert", 7, 9, 2, 0),
+    ]
+
+
+def test_a_delete_that_comes_late_cuts_an_interval() -> None:
+    _, late = said([upsert("a", 5, 1), upsert("a", 9, 3)], [delete("a", 7)])
+    assert late == [("update_preimage", 5, 9, 1, 0), ("update_postimage", 5, 7, 1, 1)]
+
+
+def test_a_row_that_comes_back_leaves_a_gap() -> None:
+    script = [[upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 9, 1)]]
+    assert table(script) == [("a", 5, 7, 1), ("a", 9, 0, 1)]
+
+
+def test_neighbours_that_are_equal_are_one_interval_until_a_change_between_splits_them() -> None:
+    one, between = said([upsert("a", 5, 1), upsert("a", 9, 1)], [upsert("a", 7, 2)])
+    assert one == [("insert", 5, None, 1, 0)]
+    assert between == [
+        ("update_preimage", 5, None, 1, 0),
+        ("update_postimage", 5, 7, 1, 1),
+        ("insert", 7, 9, 2, 0),
+        ("insert", 9, None, 1, 0),
+    ]
+
+
+def test_neighbours_become_one_where_what_was_between_is_equal_after_all() -> None:
+    lacking = upsert("a", 7, None, _unavailable=["v"])
+    script = [[upsert("a", 5, 1), upsert("a", 9, 2)], [lacking], [upsert("a", 6, 2)]]
+    assert table(script) == [("a", 5, 6, 1), ("a", 6, 0, 2)]
+
+
+def test_what_is_not_tracked_begins_no_interval() -> None:
+    script = [[upsert("a", 5, 1, "x")], [upsert("a", 7, 1, "y")], [upsert("a", 9, 2, "y")]]
+    first, other, tracked = said(*script, track="v")
+    assert first == [("insert", 5, None, 1, 0)]
+    assert other == [("update_preimage", 5, None, 1, 0), ("update_postimage", 5, None, 1, 1)]
+    assert tracked[2] == ("insert", 9, None, 2, 0)
+
+
+def test_a_row_of_a_snapshot_counts_below_the_log_only() -> None:
+    rows = [upsert("a", 3, 0, _snapshot=True), upsert("a", 5, 1), upsert("a", 9, 2, _snapshot=True)]
+    for order in itertools.permutations(rows):
+        assert table([[row] for row in order]) == [("a", 3, 5, 0), ("a", 5, 0, 1)]
+        by_sequence = table([[row] for row in order], snapshots="by_sequence")
+        assert by_sequence == [("a", 3, 5, 0), ("a", 5, 9, 1), ("a", 9, 0, 2)]
+
+
+def test_an_interval_that_comes_back_goes_on_from_its_revision() -> None:
+    first = [upsert("a", 3, 0, _snapshot=True)]
+    *_, last = said(first, [upsert("a", 2, 1)], [upsert("a", 3, 2)])
+    assert last[-1] == ("insert", 3, None, 2, 1)
+
+
+def test_a_row_of_a_snapshot_that_loses_does_not_set_the_revision_back() -> None:
+    snapshot = [upsert("a", 3, 7, _snapshot=True)]
+    _, lost, *_, last = said([upsert("a", 3, 1)], snapshot, [upsert("a", 5, 2)], [delete("a", 4)])
+    assert lost == []
+    assert last[0] == ("update_preimage", 3, 5, 1, 1)
+
+
+def test_what_is_taken_back_comes_before_what_takes_its_place() -> None:
+    _, merged = said([upsert("a", 5, 1, _snapshot=True), delete("a", 7)], [upsert("a", 4, 1)])
+    assert [row[:3] for row in merged] == [("delete", 5, 7), ("insert", 4, 7)]
+
+
+def test_what_is_older_than_the_horizon_is_sealed_and_the_rest_is_not() -> None:
+    script = [[upsert("a", n, n) for n in (1, 5, 9)], [upsert("b", 16)]]
+    *_, late = said(*script, [upsert("a", 4, 7)], horizon=10)
+    assert late == [("forgotten", 7)]
+    *_, late = said(*script, [upsert("a", 6, 7)], horizon=10)
+    assert late == [
+        ("update_preimage", 5, 9, 5, 0),
+        ("update_postimage", 5, 6, 5, 1),
+        ("insert", 6, 9, 7, 0),
+    ]
+
+
+def test_a_change_exactly_a_horizon_late_is_accepted_and_one_later_is_not() -> None:
+    versions = changes.apply(
+        "k", sequence="lsn", time="ts", horizon="10 seconds", history="intervals"
+    )
+    for newest, rejected in ((15, [None, None]), (16, ["forgotten"])):
+        script = [
+            [upsert("a", 1, 1, ts=at(1)), upsert("a", 5, 5, ts=at(5))],
+            [upsert("b", 9, ts=at(newest))],
+            [upsert("a", 4, 4, ts=at(5))],
+        ]
+        *_, last = replay(versions, script, schema=SCHEMA, shards=1)
+        told = [row["rejected"] and row["rejected"]["reason"] for row in last.rows]
+        assert (told[-2:] if newest == 15 else told) == rejected
+
+
+def test_a_key_deleted_before_the_horizon_is_forgotten_and_comes_back_above_it() -> None:
+    script = [[upsert("a", 1), delete("a", 3)], [upsert("b", 90)]]
+    *_, last = said(*script, [upsert("a", 2, 7), upsert("c", 3, 8), upsert("a", 80, 9)], horizon=10)
+    assert last == [("insert", 80, None, 9, 0), ("forgotten", 7), ("forgotten", 8)]
+
+
+def test_an_interval_goes_on_though_its_first_changes_are_sealed() -> None:
+    script = [[upsert("a", n, 1)] for n in (1, 5, 9, 30, 60)]
+    *_, last = said(*script, [upsert("a", 61, 2)], horizon=10)
+    assert last == [
+        ("update_preimage", 1, None, 1, 0),
+        ("update_postimage", 1, 61, 1, 1),
+        ("insert", 61, None, 2, 0),
+    ]
+    results = replay(
+        changes.apply("k", sequence="lsn", horizon=10, history="intervals"),
+        script,
+        schema=SCHEMA,
+    )
+    assert results[-1].state_rows == 2
+
+
+def test_a_value_that_was_not_sent_is_the_one_from_before_also_when_that_is_sealed() -> None:
+    lacking = upsert("a", 60, None, "new", _unavailable=["v"])
+    *_, last = said([upsert("a", 1, 7)], [upsert("b", 50)], [lacking], horizon=10)
+    assert last[-1] == ("insert", 60, None, 7, 0)
+
+
+def test_the_same_again_is_a_duplicate_and_another_is_a_conflict() -> None:
+    first = [upsert("a", 5, 1), upsert("a", 7, 2)]
+    _, again, other = said(first, [upsert("a", 5, 1)], [upsert("a", 5, 9), delete("a", 7)])
+    assert (again, sorted(other, key=str)) == ([], [("conflict", 9), ("conflict", None)])
+
+
+def test_keys_are_limited() -> None:
+    with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.apply"):
+        said([upsert("a", 1), upsert("b", 1)], max_keys=1)
+    *_, last = said([upsert("a", 1)], [upsert("b", 1, 7)], max_keys=1, when_full="reject")
+    assert last == [("full", 7)]
+
+
+def test_an_overwritten_table_tells_what_a_micro_batch_comes_to() -> None:
+    transform = changes.apply("k", sequence="lsn", horizon=100)
+    script = [
+        [upsert("a", 5, 1), upsert("a", 6, 2), upsert("b", 1), delete("b", 2)],
+        [upsert("a", 7, 3), upsert("a", 8, 4), upsert("b", 1, 9)],
+    ]
+    first, second = replay(transform, script, schema=SCHEMA)
+    assert [(row["k"], row["_change_type"], row["v"]) for row in first.rows] == [("a", "insert", 2)]
+    assert [(row["k"], row["_change_type"], row["v"]) for row in second.rows] == [
+        ("a", "update_preimage", 2),
+        ("a", "update_postimage", 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("UNKNOWN_CHOICE", {"history": "type 2"}),
+        ("TRACK_WITHOUT_HISTORY", {"track": "v"}),
+        ("NO_COLUMNS", {"history": "intervals", "track": []}),
+        ("SAME_COLUMN", {"history": "intervals", "track": ["v", "v"]}),
+        ("HORIZON_WITHOUT_UNIT", {"horizon": "1 day"}),
+    ],
+    ids=repr,
+)
+def test_a_parameter_that_cannot_be_is_refused(code: str, changed: dict[str, Any]) -> None:
+    given = {"key": "k", "sequence": "lsn", "horizon": 5, **changed}
+    with pytest.raises(StreamopsError) as caught:
+        changes.apply(given.pop("key"), **given)
+    assert (caught.value.code, caught.value.where) == (code, "changes.apply")
+
+
+@pytest.mark.parametrize(
+    ("code", "changed", "more"),
+    [
+        ("COLUMN_NOT_FOUND", {"track": "x"}, {}),
+        ("COLUMN_NOT_FOUND", {"track": "k"}, {}),
+        ("NAME_TAKEN", {}, {"Valid_To": pa.int64()}),
+    ],
+    ids=repr,
+)
+def test_a_frame_that_does_not_go_with_it_is_refused(
+    code: str, changed: dict[str, Any], more: dict[str, pa.DataType]
+) -> None:
+    transform = changes.apply("k", sequence="lsn", horizon=5, history="intervals", **changed)
+    kinds = {**{each.name: each.type for each in SCHEMA}, **more}
+    with pytest.raises(StreamopsError) as caught:
+        transform.settings.bind(pa.schema(list(kinds.items())), shards=1)
+    assert caught.value.code == code
+
+
+def test_a_transform_shows_its_settings() -> None:
+    shown = repr(changes.apply("k", sequence="s", horizon=7, history="intervals", track="v"))
+    assert "horizon=7" in shown
+    assert "history='intervals', track=('v',)" in shown

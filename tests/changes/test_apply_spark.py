@@ -1,0 +1,49 @@
+"""Changes applied on Spark: a table and a history, streamed through a restart, and in a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streamops import changes
+from streamops.testing import assert_rows, replay, stream
+from tests.changes.test_normalize import SCHEMA, delete, upsert
+
+pytestmark = pytest.mark.spark
+
+SCRIPT: list[list[dict[str, Any]]] = [
+    [upsert("a", 5, 1), upsert("a", 9, 3), upsert(None, 1), upsert("b", 4, 1)],
+    [delete("b", 6), upsert("a", 7, None, "x", _unavailable=["v"]), upsert("a", 9, 4)],
+    [delete("a", 11), upsert("b", 5, 9), upsert("c", 1, 0)],
+]
+
+
+@pytest.mark.parametrize("history", ["intervals", "overwrite"])
+def test_a_stream_tells_what_is_replayed_and_folds_to_the_table_of_a_batch(
+    spark: SparkSession, tmp_path: Path, history: Any
+) -> None:
+    applied = changes.apply("k", sequence="lsn", horizon=100, shards=2, history=history)
+    got = [
+        each
+        for part in (SCRIPT[:1], SCRIPT[1:])
+        for each in stream(spark, applied, part, schema=SCHEMA, directory=tmp_path)
+    ]
+    expected = replay(applied, SCRIPT, schema=SCHEMA, restart=True)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+    key = ["k", "valid_from"] if history == "intervals" else ["k"]
+    published = spark.createDataFrame(pa.concat_tables([each.table for each in got]))
+    folded = published.transform(changes.fold(key)).drop("revision")
+    # Without the one in conflict, which a batch cannot know to have come second.
+    rows = [row for batch in SCRIPT for row in batch if row["v"] != 4]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
+    batch, rejected = changes.split_rejected(frame.transform(applied))
+    assert [row["rejected"]["reason"] for row in rejected.collect()] == ["null_key"]
+    batch = batch.drop("revision", "_change_type")
+    changes.differences(folded, batch, key=key).raise_if_any()
+    assert batch.count() == (6 if history == "intervals" else 1)

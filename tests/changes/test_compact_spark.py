@@ -1,0 +1,183 @@
+"""Logs compacted on Spark: what a reader of the rest knows, and what may not go."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import changes
+from streamops.kernel.errors import StreamopsError
+from streamops.testing import micro_batches
+from streamops.testing.values import comparable
+from tests.oracles.latest import LatestOracle
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("k", pa.string()),
+        ("v", pa.int64()),
+        ("w", pa.map_(pa.string(), pa.int64())),
+        ("seq", pa.int64()),
+        ("_change_type", pa.string()),
+        ("_snapshot", pa.bool_()),
+        ("_unavailable", pa.list_(pa.string())),
+    ]
+)
+NEWEST, RETENTION = 40, 20
+
+
+def log() -> list[dict[str, Any]]:
+    """Sixty keys, each with some changes out of order; one of the newest place."""
+    dice, rows = random.Random(3), []
+    for key in range(60):
+        for seq in dice.sample(range(NEWEST), k=dice.randrange(1, 8)):
+            snapshot = dice.random() < 0.15
+            lacks = [] if snapshot else dice.choice([[], [], ["v"], ["w"], ["v", "w"]])
+            word = "insert" if snapshot else dice.choice(["update_postimage"] * 3 + ["delete"])
+            rows.append(
+                {
+                    "k": f"k{key}",
+                    "seq": seq,
+                    "_change_type": word,
+                    "_snapshot": snapshot,
+                    "_unavailable": lacks if word != "delete" else None,
+                    "v": None if "v" in lacks else dice.randrange(3),
+                    "w": None if "w" in lacks else [("p", dice.randrange(3))],
+                }
+            )
+    rows += [dict(row) for row in rows[::7]]  # delivered twice
+    newest = {"k": "new", "seq": NEWEST, "_change_type": "insert", "v": 1, "w": None}
+    odd = [
+        {"k": None, "seq": 1, "_change_type": "insert"},
+        {"k": "k1", "seq": None, "_change_type": "insert"},
+        {"k": "k1", "seq": 1, "_change_type": "upsert"},
+    ]
+    preimage = {"k": "k1", "seq": 39, "_change_type": "update_preimage"}
+    rows += [newest, preimage, *odd]
+    dice.shuffle(rows)
+    empty = dict.fromkeys(SCHEMA.names)
+    return [{**empty, **row, "id": number} for number, row in enumerate(rows)]
+
+
+LOG = log()
+
+
+def frame_of(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(pa.Table.from_pylist(LOG, schema=SCHEMA))
+
+
+def table(rows: list[dict[str, Any]], snapshots: str) -> Any:
+    oracle = LatestOracle(("k",), ("v", "w"), "last", snapshots)
+    oracle.step(rows)
+    return comparable(sorted((row["k"], row["v"], str(row["w"])) for row in oracle.table.values()))
+
+
+@pytest.mark.parametrize("snapshots", ["below_log", "by_sequence"])
+def test_who_reads_the_rest_knows_what_the_whole_log_told(
+    spark: SparkSession, snapshots: Any
+) -> None:
+    compacting = changes.compact("k", sequence="seq", retention=RETENTION, snapshots=snapshots)
+    frame = frame_of(spark)
+    once = frame.transform(compacting).localCheckpoint()
+    assert once.schema == frame.schema
+    kept = {row["id"] for row in once.select("id").collect()}
+    again = {row["id"] for row in once.transform(compacting).select("id").collect()}
+    assert kept == again  # nothing more is to be gained
+    rest = [row for row in LOG if row["id"] in kept]
+    assert len(rest) < 0.7 * len(LOG)
+    assert table(rest, snapshots) == table(LOG, snapshots)
+
+    oracle = LatestOracle(("k",), (), "last", snapshots)
+    oracle.step(LOG)
+    for (key,), taken in oracle.taken.items():
+        last = taken[max(taken)]
+        ids = {
+            row["id"]
+            for row in LOG
+            if row["k"] == key
+            and row["seq"] == last["seq"]
+            and bool(row["_snapshot"]) == bool(last["_snapshot"])
+            and row["_change_type"] == last["_change_type"]
+        }
+        newest = max(
+            row["seq"]
+            for row in LOG
+            if row["k"] == key and row["seq"] is not None and row["_change_type"] != "upsert"
+        )
+        expired = last["_change_type"] == "delete" and newest < NEWEST - RETENTION
+        assert ids <= kept if not expired else not ids & kept
+    odd = {row["id"] for row in LOG if row["k"] is None or row["seq"] is None}
+    odd |= {row["id"] for row in LOG if row["_change_type"] == "upsert"}
+    assert odd <= kept
+    assert not {row["id"] for row in LOG if row["_change_type"] == "update_preimage"} & kept
+
+
+def test_the_head_of_a_log_is_left_whole(spark: SparkSession) -> None:
+    compacting = changes.compact("k", sequence="seq", retention=5, head=10)
+    kept = {row["id"] for row in frame_of(spark).transform(compacting).select("id").collect()}
+    assert {row["id"] for row in LOG if row["seq"] is not None and row["seq"] >= 30} <= kept
+
+
+def test_tombstones_go_with_the_delete_they_follow(spark: SparkSession) -> None:
+    rows = [
+        (1, "a", "insert", 1, None),
+        (2, "a", "delete", 2, None),
+        (3, "a", None, None, True),
+        (4, "b", "delete", 80, None),
+        (5, "b", None, None, True),
+        (6, "c", "delete", 85, None),
+        (7, "c", None, None, True),
+        (8, "c", "insert", 90, None),
+        (9, "d", None, None, True),
+        (10, "e", "insert", 100, None),
+        (11, "f", "insert", 95, None),  # by a clock that was ahead
+        (12, "f", "delete", 10, None),
+    ]
+    frame = spark.createDataFrame(
+        rows, "id int, k string, _change_type string, second long, _tombstone boolean"
+    ).withColumn("ts", F.timestamp_seconds("second"))
+    compacting = changes.compact("k", sequence="id", retention="20 seconds", time="ts")
+    kept = [row["id"] for row in frame.transform(compacting).orderBy("id").collect()]
+    assert kept == [4, 5, 8, 10, 12]
+
+
+def test_a_topic_of_keys_and_values_is_compacted_by_its_offsets(spark: SparkSession) -> None:
+    rows = [("a", "1", 0), ("b", "1", 1), ("a", None, 2), ("b", "2", 3), ("c", None, 4)]
+    topic = spark.createDataFrame(rows, "key string, value string, offset long")
+    for retention, offsets in ((2, [2, 3, 4]), (1, [3, 4])):
+        compacting = changes.compact("key", sequence="offset", retention=retention, value="value")
+        rest = topic.transform(compacting).orderBy("offset").collect()
+        assert [row["offset"] for row in rest] == offsets
+
+
+def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    frame = frame_of(spark)
+    said: dict[str, Any] = {"key": "k", "sequence": "seq", "retention": 5}
+    stream = micro_batches(spark, [[]], schema=SCHEMA, directory=tmp_path)
+    cases: list[tuple[str, dict[str, Any], DataFrame]] = [
+        ("STREAMING_FRAME", {}, stream),
+        ("HORIZON_WITHOUT_UNIT", {"retention": "5 days"}, frame),
+        ("HORIZON_WITHOUT_UNIT", {"head": "5 days"}, frame),
+        ("UNKNOWN_CHOICE", {"snapshots": "first"}, frame),
+        ("NO_COLUMNS", {"key": []}, frame),
+        ("COLUMN_NOT_FOUND", {"key": "K"}, frame),
+        ("COLUMN_NOT_FOUND", {"sequence": "lsn"}, frame),
+        ("COLUMN_NOT_FOUND", {"time": "ts", "retention": "5 days"}, frame),
+        ("COLUMN_TYPE", {"time": "seq", "retention": "5 days"}, frame),
+        ("COLUMN_TYPE", {"sequence": "k"}, frame),
+        ("COLUMN_TYPE", {"sequence": ["seq", "v"]}, frame),
+        ("DELETES_UNKNOWN", {"value": "v"}, frame),
+        ("DELETES_UNKNOWN", {}, frame.drop("_change_type")),
+    ]
+    for code, changed, given in cases:
+        with pytest.raises(StreamopsError) as caught:
+            given.transform(changes.compact(**{**said, **changed}))
+        assert caught.value.code == code, changed

@@ -1,0 +1,75 @@
+"""Delta's change data feed on Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamops import changes
+from streamops.kernel.errors import ColumnNotFound, SchemaError
+
+pytestmark = pytest.mark.spark
+
+FEED = "id int, v int, _change_type string, _commit_version long, _commit_timestamp timestamp"
+AT = dt.datetime(2024, 3, 9, 12)  # noqa: DTZ001 (the session is in UTC)
+ROWS = [
+    (1, 1, "insert", 0, AT),
+    (1, 1, "update_preimage", 1, AT),
+    (1, 2, "update_postimage", 1, AT),
+    (1, 2, "delete", 2, AT),
+    (1, 3, "insert", 2, AT),
+    (2, 9, "upsert", 3, AT),
+    (2, 9, None, 3, AT),
+    (None, 9, "insert", 3, AT),
+    (2, 9, "insert", None, None),
+]
+
+
+def test_a_feed_has_a_position_for_each_change_and_keeps_what_it_rejects(
+    spark: SparkSession,
+) -> None:
+    feed = spark.createDataFrame(ROWS, FEED)
+    result = feed.transform(changes.from_delta("id", name="feed"))
+    assert result.columns == [
+        "id",
+        "v",
+        "_change_type",
+        "_sequence",
+        "_changed_at",
+        "rejected",
+    ]
+    rows = result.toArrow().to_pylist()
+    good = [row for row in rows if row["rejected"] is None]
+    assert [(row["v"], row["_change_type"], *row["_sequence"].values()) for row in good] == [
+        (1, "insert", 0, 1),
+        (1, "update_preimage", 1, 0),
+        (2, "update_postimage", 1, 1),
+        (2, "delete", 2, 0),
+        (3, "insert", 2, 1),
+    ]
+    assert [row["rejected"] for row in rows if row["rejected"] is not None] == [
+        {"reason": "unknown_operation", "change_type": "upsert"},
+        {"reason": "unknown_operation", "change_type": None},
+        {"reason": "null_key", "change_type": "insert"},
+        {"reason": "no_sequence", "change_type": "insert"},
+    ]
+    assert all(row["_change_type"] is None for row in rows if row["rejected"] is not None)
+    without = feed.transform(changes.from_delta("id", preimages="drop"))
+    assert without.where("_change_type = 'update_preimage'").count() == 0
+    assert without.count() == len(ROWS) - 1
+
+
+def test_what_is_no_feed_is_refused(spark: SparkSession) -> None:
+    feed = spark.createDataFrame(ROWS, FEED)
+    with pytest.raises(SchemaError, match=r"\[NOT_A_CHANGE_FEED\].*\n.*_commit_version string"):
+        feed.withColumn("_commit_version", feed["id"].cast("string")).transform(
+            changes.from_delta("id")
+        )
+    with pytest.raises(SchemaError, match=r"no _change_type"):
+        feed.drop("_change_type").transform(changes.from_delta("id"))
+    with pytest.raises(ColumnNotFound, match="did you mean 'id'"):
+        feed.transform(changes.from_delta("ID"))
+    with pytest.raises(SchemaError, match=r"\[NAME_TAKEN\]"):
+        feed.withColumn("rejected", feed["id"]).transform(changes.from_delta("id"))

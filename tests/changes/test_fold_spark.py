@@ -1,0 +1,221 @@
+"""Change streams folded on Spark, as the referee folds them; and tables compared."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import changes
+from streamops.kernel.errors import ChangeStreamError, StreamopsError
+from streamops.testing import assert_rows, fold, micro_batches
+from tests.oracles.latest import LatestOracle
+
+pytestmark = pytest.mark.spark
+
+NAN = float("nan")
+KINDS = "k string, x double, m map<string,int>, revision int, _change_type string"
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("x", pa.float64()),
+        ("m", pa.map_(pa.string(), pa.int32())),
+        ("revision", pa.int32()),
+        ("_change_type", pa.string()),
+    ]
+)
+
+
+def published(seed: int, batches: int = 3) -> list[list[dict[str, Any]]]:
+    """What is published of upserts and deletes: the rows of each micro-batch, in order."""
+    dice, told = random.Random(seed), []
+    oracle = LatestOracle(("k",), ("x", "m"))
+    for number in range(batches):
+        rows = []
+        for at in range(25):
+            row: dict[str, Any] = {"k": dice.choice(["a", "b", "ä", "", "c d", "f"])}
+            row |= {"x": dice.choice([None, 0.0, NAN, 1.5]), "seq": 25 * number + at}
+            row |= {"m": dice.choice([None, {}, {"p": 1, "q": None}])}
+            row["_change_type"] = dice.choice(["insert", "update_postimage", "delete"])
+            rows.append(row)
+        told.append(oracle.step(rows).emitted)
+    return told
+
+
+def frame_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    values = [tuple(row.get(name) for name in SCHEMA.names) for row in rows]
+    return spark.createDataFrame(values, KINDS)
+
+
+def test_changes_in_any_order_fold_as_the_referee_folds_them(spark: SparkSession) -> None:
+    rows = [row for batch in published(1) for row in batch]
+    expected = fold(rows, key="k")
+    assert len(expected) > 2
+    random.Random(5).shuffle(rows)
+    aside = [{**rows[0], "k": "late"}]
+    frame = frame_of(spark, rows).withColumn("late", F.lit(None).cast("struct<reason:string>"))
+    late = frame_of(spark, aside).withColumn("late", F.struct(F.lit("beyond").alias("reason")))
+    folded = frame.unionByName(late).transform(changes.fold("k"))
+    assert folded.columns == ["k", "x", "m", "revision"]
+    assert_rows(folded.toArrow(), pa.Table.from_pylist(expected, schema=SCHEMA.remove(4)))
+    upserts = frame_of(spark, [r for r in rows if r["_change_type"] not in {"delete"}])
+    newest = upserts.where("_change_type not like '%pre%'").drop("_change_type")
+    assert newest.transform(changes.fold("k")).count() == len({row["k"] for row in rows})
+
+
+def test_micro_batches_are_folded_onto_the_table_so_far(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    batches = published(2)
+    table = frame_of(spark, []).drop("_change_type")
+    for rows in batches:
+        table = frame_of(spark, rows).transform(changes.fold("k", onto=table)).localCheckpoint()
+    everything = [row for batch in batches for row in batch]
+    expected = frame_of(spark, fold(everything, key="k")).drop("_change_type")
+    changes.differences(table, expected, key="k").raise_if_any()
+    twice = frame_of(spark, batches[-1]).transform(changes.fold("k", onto=table))
+    with pytest.raises(PySparkException, match=r"\[[A-Z_]+\] changes.fold"):
+        twice.collect()
+    script = [[{"k": "a", "x": 1.0}]]
+    stream = micro_batches(
+        spark,
+        script,
+        schema=pa.schema([("k", pa.string()), ("x", pa.float64())]),
+        directory=tmp_path,
+    )
+    with pytest.raises(StreamopsError, match=r"\[STREAMING_FRAME\]"):
+        stream.transform(changes.fold("k"))
+
+
+def change(word: str | None, x: Any = 1.0, revision: int = 0) -> dict[str, Any]:
+    return {"k": "a", "x": x, "m": {"p": 1}, "revision": revision, "_change_type": word}
+
+
+@pytest.mark.parametrize(
+    ("code", "rows"),
+    [
+        ("UNKNOWN_CHANGE", [change("upsert")]),
+        ("UNKNOWN_CHANGE", [change(None)]),
+        ("INSERTED_TWICE", [change("insert"), change("insert", revision=1)]),
+        ("INSERTED_TWICE", [change("insert"), change("insert")]),
+        ("PREIMAGE_NOT_PUBLISHED", [change("update_preimage"), change("update_postimage", 2.0, 1)]),
+        (
+            "PREIMAGE_NOT_PUBLISHED",
+            [change("insert"), change("update_preimage", 9.0), change("update_postimage", 2.0, 1)],
+        ),
+        ("POSTIMAGE_ALONE", [change("insert"), change("update_postimage", 2.0, 1)]),
+        ("DELETED_UNPUBLISHED", [change("insert"), change("delete"), change("delete", revision=1)]),
+        ("PREIMAGE_ALONE", [change("insert"), change("update_preimage")]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_stream_that_contradicts_itself_is_refused_as_by_the_referee(
+    spark: SparkSession, code: str, rows: list[dict[str, Any]]
+) -> None:
+    folded = frame_of(spark, rows).transform(changes.fold("k"))
+    with pytest.raises(PySparkException, match=rf"\[{code}\] changes.fold") as caught:
+        folded.count()
+    assert '"k":"a"' in str(caught.value)
+    with pytest.raises(ChangeStreamError) as refused:
+        fold([dict(row) for row in rows], key="k")
+    assert refused.value.code == code
+
+
+def test_changes_by_their_place_in_a_log_fold_too(spark: SparkSession) -> None:
+    rows = [
+        (1, 1, "insert", 0),
+        (1, 1, "update_preimage", 1),
+        (1, 2, "update_postimage", 1),
+        (2, 5, "insert", 0),
+        (2, 5, "delete", 1),
+        (2, 6, "insert", 1),
+        (3, 1, "insert", 0),
+        (3, 1, "delete", 1),
+    ]
+    random.Random(1).shuffle(rows)
+    feed = spark.createDataFrame(rows, "id int, v int, _change_type string, _commit_version long")
+    feed = feed.withColumn("_commit_timestamp", F.current_timestamp())
+    folded = feed.transform(changes.from_delta("id")).transform(
+        changes.fold("id", sequence="_sequence")
+    )
+    assert folded.columns == ["id", "v", "_sequence", "_changed_at"]
+    assert sorted(tuple(row)[:2] for row in folded.collect()) == [(1, 2), (2, 6)]
+
+
+def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
+    rows = [
+        ("a", NAN, {"p": 1, "q": 2}, "insert"),
+        ("a", NAN, {"q": 2, "p": 1}, "insert"),
+        ("a", NAN, {"p": 1, "q": 2}, "update_preimage"),
+        ("a", 0.0, None, "update_postimage"),
+        ("b", None, None, "insert"),
+        ("b", None, None, "delete"),
+        ("c", None, None, "delete"),
+    ]
+    kinds = "k string, x double, m map<string,int>, _change_type string"
+    frame = spark.createDataFrame(rows, kinds)
+    stands = spark.createDataFrame([("c", None, None)] * 3, "k string, x double, m map<string,int>")
+    folded = frame.transform(changes.fold(rows="bag", onto=stands)).toArrow()
+    counted = sorted(folded.column("k").to_pylist())
+    assert counted == ["a", "a", "c", "c"]
+    for code, short in (
+        ("PREIMAGE_NOT_PUBLISHED", frame),
+        ("UNKNOWN_CHANGE", frame.where("k = 'a'").withColumn("_change_type", F.lit("?"))),
+    ):
+        with pytest.raises(PySparkException, match=rf"\[{code}\] changes.fold"):
+            short.transform(changes.fold(rows="bag")).collect()
+
+
+def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: SparkSession) -> None:
+    kinds = "k string, x double, m map<string,int>"
+    left = [("a", NAN, {"p": 1, "q": 2}), ("b", 1.0, None), ("c", 1.0, None), ("e", 1.0, None)]
+    right = [("a", NAN, {"q": 2, "p": 1}), ("b", 2.0, None), ("d", 1.0, {"p": 1})]
+    ours = spark.createDataFrame([*left, ("e", 1.0, None), (None, None, None)], kinds)
+    theirs = spark.createDataFrame([*right, ("e", 1.0, None), (None, None, None)], kinds)
+    found = changes.differences(ours, theirs.select("m", "x", "k"), key="k")
+    assert (found.missing, found.extra, found.different, found.total) == (1, 2, 1, 4)
+    assert [(each.kind, each.columns) for each in found.first] == [
+        ("different", ("x",)),
+        ("extra", ()),
+        ("missing", ()),
+        ("extra", ()),
+    ]
+    assert repr(found).splitlines()[:4] == [
+        "1 missing, 2 extra, 1 different",
+        "  different in x",
+        "    actual:  {'k': 'b', 'x': 1.0, 'm': None}",
+        "    expected:  {'k': 'b', 'x': 2.0, 'm': None}",
+    ]
+    with pytest.raises(ChangeStreamError, match=r"\[TABLES_DIFFER\] changes.differences"):
+        found.raise_if_any()
+    none = changes.differences(ours, ours, show=0)
+    none.raise_if_any()
+    assert (repr(none), none.first) == ("no differences", ())
+    rows = changes.differences(ours, theirs, show=1)
+    assert (rows.missing, rows.extra, rows.different, len(rows.first)) == (2, 3, 0, 1)
+
+
+def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> None:
+    frame = frame_of(spark, [])
+    cases: list[tuple[str, Any]] = [
+        ("KEY_REQUIRED", lambda: changes.fold()),
+        ("KEY_OF_A_BAG", lambda: changes.fold("k", rows="bag")),
+        ("UNKNOWN_CHOICE", lambda: changes.fold("k", rows="set")),  # type: ignore[arg-type]
+        ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("K"))),
+        ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("k", sequence="lsn"))),
+        ("NO_CHANGES", lambda: frame.drop("_change_type").transform(changes.fold(rows="bag"))),
+        ("ONTO_DIFFERS", lambda: frame.transform(changes.fold("k", onto=frame))),
+        ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),
+        ("COLUMN_NOT_FOUND", lambda: changes.differences(frame, frame, key="K")),
+        ("NOT_A_NUMBER_OF_ROWS", lambda: changes.differences(frame, frame, show=-1)),
+    ]
+    for code, call in cases:
+        with pytest.raises(StreamopsError) as caught:
+            call()
+        assert caught.value.code == code

@@ -1,0 +1,300 @@
+"""Upserts made a change stream: its settings, and what it says, replayed without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import changes
+from streamops.changes.core.spec import ChangeCounts
+from streamops.kernel.errors import CapacityError, StreamopsError
+from streamops.testing import at, fold, replay
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("v", pa.int64()),
+        ("w", pa.string()),
+        ("lsn", pa.int64()),
+        ("_change_type", pa.string()),
+        ("_unavailable", pa.list_(pa.string())),
+        ("_snapshot", pa.bool_()),
+        ("ts", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def upsert(
+    key: str | None, lsn: int | None, v: Any = 0, w: Any = "w", **said: Any
+) -> dict[str, Any]:
+    row = {
+        "k": key,
+        "v": v,
+        "w": w,
+        "lsn": lsn,
+        "_change_type": "insert",
+        "ts": at(max(lsn or 0, 0)),
+    }
+    return {**row, "_unavailable": None, "_snapshot": None, **said}
+
+
+def delete(key: str, lsn: int) -> dict[str, Any]:
+    return upsert(key, lsn, None, None, _change_type="delete")
+
+
+def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
+    given = {"sequence": "lsn", "horizon": 100, "shards": 1, **settings}
+    results = replay(changes.normalize("k", **given), [*script], schema=SCHEMA, restart=True)
+    return [
+        [
+            (row["_change_type"], row["v"], row["w"], row["revision"])
+            if row["rejected"] is None
+            else (row["rejected"]["reason"], row["rejected"]["row"]["v"])
+            for row in result.rows
+        ]
+        for result in results
+    ]
+
+
+def test_a_change_that_is_older_than_what_is_remembered_is_stale() -> None:
+    assert said([upsert("a", 5, 1)], [upsert("a", 4, 2)]) == [[("insert", 1, "w", 0)], []]
+
+
+def test_a_late_insert_does_not_resurrect_a_deleted_row() -> None:
+    _, second, third = said([upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 6, 2)])
+    assert (second, third) == ([("delete", 1, "w", 0)], [])
+
+
+def test_a_delete_that_comes_before_its_insert_counts() -> None:
+    assert said([delete("a", 7)], [upsert("a", 6, 2)], [upsert("a", 8, 3)]) == [
+        [],
+        [],
+        [("insert", 3, "w", 0)],
+    ]
+
+
+def test_a_row_that_comes_back_goes_on_from_its_revision() -> None:
+    *_, last = said([upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 8, 2)])
+    assert last == [("insert", 2, "w", 1)]
+
+
+def test_the_same_change_again_is_a_duplicate_and_another_is_a_conflict() -> None:
+    _, again, other = said([upsert("a", 5, 1)], [upsert("a", 5, 1)], [upsert("a", 5, 2)])
+    assert (again, other) == ([], [("conflict", 2)])
+
+
+def test_of_two_changes_at_one_place_that_came_together_none_is_taken() -> None:
+    assert said([upsert("a", 5, 1), upsert("a", 5, 2), upsert("a", 4, 0)]) == [
+        [("insert", 0, "w", 0), ("conflict", 1), ("conflict", 2)]
+    ]
+
+
+def test_a_value_that_was_not_sent_is_the_one_from_before() -> None:
+    lacking = upsert("a", 7, 2, None, _unavailable=["w"])
+    assert said([upsert("a", 5, 1, "x")], [lacking])[1][1] == ("update_postimage", 2, "x", 1)
+
+
+def test_null_is_not_unavailable() -> None:
+    assert said([upsert("a", 5, 1, "x")], [upsert("a", 7, 2, None)])[1][1][2] is None
+
+
+def test_a_value_that_was_not_sent_may_come_of_a_change_that_comes_late() -> None:
+    lacking = upsert("a", 7, 2, None, _unavailable=["w"])
+    _, _, late, later = said(
+        [upsert("a", 5, 1, "x")], [lacking], [upsert("a", 6, 9, "y")], [delete("a", 4)]
+    )
+    assert late == [("update_preimage", 2, "x", 1), ("update_postimage", 2, "y", 2)]
+    assert later == []
+
+
+def test_nothing_is_carried_over_a_delete() -> None:
+    lacking = upsert("a", 9, 2, None, _unavailable=["w"])
+    assert said([upsert("a", 5, 1, "x"), lacking], [delete("a", 7)])[1] == [
+        ("update_preimage", 2, "x", 1),
+        ("update_postimage", 2, None, 2),
+    ]
+
+
+def test_a_change_of_no_value_publishes_nothing() -> None:
+    same = upsert("a", 7, 1, "w", ts=at(5))
+    assert said([upsert("a", 5, 1)], [same], [upsert("a", 6, 2)])[1:] == [[], []]
+
+
+@pytest.mark.parametrize(("snapshots", "stands"), [("below_log", 1), ("by_sequence", 2)])
+def test_a_row_of_a_snapshot_loses_against_the_log(snapshots: Any, stands: int) -> None:
+    table = []
+    for row in ([upsert("a", 5, 1)], [upsert("a", 9, 2, _snapshot=True)]):
+        table.append(row)
+    for script in (table, table[::-1], [[*table[0], *table[1]]]):
+        given = {"sequence": "lsn", "horizon": 9, "snapshots": snapshots}
+        results = replay(changes.normalize("k", **given), script, schema=SCHEMA)
+        folded = fold(
+            [
+                {n: row[n] for n in ("k", "v", "revision", "_change_type")}
+                for each in results
+                for row in each.rows
+            ],
+            key="k",
+        )
+        assert [row["v"] for row in folded] == [stands]
+
+
+def test_of_one_sequence_the_log_wins_against_the_snapshot() -> None:
+    script = [[upsert("a", 5, 2, _snapshot=True)], [upsert("a", 5, 1)]]
+    assert said(*script, snapshots="by_sequence")[1][1] == ("update_postimage", 1, "w", 1)
+    assert said(*script[::-1], snapshots="by_sequence")[1] == []
+
+
+def test_a_delete_is_remembered_up_to_the_horizon_and_not_beyond() -> None:
+    within = [[delete("a", 10)], [upsert("b", 20)], [upsert("a", 9)]]
+    assert said(*within, horizon=10) == [[], [("insert", 0, "w", 0)], []]
+    beyond = [[delete("a", 10)], [upsert("b", 21)], [upsert("a", 9, 3), upsert("c", 11, 4)]]
+    _, _, last = said(*beyond, horizon=10)
+    assert last == [("insert", 4, "w", 0), ("forgotten", 3)]
+
+
+def test_the_horizon_may_be_one_of_time() -> None:
+    script = [[delete("a", 10)], [upsert("b", 21)], [upsert("a", 9, 3)]]
+    assert said(*script, horizon="11 seconds", time="ts")[2] == []
+    assert said(*script, horizon="10 seconds", time="ts")[2] == [("forgotten", 3)]
+
+
+def test_a_key_that_was_forgotten_comes_back_above_its_revisions() -> None:
+    script = [[upsert("a", 1), upsert("a", 2, 1), delete("a", 3)], [upsert("b", 90)]]
+    *_, last = said(*script, [upsert("a", 95)], horizon=10)
+    assert last == [("insert", 0, "w", 2)]
+
+
+def test_what_cannot_be_placed_is_rejected_with_its_reason() -> None:
+    bad = [
+        upsert(None, 1, 1),
+        upsert("a", None, 2),
+        upsert("a", 1, 3, _change_type="upsert"),
+        upsert("a", 1, 4, _change_type=None),
+        upsert("a", 1, 5, ts=None),
+    ]
+    (rows,) = said(bad, horizon="1 day", time="ts")
+    assert sorted(rows) == [
+        ("no_sequence", 2),
+        ("null_key", 1),
+        ("null_time", 5),
+        ("unknown_operation", 3),
+        ("unknown_operation", 4),
+    ]
+
+
+def test_a_time_that_python_does_not_know_is_no_time_and_forgets_nothing() -> None:
+    rows = [delete("a", 5), upsert("b", 6, 6)]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    late = pa.array([at(5), None], pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(2**62)
+    table = table.set_column(7, SCHEMA.field("ts"), late.cast(pa.timestamp("us", "UTC")))
+    given: dict[str, Any] = {"sequence": "lsn", "horizon": "1 second", "time": "ts"}
+    (result,) = replay(changes.normalize("k", **given), [table])
+    told = result.table.column("rejected").combine_chunks().field("reason").drop_null()
+    assert told.to_pylist() == ["time_out_of_range"]
+    assert result.state_rows == 1
+
+
+@pytest.mark.parametrize("horizon", [0, 10**30])
+def test_a_horizon_may_be_nothing_or_more_than_there_is(horizon: int) -> None:
+    low = -(2**63)
+    script = [[delete("a", low), upsert("b", low + 1)], [upsert("a", low, 3)]]
+    rows = [[{**row, "ts": at(0)} for row in batch] for batch in script]
+    given: dict[str, Any] = {"sequence": "lsn", "horizon": horizon}
+    _, last = replay(changes.normalize("k", **given), rows, schema=SCHEMA, shards=1)
+    reasons = [row["rejected"]["reason"] for row in last.rows]
+    assert reasons == (["forgotten"] if horizon == 0 else ["conflict"])
+
+
+def test_what_happened_is_counted() -> None:
+    script = [
+        [upsert("a", 5, 1), upsert("a", 6, 2), upsert("b", 1), upsert("b", 1), upsert(None, 1)],
+        [upsert("a", 4), delete("b", 2), upsert("c", 1, _change_type="update_preimage")],
+    ]
+    given: dict[str, Any] = {"sequence": "lsn", "horizon": 9, "shards": 3}
+    first, second = replay(changes.normalize("k", **given), script, schema=SCHEMA)
+    assert first.counts == ChangeCounts(rows=5, rejected=1, duplicates=1, results=2, corrections=1)
+    assert second.counts == ChangeCounts(rows=3, stale=1, ignored=1, deletes=1)
+    assert second.state_rows == 2
+
+
+def test_there_are_no_more_keys_than_may_be_kept() -> None:
+    script = [[upsert("a", 1)], [upsert("b", 1, 5), upsert("a", 2, 7)]]
+    assert said(*script, max_keys=1, when_full="reject")[1] == [
+        ("update_preimage", 0, "w", 0),
+        ("update_postimage", 7, "w", 1),
+        ("full", 5),
+    ]
+    with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.normalize"):
+        said(*script, max_keys=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("NO_COLUMNS", {"key": []}),
+        ("NOT_A_NAME", {"sequence": None}),
+        ("SAME_COLUMN", {"key": ["k", "lsn"]}),
+        ("SAME_COLUMN", {"key": "ts", "time": "ts", "horizon": "1 day"}),
+        ("HORIZON_WITHOUT_UNIT", {"horizon": "7 days"}),
+        ("HORIZON_WITHOUT_UNIT", {"horizon": 7, "time": "ts"}),
+        ("HORIZON_WITHOUT_UNIT", {"horizon": -1}),
+        ("HORIZON_WITHOUT_UNIT", {"horizon": None}),
+        ("CALENDAR_DURATION", {"horizon": "1 month", "time": "ts"}),
+        ("UNKNOWN_CHOICE", {"publish": "all"}),
+        ("UNKNOWN_CHOICE", {"snapshots": "win"}),
+        ("UNKNOWN_CHOICE", {"when_full": "ignore_new"}),
+        ("MAX_KEYS_OUT_OF_RANGE", {"max_keys": 0}),
+        ("SHARDS_OUT_OF_RANGE", {"shards": 0}),
+    ],
+    ids=repr,
+)
+def test_a_parameter_that_cannot_be_is_refused(code: str, changed: dict[str, Any]) -> None:
+    given = {"key": "k", "sequence": "lsn", "horizon": 5, **changed}
+    with pytest.raises(StreamopsError) as caught:
+        changes.normalize(given.pop("key"), **given)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "changed", "columns"),
+    [
+        ("COLUMN_NOT_FOUND", {"key": "K"}, {}),
+        ("COLUMN_NOT_FOUND", {"sequence": "scn"}, {}),
+        ("COLUMN_NOT_FOUND", {"time": "at", "horizon": "1 day"}, {}),
+        ("KEY_NOT_HASHABLE", {}, {"k": pa.map_(pa.string(), pa.string())}),
+        (
+            "COLUMN_TYPE",
+            {"horizon": "1 day", "time": "ts"},
+            {"lsn": pa.map_(pa.string(), pa.int8())},
+        ),
+        ("COLUMN_TYPE", {}, {"lsn": pa.string()}),
+        ("COLUMN_TYPE", {"sequence": ["lsn", "v"]}, {}),
+        ("COLUMN_TYPE", {"horizon": "1 day", "time": "v"}, {}),
+        ("COLUMN_TYPE", {}, {"_unavailable": pa.string()}),
+        ("COLUMN_TYPE", {}, {"_snapshot": pa.int32()}),
+        ("COLUMN_TYPE", {}, {"_change_type": pa.int32()}),
+        ("COLUMN_TYPE", {}, {"rejected": pa.string()}),
+        ("NAME_TAKEN", {}, {"Revision": pa.string()}),
+    ],
+    ids=repr,
+)
+def test_a_frame_that_does_not_go_with_it_is_refused(
+    code: str, changed: dict[str, Any], columns: dict[str, pa.DataType]
+) -> None:
+    given = {"key": "k", "sequence": "lsn", "horizon": 5, **changed}
+    transform = changes.normalize(given.pop("key"), **given)
+    kinds = {**{each.name: each.type for each in SCHEMA}, **columns}
+    with pytest.raises(StreamopsError) as caught:
+        transform.settings.bind(pa.schema(list(kinds.items())), shards=1)
+    assert caught.value.code == code
+
+
+def test_a_transform_shows_its_settings() -> None:
+    shown = repr(changes.normalize("k", sequence="s", horizon="7 days", time="ts"))
+    assert shown.startswith(
+        "changes.normalize(key=('k',), sequence=('s',), horizon='7 days', time='ts', "
+        "publish='every change', snapshots='below_log', max_keys=10000000, when_full='fail'"
+    )

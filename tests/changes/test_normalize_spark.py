@@ -1,0 +1,112 @@
+"""Upserts made a change stream on Spark: behind Debezium's records, through a restart, in a batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamops import changes
+from streamops.testing import assert_rows, fold, micro_batches, replay, stream
+from tests.changes.test_normalize import SCHEMA, delete, upsert
+
+pytestmark = pytest.mark.spark
+
+SCRIPT: list[list[dict[str, Any]]] = [
+    [upsert("a", 5, 1), upsert("a", 6, 2), upsert(None, 1), upsert("b", 4, 1)],
+    [],
+    [delete("a", 7), upsert("b", 5, None, None, _unavailable=["w"]), upsert("b", 5, 9)],
+    [upsert("a", 6, 2), upsert("b", 9, 3, "new"), upsert("c", 1, 0)],
+]
+
+
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_a_stream_tells_what_is_replayed_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    upserts = changes.normalize("k", sequence="lsn", horizon=100, shards=2, state_api=api)
+    got = [
+        each
+        for part in (SCRIPT[:2], SCRIPT[2:])
+        for each in stream(spark, upserts, part, schema=SCHEMA, directory=tmp_path)
+    ]
+    expected = replay(upserts, SCRIPT, schema=SCHEMA, restart=True)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+    assert [each.counts.rejected for each in got if each.counts is not None] == [1, 0, 2, 0]
+
+
+def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    def record(op: str, lsn: int, **images: Any) -> dict[str, Any]:
+        source = {"connector": "postgresql", "lsn": lsn, "ts_ms": 1_700_000_000_000 + lsn}
+        return {"value": json.dumps({"op": op, "source": source, **images})}
+
+    row = {"id": 1, "name": "a", "tags": {"x": 1}}
+    gone = "__debezium_unavailable_value"
+    script = [
+        [record("c", 5, after=row), record("r", 1, after={**row, "id": 2}), {"value": "?"}],
+        [
+            record("u", 9, after={**row, "name": "b", "tags": gone}),
+            record("d", 7, before={"id": 2}),
+        ],
+        [record("u", 8, before=row, after={**row, "id": 3}), record("c", 6, after=row)],
+    ]
+    frame = micro_batches(
+        spark, script, schema=pa.schema([("value", pa.string())]), directory=tmp_path
+    )
+    reading = changes.from_debezium("id int, name string, tags map<string,tinyint>", key="id")
+    upserts = changes.normalize(
+        "id", sequence="_sequence", time="_changed_at", horizon="1 day", shards=2
+    )
+    both = frame.transform(reading).transform(upserts)
+    assert both.schema["tags"].dataType.simpleString() == "map<string,tinyint>"
+    assert both.columns == ["id", "name", "tags", "revision", "_change_type", "rejected"]
+    kept: list[dict[str, Any]] = []
+    query = (
+        both.writeStream.foreachBatch(
+            lambda batch, number: kept.extend(batch.toArrow().to_pylist(maps_as_pydicts="strict"))
+        )
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(150)
+    rejected = [each["rejected"] for each in kept if each["rejected"] is not None]
+    assert [(each["reason"], each["row"]["id"]) for each in rejected] == [("unparsable_json", None)]
+    assert rejected[0]["row"]["rejected"]["value"] == "?"
+    good = [
+        {name: each[name] for name in ("id", "name", "tags", "revision", "_change_type")}
+        for each in kept
+        if each["rejected"] is None
+    ]
+    # The delete of the key change, at 8, comes before the update at 9, which came first.
+    assert_rows(
+        fold(good, key="id"),
+        [
+            {"id": 1, "name": "b", "tags": None, "revision": 2},
+            {"id": 3, "name": "a", "tags": {"x": 1}, "revision": 0},
+        ],
+    )
+
+
+def test_a_batch_tells_every_change_in_order(spark: SparkSession) -> None:
+    rows = [row for batch in SCRIPT for row in batch]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    frame = spark.createDataFrame(table).withColumn(
+        "k", F.col("k").alias("k", metadata={"comment": "of a house"})
+    )
+    for publish, words in (
+        ("every change", ["insert", "update_preimage", "update_postimage", "delete"]),
+        ("last", []),
+    ):
+        upserts = changes.normalize("k", sequence="lsn", horizon=100, publish=publish)  # type: ignore[arg-type]
+        result = frame.transform(upserts)
+        assert result.schema["k"].metadata == {"comment": "of a house"}
+        said = result.where("k = 'a'").select("_change_type").collect()
+        assert [each["_change_type"] for each in said] == words

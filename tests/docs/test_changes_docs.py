@@ -1,0 +1,88 @@
+"""What the documents say of changes is what the code does."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any, get_args
+
+import pytest
+
+from streamops import changes
+from streamops.changes import (
+    apply_settings,
+    debezium_positions,
+    debezium_records,
+    debezium_settings,
+)
+from streamops.changes.core import history, latest, spec
+from streamops.changes.fold_settings import Rows
+from streamops.changes.names import SAID
+from streamops.kernel.changes import CHANGES
+from tests.docs.test_readme import ROOT, public, words
+from tests.golden import history_states, latest_states
+
+
+def test_every_word_of_changes_is_in_the_glossary_and_every_function_in_the_readme() -> None:
+    choices = (
+        debezium_settings.Absent,
+        debezium_settings.Preimages,
+        debezium_settings.Tombstones,
+        debezium_settings.Position,
+        apply_settings.History,
+        spec.Publish,
+        spec.Snapshots,
+        spec.WhenFull,
+        Rows,
+    )
+    said = {part for each in choices for word in get_args(each) for part in word.split()}
+    columns = {"valid_from", "valid_to", "log", "offset", "position", "version"}
+    found = dataclasses.fields(changes.Difference) + dataclasses.fields(changes.Differences)
+    used = {
+        *public(changes),
+        *said,
+        *SAID,
+        *CHANGES,
+        *spec.TOLD,
+        *spec.REASONS,
+        *debezium_records.REASONS,
+        *columns,
+        *(each.name for each in found),
+    }
+    assert used - words(ROOT / "docs" / "glossary.md") == set()
+    functions = {name for name in changes.__all__ if not inspect.isclass(getattr(changes, name))}
+    assert functions - words(ROOT / "README.md") == set()
+
+
+def test_every_reason_and_every_connector_is_documented() -> None:
+    page = words(ROOT / "docs" / "changes.md")
+    assert {*debezium_records.REASONS, *debezium_positions.CONNECTORS} - page == set()
+    assert {*spec.REASONS, *spec.TOLD} - {
+        "full",
+        "rows",
+        "results",
+        "corrections",
+        "deletes",
+    } <= page
+
+
+@pytest.mark.parametrize(
+    ("core", "bound"), [(latest, latest_states.SPEC), (history, history_states.SPEC)]
+)
+def test_the_states_are_documented(core: Any, bound: Any) -> None:
+    text = (ROOT / "docs" / "state-formats.md").read_text()
+    heading = f"## {core.STATE.kind}, version {core.STATE.version}\n"
+    own = text.partition(heading)[2].partition("\n## ")[0]
+    assert own
+    for table, schema in core.layout(bound).items():
+        assert f"**Table `{table}`**" in own
+        if table == "forgotten":
+            continue
+        part = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
+        rows = re.findall(r"^\| (.+?) \|", part, re.MULTILINE)
+        columns = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+        kept = [name for name in columns if not name.endswith(".1")]
+        assert kept == [name for name in schema.names if not re.search(r"\.[1-9]$", name)]
+    if core is latest:
+        assert set(bound.identity) <= set(re.findall(r"`(\w+)`", own))

@@ -1,0 +1,61 @@
+"""A history of rows, whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.history_states`` writes the bytes if there are none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from streamops.changes.apply_settings import ApplySettings
+from streamops.changes.core import history
+from streamops.changes.core.spec import HistorySpec
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from tests.golden.latest_states import BATCHES, SCHEMA, table
+from tests.golden.states import FOLDER, SHARDS
+
+FILE = FOLDER / "changes.history-v1.bin"
+
+
+def spec_of(**changed: Any) -> HistorySpec:
+    """The operator, or one with other parameters."""
+    given: dict[str, Any] = {
+        "history": "intervals",
+        "track": ["n", "tags"],
+        "sequence": "seq",
+        "horizon": "10 seconds",
+        "time": "ts",
+        "snapshots": "below_log",
+        "max_keys": 100,
+        "when_full": "fail",
+    }
+    spec = ApplySettings.applied("golden", "page", **{**given, **changed}).bind(
+        SCHEMA, shards=SHARDS
+    )
+    assert isinstance(spec, HistorySpec)
+    return spec
+
+
+SPEC = spec_of()
+
+
+def state() -> State:
+    """The core's state after the history."""
+    after = history.empty(SPEC)
+    for rows in BATCHES:
+        after = history.step(SPEC, after, history.pack(SPEC, table(rows)), None).state
+    return after
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    if not FILE.exists():
+        frame = encode(history.STATE, SPEC.identity, SHARDS, state().tables)
+        FILE.write_bytes(frame)
+        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""State of the history of rows, written once, is read for ever, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamops.changes.core import history
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from tests.golden.history_states import FILE, SPEC, spec_of, state
+from tests.golden.latest_states import MORE, table
+from tests.golden.states import SHARDS
+from tests.golden.test_golden_states import bag
+
+
+def read(**known: Any) -> State:
+    said = {"layout": history.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
+    return State(14_000_000, decode(FILE.read_bytes(), **said, where="changes.apply"))
+
+
+def refused(**known: Any) -> StateFormatError:
+    with pytest.raises(StateFormatError) as caught:
+        read(**known)
+    return caught.value
+
+
+def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+    found, now = read(), state()
+    assert found.watermark == now.watermark
+    for name, rows in found.tables.items():
+        assert rows.schema == now.tables[name].schema
+        assert bag(rows_of(rows)) == bag(rows_of(now.tables[name]))
+    history.check(SPEC, found)
+    assert found.tables["forgotten"].num_rows == 1
+    base, other = (row for row in rows_of(found.tables["changes"]) if row["is_base"])
+    assert other["key.0"] == "b"
+    assert (base["key.0"], base["place"], base["value.0"], base["lacks"]) == (
+        "a",
+        {"log": 1, "offset": 3},
+        1,
+        [0, 1],
+    )
+
+
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+    ours, theirs = read(), state()
+    for rows in MORE:
+        packed = history.pack(SPEC, table(rows))
+        one, other = (history.step(SPEC, each, packed, None) for each in (ours, theirs))
+        ours, theirs = one.state, other.state
+        assert bag(rows_of(one.emitted)) == bag(rows_of(other.emitted))
+        assert len(one.emitted)
+
+
+@pytest.mark.parametrize("changed", [{"max_keys": 7}, {"horizon": "1 day"}], ids=repr)
+def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
+    assert read(identity=spec_of(**changed).identity).watermark == 14_000_000
+
+
+def test_state_of_version_1_is_refused_by_another_version() -> None:
+    error = refused(layout=StateFormat("changes.history", 2))
+    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, changes.history version 1")
+
+
+@pytest.mark.parametrize("changed", [{"track": "n"}, {"snapshots": "by_sequence"}], ids=repr)
+def test_other_parameters_are_refused_by_name(changed: dict[str, Any]) -> None:
+    error = refused(identity=spec_of(**changed).identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert error.what.endswith(next(iter(changed)))

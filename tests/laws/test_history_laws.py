@@ -1,0 +1,207 @@
+"""The history of rows keeps the laws of a core, and has never two rows at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.changes.core import history
+from streamops.changes.core.spec import HistorySpec
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.contract import State, Step
+from streamops.kernel.hashing import shard_of
+from streamops.testing import fold
+from streamops.testing.laws import rows_of
+from streamops.testing.values import comparable
+from tests.laws.test_latest_laws import Case as LatestCase
+from tests.laws.test_latest_laws import by_key, changes_of, cut, histories, reasons
+from tests.oracles.history import HistoryOracle
+from tests.oracles.windows import Row
+
+pytestmark = pytest.mark.laws
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A history of micro-batches."""
+
+    spec: HistorySpec
+    batches: tuple[pa.Table, ...]
+    oracle: HistoryOracle
+    rows: pa.Table
+    seed: int
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
+    """The histories of rows that are overwritten, whose rows are kept."""
+    case: LatestCase = draw(histories(odd=odd))
+    given_ = {each.name: getattr(case.spec, each.name) for each in dataclasses.fields(case.spec)}
+    track = draw(st.sampled_from([case.spec.values, ("n",), ("n", "map"), ()]))
+    spec = HistorySpec(**given_, track=track)
+    oracle = HistoryOracle(spec.by, spec.values, "last", spec.snapshots, spec.time, track=track)
+    return Case(spec, case.batches, oracle, case.rows, case.seed)
+
+
+def play(
+    spec: HistorySpec,
+    batches: Sequence[pa.Table],
+    between: Callable[[State], State] = lambda state: state,
+) -> list[Step]:
+    """The steps, each with the invariants of the core."""
+    state, steps = history.empty(spec), []
+    for batch in batches:
+        step = history.step(spec, between(state), history.pack(spec, batch), None)
+        state = step.state
+        history.check(spec, state)
+        assert step.emitted.schema == step.late.schema == spec.output
+        assert {n: t.schema for n, t in state.tables.items()} == dict(history.layout(spec))
+        steps.append(step)
+    return steps
+
+
+def table(spec: HistorySpec, steps: Sequence[Step]) -> list[Row]:
+    """What the steps fold to, without revisions."""
+    key = [*spec.by, "valid_from"]
+    folded = fold((row for step in steps for row in changes_of(step)), key=key)
+    return [{n: v for n, v in row.items() if n != "revision"} for row in folded]
+
+
+def ordered(rows: Sequence[Row]) -> list[Any]:
+    return sorted(map(comparable, rows))
+
+
+def bags(spec: HistorySpec, rows: Sequence[Row]) -> dict[Any, Counter[Any]]:
+    return {key: Counter(rows) for key, rows in by_key(spec, rows).items()}
+
+
+@given(case=cases(odd=2))
+def test_every_step_is_what_the_oracle_says(case: Case) -> None:
+    # Of what is sealed it is not known whether another change is the same, or in conflict.
+    spec, oracle = dataclasses.replace(case.spec, horizon=10**12), case.oracle.fresh()
+    for step, batch in zip(play(spec, case.batches), case.batches, strict=True):
+        expected = oracle.step(rows_of(batch))
+        assert bags(case.spec, changes_of(step)) == bags(case.spec, expected.emitted)
+        assert reasons(step) == Counter(expected.rejected)
+        assert (step.counts.stale, step.counts.duplicates, step.counts.ignored) == (
+            expected.stale,
+            expected.duplicates,
+            expected.ignored,
+        )
+        words = Counter(row["_change_type"] for row in expected.emitted)
+        assert (step.counts.results, step.counts.corrections, step.counts.deletes) == (
+            words["insert"],
+            words["update_postimage"],
+            words["delete"],
+        )
+
+
+@given(case=cases())
+def test_after_every_step_the_table_is_what_the_oracle_says_though_much_is_sealed(
+    case: Case,
+) -> None:
+    oracle, steps = case.oracle.fresh(), play(case.spec, case.batches)
+    for number, batch in enumerate(case.batches):
+        oracle.step(rows_of(batch))
+        assert ordered(table(case.spec, steps[: number + 1])) == ordered(oracle.rows())
+
+
+@given(case=cases(odd=1))
+def test_no_two_rows_of_a_key_are_valid_at_a_time_after_any_row_that_is_told(case: Case) -> None:
+    tables: dict[Any, dict[Any, Row]] = {}
+    for step in play(case.spec, case.batches):
+        for row in changes_of(step):
+            of_key = tables.setdefault(comparable([row[n] for n in case.spec.by]), {})
+            start = comparable(row["valid_from"])
+            if row["_change_type"] in {"delete", "update_preimage"}:
+                del of_key[start]
+            else:
+                of_key[start] = row
+            for one, after in itertools.pairwise(of_key[each] for each in sorted(of_key)):
+                assert one["valid_to"] is not None
+                assert comparable(one["valid_from"]) < comparable(one["valid_to"])
+                assert comparable(one["valid_to"]) <= comparable(after["valid_from"])
+
+
+@given(case=cases())
+def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case: Case) -> None:
+    spec = dataclasses.replace(case.spec, horizon=10**12)
+    dice, expected = random.Random(case.seed), ordered(table(spec, play(spec, case.batches)))
+    for _ in range(3):
+        order = [
+            *range(len(case.rows)),
+            *dice.choices(range(len(case.rows)), k=min(4, len(case.rows))),
+        ]
+        dice.shuffle(order)
+        again = case.rows.take(pa.array(order, pa.int64()))
+        assert ordered(table(spec, play(spec, cut(again, dice)))) == expected
+    batch = history.run(spec, history.pack(spec, case.rows))
+    assert set(batch.column("_change_type").to_pylist()) <= {"insert"}
+    assert ordered(table(spec, [Step(history.empty(spec), batch, batch)])) == expected
+
+
+@given(case=cases(odd=2))
+def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
+    rng = np.random.default_rng(case.seed)
+    shuffled = [batch.take(pa.array(rng.permutation(len(batch)))) for batch in case.batches]
+    for one, other in zip(play(case.spec, case.batches), play(case.spec, shuffled), strict=True):
+        assert bags(case.spec, changes_of(one)) == bags(case.spec, changes_of(other))
+        assert one.counts == other.counts
+        for name, rows in one.state.tables.items():
+            assert ordered(rows_of(rows)) == ordered(rows_of(other.state.tables[name]))
+
+
+@given(case=cases(odd=2))
+def test_a_restart_changes_nothing(case: Case) -> None:
+    known = history.STATE, case.spec.identity, 3
+
+    def restarted(state: State) -> State:
+        return State(state.watermark, decode(encode(*known, state.tables), *known, where="laws"))
+
+    pairs = zip(
+        play(case.spec, case.batches), play(case.spec, case.batches, restarted), strict=True
+    )
+    for one, other in pairs:
+        assert comparable(rows_of(one.emitted)) == comparable(rows_of(other.emitted))
+        assert one.counts == other.counts
+
+
+@given(case=cases())
+def test_keys_may_be_spread_over_any_number_of_shards(case: Case) -> None:
+    whole = [bags(case.spec, changes_of(step)) for step in play(case.spec, case.batches)]
+    together: list[dict[Any, Counter[Any]]] = [{} for _ in case.batches]
+    for shard in range(3):
+        mine = [b.filter(pa.array(shard_of(b, case.spec.by, 3) == shard)) for b in case.batches]
+        for found, step in zip(together, play(case.spec, mine), strict=True):
+            found |= bags(case.spec, changes_of(step))
+    assert together == whole
+
+
+@given(case=cases())
+def test_state_has_the_changes_within_the_horizon_and_one_more_of_each_key(case: Case) -> None:
+    for step in play(case.spec, case.batches):
+        newest = step.state.watermark
+        rows = rows_of(step.state.tables["changes"])
+        if newest is None:
+            continue
+        of_key = Counter(
+            comparable([row[f"key.{i}"] for i in range(len(case.spec.by))]) for row in rows
+        )
+        recent = Counter(
+            comparable([row[f"key.{i}"] for i in range(len(case.spec.by))])
+            for row in rows
+            if row["age"] >= newest - case.spec.horizon
+        )
+        for key, count in of_key.items():
+            old = count - recent[key]
+            assert old <= 1 or any(not row["is_log"] for row in rows)

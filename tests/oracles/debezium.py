@@ -1,0 +1,128 @@
+"""Debezium's records, one at a time, in the plainest Python there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Change = tuple[Any, ...]
+PLACEHOLDER = "__debezium_unavailable_value"
+
+
+@dataclass
+class DebeziumOracle:
+    """The changes of a record: (word, row, sequence, snapshot, unavailable); or why there are none.
+
+    Rows are of columns ``id`` (the key, a number), ``name`` (text), ``tags`` (a list of numbers).
+    """
+
+    preimages: str = "drop"
+    absent: str = "null"
+
+    def read(self, value: str | None, key: str | None) -> list[Change] | str | None:
+        """Changes, a reason, or None for what is left out."""
+        if value is None:
+            return None
+        try:
+            record = json.loads(value)
+        except ValueError:
+            return "unparsable_json"
+        if record is None:
+            return None
+        if not isinstance(record, dict):
+            return "unparsable_json"
+        if "payload" in record:
+            record = record["payload"]
+            if record is None:
+                return None
+        op = record.get("op")
+        if op is None:
+            return "no_operation"
+        if op == "m":
+            return None
+        if op == "t":
+            return "truncate"
+        if op not in {"c", "u", "d", "r"}:
+            return "unknown_operation"
+        before, after = record.get("before"), record.get("after")
+        if after is None if op != "d" else before is None and key is None:
+            return "no_row"
+        for row in (before, after):
+            if row is not None and not fits(row):
+                return "row_does_not_fit"
+        if op != "d" and self.absent == "reject" and set(after) < {"id", "name", "tags"}:
+            return "row_does_not_fit"
+        said = (op, before, after)
+        changes = self._deleted(before, key) if op == "d" else self._saved(*said)
+        if any(change[1]["id"] is None for change in changes):
+            return "null_key"
+        sequence = place(record.get("source") or {}, record.get("transaction") or {})
+        if sequence is None:
+            return "no_sequence"
+        return [(word, row, sequence, op == "r", lacks) for word, row, lacks in changes]
+
+    def _deleted(self, before: Any, key: Any) -> list[Change]:
+        named = json.loads(key) if key is not None else {}
+        named = named.get("payload", named)
+        row, _ = self._cleaned(before or {})
+        if row["id"] is None:
+            row["id"] = named.get("id")
+        return [("delete", row, [])]
+
+    def _saved(self, op: str, before: Any, after: Any) -> list[Change]:
+        row, lacks = self._cleaned(after)
+        if op != "u":
+            return [("insert", row, lacks)]
+        if before is not None:
+            was, lacked = self._cleaned(before)
+            for name in lacks:
+                if name not in lacked:
+                    row[name] = was[name]
+            lacks = [name for name in lacks if name in lacked]
+            if was["id"] is not None and row["id"] is not None and was["id"] != row["id"]:
+                return [("delete", was, []), ("insert", row, lacks)]
+            if self.preimages == "publish" and was["id"] is not None:
+                return [("update_preimage", was, lacked), ("update_postimage", row, lacks)]
+        return [("update_postimage", row, lacks)]
+
+    def _cleaned(self, image: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        row, lacks = {}, []
+        for name in ("id", "name", "tags"):
+            value = image.get(name)
+            is_lacking = value in (PLACEHOLDER, [PLACEHOLDER], list(PLACEHOLDER.encode()))
+            if is_lacking or (self.absent == "unavailable" and name not in image):
+                lacks.append(name)
+                value = None
+            row[name] = value
+        return row, lacks
+
+
+def fits(row: Any) -> bool:
+    """Whether a row of JSON has values of the columns' types."""
+    if not isinstance(row, dict):
+        return False
+    number, tags = row.get("id"), row.get("tags")
+    is_lacking = tags in (PLACEHOLDER, [PLACEHOLDER])
+    return (number is None or type(number) is int) and (
+        tags is None
+        or is_lacking
+        or (isinstance(tags, list) and all(type(tag) is int or tag is None for tag in tags))
+    )
+
+
+def place(source: Mapping[str, Any], transaction: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """Where the change stands in its log."""
+    order = int(transaction.get("total_order") or 0)
+    match source:
+        case {"connector": "postgresql", "lsn": int(lsn)}:
+            return (0, lsn, order)
+        case {"connector": "oracle", "scn": str(scn)}:
+            return (0, int(scn), order)
+        case {"connector": "mysql" | "mariadb", "file": str(file), "pos": pos}:
+            return (int(file.rpartition(".")[2]), pos, source.get("row", 0))
+        case {"connector": "sqlserver", "change_lsn": str(lsn)}:
+            file, block, slot = (int(part, 16) for part in lsn.split(":"))
+            return (file, block * 65536 + slot, source.get("event_serial_no", 0))
+    return None

@@ -1,0 +1,112 @@
+"""The history of the rows of each key, in the plainest Python there is.
+
+No change is ever forgotten: the intervals are computed from all changes that were taken in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamops.testing.values import same
+from tests.oracles.latest import LatestOracle, Place, Told
+from tests.oracles.windows import Row
+
+
+@dataclass
+class HistoryOracle(LatestOracle):
+    """Changes of rows, and the intervals they make."""
+
+    track: tuple[str, ...] = ()
+
+    published: dict[Any, dict[Place, Row]] = field(default_factory=dict)
+    told_of: dict[Any, int] = field(default_factory=dict)
+
+    def fresh(self) -> HistoryOracle:
+        """The same settings; nothing has been seen."""
+        return replace(self, taken={}, named={}, published={}, told_of={})
+
+    def _place(self, row: Row) -> Place:
+        seq = row["seq"]
+        parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
+        return (parts, not row.get("_snapshot"))
+
+    def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
+        known = self.taken.setdefault(key, {})
+        remembered = set(known)
+        for place, rows in places.items():
+            if place in known:
+                wrong = [row for row in rows if not self._alike(row, known[place])]
+                told.rejected += ["conflict"] * len(wrong)
+                told.duplicates += len(rows) - len(wrong)
+            elif any(not self._alike(row, rows[0]) for row in rows):
+                told.rejected += ["conflict"] * len(rows)
+            else:
+                told.duplicates += len(rows) - 1
+                known[place] = rows[0]
+        self.named[key] = {name: next(iter(places.values()))[0][name] for name in self.by}
+        told.stale += len(set(self._lost(known)) - remembered)
+        before = self.published.get(key, {})
+        after = {_plain(row["valid_from"]): row for row in self.intervals(key)}
+        for start, row in before.items():
+            revision = self.told_of[key, start]
+            if start not in after:
+                told.emitted.append({**row, "revision": revision, "_change_type": "delete"})
+            elif not same(row, after[start]):
+                told.emitted.append(
+                    {**row, "revision": revision, "_change_type": "update_preimage"}
+                )
+        for start, row in after.items():
+            if start in before and same(row, before[start]):
+                continue
+            self.told_of[key, start] = self.told_of.get((key, start), -1) + 1
+            word = "update_postimage" if start in before else "insert"
+            revision = self.told_of[key, start]
+            told.emitted.append({**row, "revision": revision, "_change_type": word})
+        self.published[key] = after
+
+    def _lost(self, known: dict[Place, Row]) -> list[Place]:
+        """Rows of snapshots that lose against the log."""
+        logs = [seq for seq, is_log in known if is_log]
+        if self.snapshots == "by_sequence":
+            return [(seq, is_log) for seq, is_log in known if not is_log and seq in logs]
+        return [p for p in known if not p[1] and any(seq <= p[0] for seq in logs)]
+
+    def intervals(self, key: Any) -> list[Row]:
+        """The intervals of a key."""
+        known = self.taken[key]
+        lost = self._lost(known)
+        found: list[Row] = []
+        row: Row | None = None
+        for place, change in sorted(known.items()):
+            if place in lost:
+                continue
+            before = row
+            row = self._after(key, before, change)
+            both = before is not None and row is not None
+            if both and all(same(row[name], before[name]) for name in self.track):
+                found[-1].update(row)
+                continue
+            if before is not None:
+                found[-1]["valid_to"] = change["seq"]
+            if row is not None:
+                found.append({**row, "valid_from": change["seq"], "valid_to": None})
+        return found
+
+    def _after(self, key: Any, before: Row | None, change: Row) -> Row | None:
+        if change["_change_type"] == "delete":
+            return None
+        lacks = change.get("_unavailable") or []
+        row = dict(self.named[key])
+        for name in self.values:
+            row[name] = (before or {}).get(name) if name in lacks else change[name]
+        return row
+
+    def rows(self) -> Sequence[Row]:
+        """The whole table."""
+        return [row for key in self.taken for row in self.intervals(key)]
+
+
+def _plain(seq: Any) -> Place:
+    return tuple(seq.values()) if isinstance(seq, dict) else (seq,)

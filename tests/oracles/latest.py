@@ -1,0 +1,151 @@
+"""The newest row of each key, and its changes, in the plainest Python there is.
+
+No change is ever forgotten: what a table looks like is computed from all changes that were taken in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamops.testing.values import same
+from tests.oracles.windows import Row, key_of
+
+Place = tuple[Any, ...]
+WORDS = ("insert", "update_preimage", "update_postimage", "delete")
+
+
+@dataclass
+class Told:
+    """What comes of a micro-batch."""
+
+    emitted: list[Row] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    stale: int = 0
+    duplicates: int = 0
+    ignored: int = 0
+
+
+@dataclass
+class LatestOracle:
+    """Changes of rows, with the columns ``seq`` and ``_change_type``, and values by name."""
+
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+    publish: str = "every change"
+    snapshots: str = "below_log"
+    time: str | None = None
+
+    taken: dict[Any, dict[Place, Row]] = field(default_factory=dict)
+    named: dict[Any, Row] = field(default_factory=dict)
+    table: dict[Any, Row] = field(default_factory=dict)
+    revisions: dict[Any, int] = field(default_factory=dict)
+
+    def fresh(self) -> LatestOracle:
+        """The same settings; nothing has been seen."""
+        return replace(self, taken={}, named={}, table={}, revisions={})
+
+    def step(self, rows: Sequence[Row]) -> Told:
+        """What a micro-batch must give."""
+        told, came = Told(), {}
+        for row in rows:
+            reason = self._wrong(row)
+            if reason == "ignored":
+                told.ignored += 1
+            elif reason:
+                told.rejected.append(reason)
+            else:
+                places = came.setdefault(key_of(row, self.by), {})
+                places.setdefault(self._place(row), []).append(row)
+        for key, places in came.items():
+            self._meet(key, places, told)
+        return told
+
+    def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
+        known = self.taken.setdefault(key, {})
+        newest = max(known, default=None)
+        published: list[Place] = []
+        for place in sorted(places):
+            rows = places[place]
+            if place == newest:
+                wrong = [row for row in rows if not self._alike(row, known[place])]
+                told.rejected += ["conflict"] * len(wrong)
+                told.duplicates += len(rows) - len(wrong)
+            elif any(not self._alike(row, rows[0]) for row in rows):
+                told.rejected += ["conflict"] * len(rows)
+            else:
+                told.duplicates += len(rows) - 1
+                if newest is not None and place < newest:
+                    told.stale += 1
+                    known.setdefault(place, rows[0])  # what was taken in stands
+                else:
+                    known[place] = rows[0]
+                    published.append(place)
+                self.named[key] = {name: rows[0][name] for name in self.by}
+        if not known:
+            del self.taken[key]
+            return
+        told_of = [*([newest] if newest is not None else []), *published]
+        for place in told_of[-1:] if self.publish == "last" else told_of:
+            self._tell(key, self._row_at(key, place), told)
+
+    def _tell(self, key: Any, row: Row | None, told: Told) -> None:
+        was, revision = self.table.get(key), self.revisions.get(key, -1)
+        if was is not None and row is not None and same(was, row):
+            return
+        if was is not None:
+            word = "delete" if row is None else "update_preimage"
+            told.emitted.append({**was, "revision": revision, "_change_type": word})
+            del self.table[key]
+        if row is not None:
+            word = "insert" if was is None else "update_postimage"
+            self.revisions[key] = revision + 1
+            told.emitted.append({**row, "revision": revision + 1, "_change_type": word})
+            self.table[key] = row
+
+    def _row_at(self, key: Any, at: Place) -> Row | None:
+        """The row after all changes up to a place."""
+        row: Row | None = None
+        for place, change in sorted(self.taken[key].items()):
+            if place > at:
+                break
+            if change["_change_type"] == "delete":
+                row = None
+                continue
+            lacks = change.get("_unavailable") or []
+            before = row or {}
+            row = dict(self.named[key])
+            for name in self.values:
+                row[name] = before.get(name) if name in lacks else change[name]
+        return row
+
+    def _place(self, row: Row) -> Place:
+        seq = row["seq"]
+        parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
+        is_log = not row.get("_snapshot")
+        return (is_log, *parts) if self.snapshots == "below_log" else (*parts, is_log)
+
+    def _alike(self, one: Row, other: Row) -> bool:
+        deletes = [row["_change_type"] == "delete" for row in (one, other)]
+        if any(deletes):
+            return all(deletes)
+        lacks = [set(row.get("_unavailable") or []) & set(self.values) for row in (one, other)]
+        return lacks[0] == lacks[1] and all(
+            same(one[name], other[name]) for name in self.values if name not in lacks[0]
+        )
+
+    def _wrong(self, row: Row) -> str:
+        if row.get("rejected") is not None:
+            return str(row["rejected"]["reason"])
+        if row["_change_type"] == "update_preimage" or row.get("_tombstone"):
+            return "ignored"
+        if row["_change_type"] not in WORDS:
+            return "unknown_operation"
+        if any(row[name] is None for name in self.by):
+            return "null_key"
+        if row["seq"] is None:
+            return "no_sequence"
+        if self.time is not None and row[self.time] is None:
+            return "null_time"
+        return ""
