@@ -247,7 +247,7 @@ class StoredHeavyHitters(StoredCounts):
         """
         like = HeavyHitters(
             function="heavy_hitters_sketch",
-            column="",
+            column="item",
             is_stored=True,
             counters=counters,
             item_type=item_type,

@@ -81,7 +81,7 @@ def test_state_of_version_1_is_refused_by_another_version(history: History) -> N
         ("by", {"by": ("origin",)}),
         ("agg", {"agg": {"n": agg.count()}}),
         ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
-        ("stragglers", {"stragglers": "update"}),
+        ("stragglers", {"stragglers": "route"}),
     ],
 )
 def test_state_is_refused_by_sliding_windows_with_another(
