@@ -71,6 +71,13 @@ class PairSpec(Protocol):
         """How far Spark's watermark must lie behind the operator's own, in microseconds."""
 
     @property
+    def held_back(self) -> int:
+        """The part of ``lag`` by which results lie behind the operator's watermark on time already.
+
+        An operator that follows has so much less room for late rows.
+        """
+
+    @property
     def identity(self) -> Mapping[str, Any]:
         """Parameters that a checkpoint depends on: changing one makes its state unreadable."""
 

@@ -172,7 +172,7 @@ def _mark(
     if known and spec.event_time is not None:
         # Results that have waited lie behind the watermark though they are on time: what follows
         # may be no less patient with them than Spark's watermark is.
-        room = spec.lag - getattr(spec, "held_back", 0)
+        room = spec.lag - spec.held_back
         told |= {WATERMARK: max(known) // 1_000, LATENESS: room, INSTANT: True}
     return told | ({ONCE: once[0]} if once else {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,8 @@ class Spec:
     event_time: str | None
     lag: int
     identity: Mapping[str, Any]
+
+    held_back: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,11 @@ class TablesSpec:
         return 0
 
     @property
+    def held_back(self) -> int:
+        """Nothing waits for a watermark."""
+        return 0
+
+    @property
     def identity(self) -> Mapping[str, Any]:
         """Everything the state depends on. How much is remembered is not in it: it may change."""
         left, right = self.tables

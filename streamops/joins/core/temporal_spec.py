@@ -121,6 +121,11 @@ class TemporalSpec:
         return self.allowed_lateness
 
     @property
+    def held_back(self) -> int:
+        """Results come as their own times are passed."""
+        return 0
+
+    @property
     def event_time(self) -> str:
         """Column of the output that carries its event time: that of the facts."""
         return self.time
