@@ -23,7 +23,8 @@ notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.
 
 test: $(STAMP) ## Run all tests, those on Spark included.
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -m "not ($(NO_JVM))"
+	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n 2 --dist loadfile -m "not ($(NO_JVM))"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quick tests, but the main job's. No JVM.
 	$(PYTHON) -m ruff format --check .
@@ -39,7 +40,7 @@ format: $(STAMP) ## Format the code, and mend what the linter can mend by itself
 	$(PYTHON) -m ruff format .
 
 test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
-	$(PYTHON) -m pytest -q -m "spark or connect"
+	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "spark or connect"
 
 laws: $(STAMP) ## Try every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal

@@ -86,7 +86,11 @@ def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path
         summed = {"windows": agg.count(), "earlier": agg.sum("n_earlier")}
         behind = windows.tumbling("20 seconds", time="window_end", by="k", agg=summed, shards=2)
         joined = left.transform(before).withColumnRenamed("n", "c").transform(pair)
-        return joined.withColumnRenamed("n", "n_earlier").drop("window_start").transform(behind)
+        return (
+            joined.withColumnRenamed("n", "n_earlier")
+            .drop("window_start", "late")
+            .transform(behind)
+        )
 
     frames = [
         micro_batches(spark, said, schema=schema, directory=tmp_path / name)
@@ -203,7 +207,7 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
         "joins.earlier, right frame",
     )
     first = left.transform(tally(right, name="counts"))
-    told = [f.metadata for f in first.schema.fields if f.metadata]
+    told = [f.metadata for f in first.schema.fields if METRICS in f.metadata]
     assert told == [{METRICS: "counts", STATE_API: "transformWithStateInPandas"}]
     timed = left.transform(earlier(right, delay=("1 second", "3 seconds"), lag="1 second"))
     assert timed.schema["ts"].metadata[WATERMARK] == 4_000
