@@ -256,3 +256,9 @@ def test_without_a_right_frame_there_is_nothing_to_join() -> None:
     with pytest.raises(SpecError) as caught:
         joins.interval(None, "0 seconds", "1 hour", **SAID)(None)  # type: ignore[arg-type]
     assert caught.value.code == "RIGHT_MISSING"
+
+
+def test_a_semi_join_has_no_column_of_the_right() -> None:
+    spec = bound(how="semi")
+    assert {side for side, _ in spec.origins.values()} == {"left"}
+    assert {side for side, _ in bound(how="inner").origins.values()} == {"left", "right"}

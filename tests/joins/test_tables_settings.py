@@ -157,3 +157,8 @@ def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
     with pytest.raises(SpecError) as caught:
         joins.tables(None, by="k")(unused)
     assert caught.value.code == "RIGHT_MISSING"
+
+
+def test_nothing_waits_for_a_watermark() -> None:
+    spec = bound()
+    assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import temporal as core
-from streamops.kernel.contract import Counts
+from streamops.kernel.contract import Counts, State
 from tests.joins.core.temporal_play import FACTS, INSTANT, SECOND, Played, bound, bound_to, rows_as
 
 ONE, TWO = ("a", 10, 1, "one"), ("a", 20, 1, "two")
@@ -421,3 +421,18 @@ def test_columns_of_any_type_pass_through_unharmed() -> None:
             value = left.column(name)[row["n"] - 1].as_py()
             assert row[name] == value, kind
             assert row[f"{name}_right"] == (value if row["k"] == "a" else None)
+
+
+def test_facts_that_wait_are_answered_when_the_streams_are_over() -> None:
+    play = Played()
+    assert play([("a", 15, 1)], [ONE], watermark=12) == []
+    assert play.finish() == [("a", 15, "one")]
+    assert (play.spec.lag, play.spec.held_back) == (0, 0)
+
+
+def test_a_state_that_cannot_be_is_shown() -> None:
+    play = Played()
+    play([("a", 15, 1)], [ONE], watermark=12)
+    overdue = State(16 * SECOND, play.state.tables)
+    with pytest.raises(AssertionError, match="facts overdue: watermark 16000000"):
+        core.check(play.spec, overdue)
