@@ -36,6 +36,7 @@ def test_a_batch_is_one_step_and_its_end_says_nothing_more(make: Any) -> None:
     assert len(core.finish(spec, step.state)) == 0
     assert core.next_deadline(spec, step.state) is None
     assert spec.event_time == "revision"
+    assert spec.origins == {"k": "k", "v": "v"}
     again = core.step(spec, step.state, core.pack(spec, rows.slice(0, 0)), None)
     assert len(again.emitted) == 0
     core.check(spec, again.state)

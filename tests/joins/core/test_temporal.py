@@ -9,7 +9,16 @@ import pytest
 
 from streamops.joins.core import temporal as core
 from streamops.kernel.contract import Counts, State
-from tests.joins.core.temporal_play import FACTS, INSTANT, SECOND, Played, bound, bound_to, rows_as
+from tests.joins.core.temporal_play import (
+    FACTS,
+    INSTANT,
+    SECOND,
+    Played,
+    bound,
+    bound_to,
+    rows_as,
+    said_in,
+)
 
 ONE, TWO = ("a", 10, 1, "one"), ("a", 20, 1, "two")
 
@@ -436,3 +445,10 @@ def test_a_state_that_cannot_be_is_shown() -> None:
     overdue = State(16 * SECOND, play.state.tables)
     with pytest.raises(AssertionError, match="facts overdue: watermark 16000000"):
         core.check(play.spec, overdue)
+
+
+def test_in_a_batch_nothing_is_late() -> None:
+    spec = bound()
+    facts = rows_as(FACTS, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)])
+    answered = core.run(spec, facts, rows_as(spec.table, [TWO, ONE]))
+    assert set(said_in(answered)) == {("a", 5, None), ("a", 15, "one"), ("a", 25, "two")}
