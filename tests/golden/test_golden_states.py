@@ -174,6 +174,7 @@ def test_another_delay_reads_the_same_state(history: History) -> None:
     assert decode(history.file.read_bytes(), *known, where="windows.hopping")
 
 
+@pytest.mark.thorough
 @every
 def test_state_that_is_damaged_is_refused(history: History) -> None:
     frame = history.file.read_bytes()

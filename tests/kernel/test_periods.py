@@ -131,6 +131,7 @@ ZONES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit", ["day", "week", "month", "year"])
 @pytest.mark.parametrize(("zone", "one", "other"), ZONES)
 def test_every_place_is_where_the_oracle_finds_it(
@@ -169,6 +170,7 @@ def test_years_at_both_ends_of_the_calendar_have_their_days() -> None:
             assert (abs(shift - (DAY if period.unit == "day" else 7 * DAY)) <= HOUR).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit", ["day", "week", "month", "quarter", "year"])
 @pytest.mark.parametrize(
     ("zone", "begin"),

@@ -17,6 +17,7 @@ from tests.laws.strategies import (
     case_of,
     earlies,
     empties_of,
+    latenesses,
     silences,
     tables,
 )
@@ -46,15 +47,16 @@ def common(draw: st.DrawFn, pace: int) -> dict[str, Any]:
     """What all windows have in common, as the oracle takes it."""
     stragglers = draw(st.sampled_from(["retract", "update", "route", "drop"]))
     corrects = stragglers in ("update", "retract")
+    early = draw(earlies)
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=3, unique=True))
     return {
         "by": draw(st.sampled_from([(), ("word",), ("number",), ("number", "word")])),
         "time": "ts",
         "agg": {name: AGGREGATES[name] for name in names},
-        "allowed_lateness": pace * draw(st.sampled_from([3, 100, 1, 0])),
+        "allowed_lateness": draw(latenesses(pace, corrects=corrects, early=early)),
         "stragglers": stragglers,
         "too_late": draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
-        "early": draw(earlies),
+        "early": early,
     }
 
 

@@ -18,6 +18,7 @@ from tests.laws.strategies import (
     batches_from_a_seed,
     batches_row_by_row,
     earlies,
+    latenesses,
     moments,
     pace_of,
     sizes,
@@ -33,16 +34,17 @@ def oracles(draw: st.DrawFn) -> SlidingOracle:
     size = draw(sizes)
     stragglers = draw(st.sampled_from(["retract", "update", "route", "drop"]))
     corrects = stragglers in ("update", "retract")
+    early = draw(earlies)
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     return SlidingOracle(
         size=size,
         by=draw(st.sampled_from([(), (), ("word",), ("number",), ("number", "word")])),
         time="ts",
         agg={name: AGGREGATES[name] for name in names},
-        allowed_lateness=pace_of(size) * draw(st.sampled_from([3, 100, 1, 0])),
+        allowed_lateness=draw(latenesses(pace_of(size), corrects=corrects, early=early)),
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
-        early=draw(earlies),
+        early=early,
     )
 
 

@@ -78,6 +78,12 @@ moments = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
 earlies = st.sampled_from(["never", "never", "every batch"])
 
 
+def latenesses(pace: int, *, corrects: bool, early: str) -> st.SearchStrategy[int]:
+    """How much longer stragglers are accepted: never no time at all where only they correct."""
+    least = 1_000 if corrects and early == "never" else 0  # Spark keeps milliseconds
+    return st.sampled_from([pace * 3, pace * 100, pace, least])
+
+
 def silences(pace: int) -> st.SearchStrategy[int | None]:
     """How long empty windows are published, for windows at this distance."""
     return st.sampled_from([None, None, pace, pace * 5 // 2, pace * 6])
@@ -90,6 +96,7 @@ def oracles(draw: st.DrawFn) -> WindowOracle:
     hop = max(size * draw(st.sampled_from([10, 10, 5, 3, 6, 2, 1])) // 10, 1)
     stragglers = draw(st.sampled_from(["retract", "update", "route", "drop"]))
     corrects = stragglers in ("update", "retract")
+    early = draw(earlies)
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
     return WindowOracle(
         size=size,
@@ -98,10 +105,10 @@ def oracles(draw: st.DrawFn) -> WindowOracle:
         by=draw(st.sampled_from([(), (), ("word",), ("number",), ("number", "word")])),
         time="ts",
         agg={name: AGGREGATES[name] for name in names},
-        allowed_lateness=pace_of(size) * draw(st.sampled_from([3, 100, 1, 0])),
+        allowed_lateness=draw(latenesses(pace_of(size), corrects=corrects, early=early)),
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
-        early=draw(earlies),
+        early=early,
         empty_for=draw(silences(hop)),
     )
 

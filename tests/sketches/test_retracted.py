@@ -11,6 +11,8 @@ from streamops import sketches, windows
 from streamops.kernel.contract import merges_exactly
 from streamops.testing import at, fold, replay
 
+pytestmark = pytest.mark.thorough
+
 SKETCHES = [
     sketches.heavy_hitters_sketch("v", counters=2),
     sketches.kll_sketch("n", k=8),

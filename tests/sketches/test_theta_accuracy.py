@@ -6,6 +6,8 @@ import pytest
 
 from tests.sketches.theta_accuracy import KS, SHARES, SIZES, Figure, distinct, overlap, percent
 
+pytestmark = pytest.mark.thorough
+
 # A few figures in the quick tests, all of them with the laws.
 QUICK = {(10**2, 1_024), (10**3, 1_024), (10**4, 1_024), (10**4, 4_096)}
 

@@ -60,6 +60,7 @@ def test_the_right_transcript_passes() -> None:
 POST = "n: 3, total: 10, revision: 1, change: update_postimage"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("line", "edits"),
     [

@@ -19,11 +19,13 @@ def test_on_the_core(transcript: Transcript) -> None:
     assert_replays(transcript, shards=1)
 
 
+@pytest.mark.thorough
 @each_transcript
 def test_on_the_core_with_a_restart_between_every_two_lines(transcript: Transcript) -> None:
     assert_replays(transcript, shards=3, restart=True)
 
 
+@pytest.mark.thorough
 @each_transcript
 def test_on_as_many_shards_as_by_default(transcript: Transcript) -> None:
     assert_replays(transcript)

@@ -128,6 +128,7 @@ def test_of_cumulative_windows_those_count_that_end_with_their_period() -> None:
     assert refused(cumulative, **days, empty_for="9994 minutes").code == "TOO_MANY_WINDOWS"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", range(1, 11))
 def test_as_many_empty_windows_are_counted_as_there_can_be(every: int) -> None:
     grid = CumulativeGrid(FixedGrid(10, 10), every)

@@ -57,6 +57,7 @@ def test_the_nearest_double_is_told_ties_to_even(values: list[float], total: flo
     assert one(*values) == total
 
 
+@pytest.mark.thorough
 def test_random_sums_are_those_of_fractions_and_are_taken_back_whole() -> None:
     dice = random.Random(7)
     for _ in range(400):

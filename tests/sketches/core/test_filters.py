@@ -60,6 +60,7 @@ def test_only_what_is_asked_about_is_answered() -> None:
     assert contained(words, probes, np.array([60])).tolist() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rate", RATES)
 def test_the_measured_rate_is_the_promised_one(rate: float) -> None:
     """So many are asked that the measured rate errs by 6 % (standard deviation), at a fixed seed."""

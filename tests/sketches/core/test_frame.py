@@ -199,6 +199,7 @@ def mutated(blob: bytes, dice: random.Random) -> bytes:
             return dice.randbytes(dice.randrange(2 * len(blob)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.laws, id="many")])
 @pytest.mark.parametrize("number", [1, 2])
 def test_no_mutated_frame_is_taken_for_sound(number: int, count: int) -> None:

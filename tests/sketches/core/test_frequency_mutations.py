@@ -17,6 +17,8 @@ from streamops.sketches.core.frame import sealed, sound
 from streamops.sketches.core.frequent import Frequent
 from streamops.testing.values import comparable
 
+pytestmark = pytest.mark.thorough
+
 SKETCHES: dict[str, tuple[Any, ...]] = {
     "strings": (Frequent("c", pa.string(), counters=6), pa.string()),
     "binary": (Frequent("c", pa.binary(), counters=6), pa.string()),

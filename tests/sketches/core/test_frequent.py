@@ -203,6 +203,7 @@ def test_bounds_are_four_times_as_sharp_as_the_share(at_least: float, counters: 
     assert counters_for(at_least) == counters
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cut", [1, 7, 1_000])
 def test_states_are_those_of_plain_python(cut: int) -> None:
     rng = np.random.default_rng(3)

@@ -15,6 +15,8 @@ from streamops.sketches.core.hll_images import from_images, from_serialized, to_
 from streamops.sketches.core.hll_registers import highest, most_coupons
 from streamops.sketches.core.hyperloglog import HyperLogLog
 
+pytestmark = pytest.mark.thorough
+
 P = 8
 SIZES = [0, 1, 5, 7, 8, 24, 25, 300, 5000]
 

@@ -7,6 +7,8 @@ import pytest
 from streamops.sketches.core.kll_view import rank_error
 from tests.sketches.kll_accuracy import COUNTS, DECILES, ROOMS, STREAMS, Trial, trials
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("parts", [1, 100])

@@ -246,6 +246,7 @@ def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
     assert seen.delivered(dropping, out[:0])[1] == (0,) * 8
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rate", RATES)
 def test_the_share_of_new_rows_that_is_suppressed_is_what_is_promised(rate: float) -> None:
     """The measured rate errs by 3 to 5 % (standard deviation), at a fixed seed."""

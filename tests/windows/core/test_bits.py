@@ -23,6 +23,8 @@ from streamops.windows.core import fixed, sliding
 from tests.windows.core import test_sliding
 from tests.windows.core.play import SCHEMA, Stream, table
 
+pytestmark = pytest.mark.thorough
+
 MORNING = 1_700_000_000_000_000
 STEP, LATENESS = 5_000, 40_000
 PUBLISHED = ("never", "every batch")

@@ -68,6 +68,7 @@ def test_every_window_holds_the_total_so_far() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_panes_that_do_not_differ_any_more_become_one() -> None:
     stream = growing(3_000, 10, agg=SUM)
     most = 0
@@ -81,6 +82,7 @@ def test_panes_that_do_not_differ_any_more_become_one() -> None:
     assert stream.state.rows == 0
 
 
+@pytest.mark.thorough
 def test_panes_that_stragglers_can_still_change_are_kept_apart() -> None:
     stream = growing(60_000, 10, stragglers="update", lateness=100)
     most = 0

@@ -123,6 +123,7 @@ def one_by_one(moments: ranges.Ordered, low: Any, last: Any) -> list[dict[str, A
 SIZES = [1, 3, 700, 1_024, 5_000, 123_456, 10**7]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_way_gives_the_same(seed: int, size: int) -> None:
