@@ -18,25 +18,23 @@ from streamops.joins.core.interval_spec import (
 )
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import (
-    MILLISECOND,
     Both,
     delays_of,
     keys_of,
     refuse_keys,
     refuse_missing,
     refuse_times,
-    refuse_type,
     shown_both,
     shown_keys,
     shown_names,
     times_of,
-    words,
 )
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.pairs import Side
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
+from streamops.spark.parameters import MILLISECOND, refuse_type, words
 from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]

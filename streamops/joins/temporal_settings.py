@@ -18,23 +18,21 @@ from streamops.joins.core.temporal_spec import (
     WaitsFor,
 )
 from streamops.joins.inputs import (
-    MILLISECOND,
     Both,
     delays_of,
     keys_of,
     refuse_keys,
     refuse_missing,
     refuse_times,
-    refuse_type,
     shown_both,
     shown_keys,
-    words,
 )
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
+from streamops.spark.parameters import MILLISECOND, refuse_type, words
 from streamops.spark.transform import choice
 
 __all__ = ["TemporalJoin"]
