@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import MILLISECOND, names_of, refuse_type, require_keys, words
+from streamops.spark.parameters import MILLISECOND, names_of, require_keys, words
 
 __all__ = [
     "Both",
@@ -18,7 +18,6 @@ __all__ = [
     "keys_of",
     "refuse_keys",
     "refuse_missing",
-    "refuse_times",
     "shown_both",
     "shown_keys",
     "shown_names",
@@ -101,14 +100,6 @@ def refuse_missing(schema: pa.Schema, asked: Mapping[str, Sequence[str]], *, whe
         for name in names:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=where, role=role)
-
-
-def refuse_times(schema: pa.Schema, name: str, *, where: str) -> None:
-    """Refuse an event time that is no instant."""
-    kind = schema.field(name).type
-    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-        fix = f"df.withColumn({name!r}, F.to_timestamp({name!r}))"
-        refuse_type(schema, name, "event time", "timestamp", fix, where=where)
 
 
 def refuse_keys(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamops.kernel import hashing
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import format_duration
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import as_instant, require_name, type_name
 
 __all__ = [
     "MILLISECOND",
@@ -20,6 +20,7 @@ __all__ = [
     "refuse_type",
     "require_aggregates",
     "require_hashable",
+    "require_instant",
     "require_keys",
     "require_most_keys",
     "words",
@@ -101,6 +102,19 @@ def refuse_type(
         expected=expected,
         fix=fix,
     )
+
+
+def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "event time") -> None:
+    """Refuse what is no instant, with how to make one of it.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    kind = schema.field(name).type
+    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
+        refuse_type(schema, name, use, "timestamp", as_instant(name, type_name(kind)), where=where)
 
 
 def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:

@@ -14,7 +14,7 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.periods import CalendarPeriod, FixedPeriod, Period
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.parameters import names_of, refuse_taken, refuse_type, words
+from streamops.spark.parameters import names_of, refuse_taken, refuse_type, require_instant, words
 from streamops.windows.calendar_settings import calendar_grid
 from streamops.windows.core.comparison import CompareSpec, Revised
 from streamops.windows.core.spec import Early
@@ -131,10 +131,7 @@ class Comparison(WindowSettings):
                 "F.col('window.end').alias('window_end'), ...)",
             )
         for name in ("window_start", "window_end"):
-            kind = schema.field(name).type
-            if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-                fix = f"df.withColumn({name!r}, F.to_timestamp({name!r}))"
-                refuse_type(schema, name, "a border of windows", "timestamp", fix, where=self.where)
+            require_instant(schema, name, where=self.where, use="a border of windows")
         if "late" in schema.names and pa.types.is_struct(schema.field("late").type):
             fields = {each.name for each in schema.field("late").type}
             if fields >= _LATE:

@@ -12,13 +12,13 @@ from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.columns import as_instant, require_name, type_name
+from streamops.spark.columns import require_name
 from streamops.spark.parameters import (
     MILLISECOND,
     names_of,
     refuse_taken,
-    refuse_type,
     require_aggregates,
+    require_instant,
     require_keys,
     words,
 )
@@ -138,7 +138,8 @@ class WindowSettings:
                 if name not in schema.names:
                     role = f"agg: {aggregation!r}"
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
-        self._refuse_types(schema)
+        require_instant(schema, self.time, where=self.where)
+        require_keys(schema, self.by, where=self.where)
         summaries = tuple(
             (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.where))
             for name, aggregation in self.agg
@@ -199,16 +200,3 @@ class WindowSettings:
         reserved = _EXTRA if self.place else RESERVED
         fix = "name the aggregate, or rename the key column, differently"
         refuse_taken(names, reserved, given, fix, self.where)
-
-    def _refuse_types(self, schema: pa.Schema) -> None:
-        kind = schema.field(self.time).type
-        if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-            refuse_type(
-                schema,
-                self.time,
-                "event time",
-                "timestamp",
-                as_instant(self.time, type_name(kind)),
-                where=self.where,
-            )
-        require_keys(schema, self.by, where=self.where)
