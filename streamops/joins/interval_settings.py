@@ -28,6 +28,7 @@ from streamops.joins.inputs import (
     shown_names,
     times_of,
 )
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.pairs import Side
@@ -38,7 +39,7 @@ from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]
 
-_ADDED = ("_change_type", "late")
+_ADDED = (CHANGE_TYPE, "late")
 _DEFINES = {"shown": words, "first": True}
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Spec
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.pairs import PairSpec, SideName
@@ -21,7 +22,7 @@ REVISED = "streamops.revised"
 """Key under which an operator tells that rows of its output revise others, or are late rows: on the
 columns that say so."""
 
-_REVISING = ("revision", "_change_type", "late")
+_REVISING = (REVISION, CHANGE_TYPE, "late")
 
 
 def declared(
@@ -179,6 +180,6 @@ def refuse_revised(frame: DataFrame, *, where: str) -> None:
         if late
         else 'stragglers="drop" in the operator before; or say which rows count, and drop the columns, '
         f'such as the on-time results alone: .where("revision = 0").drop({", ".join(map(repr, said))})'
-        if "revision" in said
+        if REVISION in said
         else "fold them to a table first, in foreachBatch or behind the stream",
     )
