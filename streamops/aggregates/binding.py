@@ -22,7 +22,7 @@ from streamops.kernel.errors import SchemaError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import type_name
 
-__all__ = ["ORDERED", "TIE_BREAK", "Request", "is_number", "refuse_type", "summary"]
+__all__ = ["ORDERED", "TIE_BREAK", "Request", "is_number", "summary", "wrong_type"]
 
 ORDERED = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
 TIE_BREAK = "a tie_break column of a type with an order"
@@ -130,7 +130,7 @@ def _wider(kind: pa.DataType, digits: int, scale: int) -> pa.DataType:
 
 def _unusable(request: Request, shown: str, where: str) -> SchemaError:
     column = request.column if request.tie_break is None else request.tie_break
-    return refuse_type(
+    return wrong_type(
         request.schema,
         column,
         shown=shown,
@@ -141,7 +141,7 @@ def _unusable(request: Request, shown: str, where: str) -> SchemaError:
     )
 
 
-def refuse_type(
+def wrong_type(
     schema: pa.Schema, column: str, *, shown: str, expected: str, where: str
 ) -> SchemaError:
     """The error for a column that the aggregate cannot work with."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.aggregates.binding import ORDERED, TIE_BREAK, is_number, refuse_type
+from streamops.aggregates.binding import ORDERED, TIE_BREAK, is_number, wrong_type
 from streamops.aggregates.core.lists import Keep
 from streamops.aggregates.core.ranked import Ranked
 from streamops.aggregates.core.values import Distinct, Quantiles
@@ -114,7 +114,7 @@ class BoundedAggregate(Aggregate):
         return float(self.probabilities[0]) if single else [float(p) for p in self.probabilities]
 
     def _unusable(self, schema: pa.Schema, column: str, expected: str, where: str) -> Exception:
-        return refuse_type(schema, column, shown=repr(self), expected=expected, where=where)
+        return wrong_type(schema, column, shown=repr(self), expected=expected, where=where)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -204,7 +204,7 @@ class Top(Aggregate):
         value, rank, tie = self.columns
         if not is_orderable(schema.field(rank).type):
             expected = f"as ranked_by, {ORDERED}"
-            raise refuse_type(schema, rank, shown=repr(self), expected=expected, where=where)
+            raise wrong_type(schema, rank, shown=repr(self), expected=expected, where=where)
         types = types_of(self, schema, (value, rank, tie), where)
         return Ranked(
             "top",
@@ -248,7 +248,7 @@ def types_of(
     value, by, tie = (schema.field(name).type for name in inputs)
     if not is_orderable(tie):
         shown = repr(aggregate)
-        raise refuse_type(schema, inputs[2], shown=shown, expected=TIE_BREAK, where=where)
+        raise wrong_type(schema, inputs[2], shown=shown, expected=TIE_BREAK, where=where)
     return value, by, tie
 
 

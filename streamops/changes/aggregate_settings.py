@@ -15,9 +15,12 @@ from streamops.changes.core.totals import Counted, DecimalTotal, FloatTotal, Int
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
-from streamops.spark.columns import type_name
-from streamops.spark.parameters import names_of, refuse_taken, require_aggregates
+from streamops.spark.parameters import (
+    names_of,
+    refuse_taken,
+    require_aggregates,
+    require_keys,
+)
 
 __all__ = ["AggregateSettings"]
 
@@ -77,7 +80,7 @@ class AggregateSettings:
         for name in self.by:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=self.where, role="by")
-            _require_hashable(schema.field(name), f"{self.where}, key {name!r}")
+        require_keys(schema, self.by, where=self.where)
         asked = tuple(self._asked(name, each, schema) for name, each in self.agg)
         read = {*self.by, CHANGE_TYPE}
         read |= {column for each in asked for column in each.summary.inputs}
@@ -118,11 +121,3 @@ def _refuse_by_time(name: str, each: Aggregation, where: str) -> None:
             fix=f"aggregates.top(1, {each.column!r}, ranked_by=..., tie_break=...) takes the value "
             "of the row that is greatest in a column",
         )
-
-
-def _require_hashable(column: pa.Field, where: str) -> None:
-    try:
-        require_hashable(column.type, where=where)
-    except SchemaError as error:  # the kernel knows Arrow's names of types only
-        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-        raise SchemaError(error.code, error.what, got=type_name(error.got), **facts) from None

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from streamops.changes.core.spec import VALID_FROM, VALID_TO, HistorySpec, TableSpec
-from streamops.changes.debezium_settings import names_of
 from streamops.changes.latest_settings import LatestSettings
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.spark.parameters import distinct_names
 from streamops.spark.transform import choice
 
 __all__ = ["ApplySettings", "History"]
@@ -46,7 +46,7 @@ class ApplySettings(LatestSettings):
                 expected="history='intervals' beside it",
                 fix="leave track out",
             )
-        tracked = None if track is None else names_of(track, parameter="track", where=where)
+        tracked = None if track is None else distinct_names(track, parameter="track", where=where)
         latest = LatestSettings.of(where, key, publish="last", **said)
         given = {each.name: getattr(latest, each.name) for each in fields(latest)}
         return ApplySettings(**given, history=history, track=tracked)

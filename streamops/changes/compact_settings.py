@@ -12,7 +12,6 @@ from pyspark.sql.types import IntegralType, StringType, StructField, TimestampTy
 
 from streamops.changes.bounded import refuse_stream, require_columns
 from streamops.changes.core.spec import Snapshots
-from streamops.changes.debezium_settings import names_of
 from streamops.changes.latest_settings import parse_horizon, shown_horizon
 from streamops.changes.names import REJECTED, SAID, SNAPSHOT, TOMBSTONE, UNAVAILABLE
 from streamops.kernel.changes import CHANGE_TYPE, CHANGES, DELETE, PREIMAGE
@@ -20,6 +19,7 @@ from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import column, require_name
 from streamops.spark.comparing import comparable
+from streamops.spark.parameters import distinct_names
 from streamops.spark.transform import choice, shown
 
 __all__ = ["CompactTransform"]
@@ -58,8 +58,8 @@ class CompactTransform:
         snapshots: Snapshots,
     ) -> CompactTransform:
         """Settings as the user wrote them, normalised, or an error."""
-        keys = names_of(key, parameter="key", where=where)
-        places = names_of(sequence, parameter="sequence", where=where)
+        keys = distinct_names(key, parameter="key", where=where)
+        places = distinct_names(sequence, parameter="sequence", where=where)
         choice(snapshots, Snapshots, parameter="snapshots", where=where)
         if value is not None:
             require_name(value, parameter="value", where=where)

@@ -15,9 +15,10 @@ from streamops.changes.names import REJECTED, SAID, TOMBSTONE
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import require_name
+from streamops.spark.parameters import distinct_names
 from streamops.spark.transform import choice
 
-__all__ = ["Absent", "DebeziumSettings", "Preimages", "Tombstones", "names_of"]
+__all__ = ["Absent", "DebeziumSettings", "Preimages", "Tombstones"]
 
 Absent = Literal["null", "unavailable", "reject"]
 Preimages = Literal["drop", "publish"]
@@ -67,7 +68,7 @@ class DebeziumSettings:
         )
         if not names:
             raise _no_schema(schema, where)
-        keys = names_of(key, parameter="key", where=where)
+        keys = distinct_names(key, parameter="key", where=where)
         require_name(value, parameter="value", where=where)
         if message_key is not None:
             require_name(message_key, parameter="message_key", where=where)
@@ -84,7 +85,7 @@ class DebeziumSettings:
             choice(sequence, Position, parameter="sequence", where=where)
             position: str | tuple[str, ...] = sequence
         else:
-            position = names_of(sequence, parameter="sequence", where=where)
+            position = distinct_names(sequence, parameter="sequence", where=where)
         choice(absent, Absent, parameter="absent", where=where)
         choice(preimages, Preimages, parameter="preimages", where=where)
         choice(tombstones, Tombstones, parameter="tombstones", where=where)
@@ -98,7 +99,7 @@ class DebeziumSettings:
                 expected="the connector's unavailable.value.placeholder",
                 fix="leave it out, if the connector has its own",
             )
-        kept = names_of(keep, parameter="keep", where=where, empty=True)
+        kept = distinct_names(keep, parameter="keep", where=where, empty=True)
         if tombstones == "keep" and message_key is None:
             raise SpecError(
                 "TOMBSTONE_WITHOUT_KEY",
@@ -212,31 +213,6 @@ class DebeziumSettings:
         if self.tombstones == "keep":
             counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
         return counted
-
-
-def names_of(value: Any, *, parameter: str, where: str, empty: bool = False) -> tuple[str, ...]:
-    """One name or several, each once.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME`` or ``SAME_COLUMN``; ``NO_COLUMNS`` where there must be one.
-    """
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    names = tuple(value) if is_list else (value,)
-    for name in names:
-        require_name(name, parameter=parameter, where=where)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice or not (names or empty):
-        raise SpecError(
-            "SAME_COLUMN" if twice else "NO_COLUMNS",
-            f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
-            where=where,
-            got=f"{parameter}={value!r}",
-            expected="one column or several, each once",
-            fix=f'{parameter}=["id"]',
-        )
-    return names
 
 
 def _said(schema: str | StructType) -> str:

@@ -10,11 +10,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, TimestampType
 
-from streamops.changes.debezium_settings import Preimages, names_of
+from streamops.changes.debezium_settings import Preimages
 from streamops.changes.names import CHANGED_AT, REJECTED, SEQUENCE
 from streamops.kernel.changes import CHANGE_TYPE, CHANGES, PREIMAGE, TAKEN_BACK
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 from streamops.spark.columns import column, nullable
+from streamops.spark.parameters import distinct_names
 from streamops.spark.transform import choice
 
 __all__ = ["REASONS", "DeltaSettings", "Preimages"]
@@ -37,7 +38,7 @@ class DeltaSettings:
     def of(where: str, *, key: str | Sequence[str], preimages: Preimages) -> DeltaSettings:
         """Settings as the user wrote them, normalised, or an error."""
         choice(preimages, Preimages, parameter="preimages", where=where)
-        return DeltaSettings(where, names_of(key, parameter="key", where=where), preimages)
+        return DeltaSettings(where, distinct_names(key, parameter="key", where=where), preimages)
 
     @property
     def adds(self) -> tuple[str, ...]:

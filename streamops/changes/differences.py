@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
-from streamops.changes.debezium_settings import names_of
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.spark.columns import column
 from streamops.spark.comparing import comparable
+from streamops.spark.parameters import distinct_names
 
 __all__ = ["Difference", "Differences", "differences"]
 
@@ -138,7 +138,7 @@ def differences(
     fold : the table that a change stream stands for.
     streamops.testing.assert_rows : the same in tests.
     """
-    names = () if key is None else names_of(key, parameter="key", where=_WHERE)
+    names = () if key is None else distinct_names(key, parameter="key", where=_WHERE)
     if type(show) is not int or show < 0:
         raise SpecError(
             "NOT_A_NUMBER_OF_ROWS",

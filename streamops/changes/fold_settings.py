@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
-from streamops.changes.debezium_settings import names_of
 from streamops.changes.names import REJECTED, SAID
 from streamops.kernel.changes import (
     CHANGE_TYPE,
@@ -26,6 +25,7 @@ from streamops.kernel.changes import (
 from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
 from streamops.spark.columns import column
 from streamops.spark.comparing import comparable
+from streamops.spark.parameters import distinct_names
 from streamops.spark.transform import choice, shown
 
 __all__ = ["FoldTransform", "Rows"]
@@ -84,8 +84,8 @@ class FoldTransform:
                 expected="columns that identify a row, or rows='bag'",
                 fix='fold("id"); or where rows have no identity, fold(rows="bag")',
             )
-        keys = () if key is None else names_of(key, parameter="key", where=where)
-        places = names_of(sequence, parameter="sequence", where=where)
+        keys = () if key is None else distinct_names(key, parameter="key", where=where)
+        places = distinct_names(sequence, parameter="sequence", where=where)
         return FoldTransform(where, keys, rows, places, onto)
 
     def __call__(self, frame: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 
@@ -16,14 +16,13 @@ from streamops.changes.core.spec import (
     TableSpec,
     WhenFull,
 )
-from streamops.changes.debezium_settings import names_of
 from streamops.changes.names import SAID
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import require_name
+from streamops.spark.parameters import distinct_names, refuse_type, require_keys, require_most_keys
 from streamops.spark.transform import choice
 
 __all__ = ["MOST_KEYS", "LatestSettings", "parse_horizon", "shown_horizon"]
@@ -75,8 +74,8 @@ class LatestSettings:
         when_full: WhenFull,
     ) -> LatestSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        keys = names_of(key, parameter="key", where=where)
-        places = names_of(sequence, parameter="sequence", where=where)
+        keys = distinct_names(key, parameter="key", where=where)
+        places = distinct_names(sequence, parameter="sequence", where=where)
         both = sorted(set(keys) & set(places))
         if both or time in keys:
             raise SpecError(
@@ -90,15 +89,7 @@ class LatestSettings:
         choice(publish, Publish, parameter="publish", where=where)
         choice(snapshots, Snapshots, parameter="snapshots", where=where)
         choice(when_full, WhenFull, parameter="when_full", where=where)
-        if type(max_keys) is not int or max_keys < 1:
-            raise SpecError(
-                "MAX_KEYS_OUT_OF_RANGE",
-                "`max_keys` is not a number of keys",
-                where=where,
-                got=f"max_keys={max_keys!r}",
-                expected="an integer, 1 or more",
-                fix=f"leave it out ({MOST_KEYS:,}), or say how many keys there may be",
-            )
+        require_most_keys(max_keys, MOST_KEYS, where=where)
         units = parse_horizon(horizon, time, parameter="horizon", where=where)
         return LatestSettings(
             where, keys, places, units, time, publish, snapshots, max_keys, when_full
@@ -117,15 +108,8 @@ class LatestSettings:
             for name in names:
                 if name is not None and name not in kinds:
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
-        for name in self.key:
-            try:
-                require_hashable(kinds[name], where=f"{self.where}, key {name!r}")
-            except SchemaError as error:  # the kernel knows Arrow's names of types only
-                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                raise SchemaError(
-                    error.code, error.what, got=type_name(error.got), **facts
-                ) from None
-        self._require_types(kinds)
+        require_keys(schema, self.key, where=self.where)
+        self._require_types(schema, kinds)
         apart = {*self.key, *self.sequence, *SAID, *_COMMIT}
         values = tuple(name for name in schema.names if name not in apart)
         self._refuse_taken([*self.key, *values])
@@ -143,22 +127,16 @@ class LatestSettings:
             self.when_full,
         )
 
-    def _require_types(self, kinds: dict[str, pa.DataType]) -> None:
+    def _require_types(self, schema: pa.Schema, kinds: dict[str, pa.DataType]) -> None:
         for name in self.sequence:
             if not is_comparable(kinds[name]):
-                raise self._wrong(
-                    "sequence", name, kinds[name], "a type whose values have an order"
-                )
+                self._refuse(schema, "sequence", name, "a type whose values have an order")
         single = kinds[self.sequence[0]] if len(self.sequence) == 1 else None
         if self.time is None and (single is None or not pa.types.is_integer(single)):
-            raise self._wrong(
-                "sequence",
-                self.sequence[0],
-                kinds[self.sequence[0]],
-                "one whole number, in which the horizon is measured, or time=... beside it",
-            )
+            expected = "one whole number, in which the horizon is measured, or time=... beside it"
+            self._refuse(schema, "sequence", self.sequence[0], expected)
         if self.time is not None and not pa.types.is_timestamp(kinds[self.time]):
-            raise self._wrong("time", self.time, kinds[self.time], "timestamp")
+            self._refuse(schema, "time", self.time, "timestamp")
         wanted = {
             CHANGE_TYPE: (pa.types.is_string, "string"),
             "_snapshot": (pa.types.is_boolean, "boolean"),
@@ -168,17 +146,11 @@ class LatestSettings:
         }
         for name, (is_right, expected) in wanted.items():
             if name in kinds and not is_right(kinds[name]):
-                raise self._wrong(name, name, kinds[name], expected)
+                self._refuse(schema, name, name, expected)
 
-    def _wrong(self, role: str, name: str, kind: pa.DataType, expected: str) -> SchemaError:
-        return SchemaError(
-            "COLUMN_TYPE",
-            f"column {name!r} cannot be used as `{role}`",
-            where=self.where,
-            got=f"{name!r} of type {type_name(kind)}",
-            expected=expected,
-            fix="cast the column, or name another",
-        )
+    def _refuse(self, schema: pa.Schema, role: str, name: str, expected: str) -> NoReturn:
+        fix = "cast the column, or name another"
+        refuse_type(schema, name, f"`{role}`", expected, fix, where=self.where)
 
     def _refuse_taken(self, names: Sequence[str]) -> None:
         taken = sorted(name for name in names if name.lower() in {REVISION, CHANGE_TYPE, REJECTED})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
-from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name, type_name
+from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.columns import require_name
+from streamops.spark.parameters import MILLISECOND, names_of, require_keys, words
 
 __all__ = [
     "Both",
@@ -18,24 +18,14 @@ __all__ = [
     "keys_of",
     "refuse_keys",
     "refuse_missing",
-    "refuse_times",
-    "refuse_type",
     "shown_both",
     "shown_keys",
     "shown_names",
     "times_of",
-    "words",
 ]
-
-MILLISECOND = 1_000
 
 Both = tuple[int | None, int | None]
 Keys = tuple[tuple[str, str], ...]
-
-
-def words(micros: int | None) -> str:
-    """A duration as a user writes it."""
-    return repr(None if micros is None else format_duration(micros))
 
 
 def shown_both(durations: Both) -> str:
@@ -67,11 +57,9 @@ def keys_of(by: Any, *, where: str) -> Keys:
     """
     if isinstance(by, Mapping):
         pairs = tuple(by.items())
+        names_of([name for pair in pairs for name in pair], parameter="by", where=where)
     else:
-        names = (by,) if isinstance(by, str) or not isinstance(by, Sequence) else tuple(by)
-        pairs = tuple((name, name) for name in names)
-    for name in (name for pair in pairs for name in pair):
-        require_name(name, parameter="by", where=where)
+        pairs = tuple((name, name) for name in names_of(by, parameter="by", where=where))
     if not pairs:
         raise SpecError(
             "NO_KEY",
@@ -114,35 +102,7 @@ def refuse_missing(schema: pa.Schema, asked: Mapping[str, Sequence[str]], *, whe
                 raise ColumnNotFound(name, schema.names, where=where, role=role)
 
 
-def refuse_times(schema: pa.Schema, name: str, *, where: str) -> None:
-    """Refuse an event time that is no instant."""
-    kind = schema.field(name).type
-    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-        fix = f"df.withColumn({name!r}, F.to_timestamp({name!r}))"
-        refuse_type(schema, name, "event time", "timestamp", fix, where=where)
-
-
 def refuse_keys(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:
     """Refuse keys that Spark does not hash."""
     for schema, names in zip((left, right), zip(*by, strict=True), strict=True):
-        for name in names:
-            try:
-                require_hashable(schema.field(name).type, where=f"{where}, key {name!r}")
-            except SchemaError as error:  # the kernel knows Arrow's names of types only
-                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                got = type_name(error.got)
-                raise SchemaError(error.code, error.what, got=got, **facts) from None
-
-
-def refuse_type(
-    schema: pa.Schema, name: str, use: str, expected: str, fix: str, *, where: str
-) -> NoReturn:
-    """Refuse a column for its type."""
-    raise SchemaError(
-        "COLUMN_TYPE",
-        f"column {name!r} cannot be used as {use}",
-        where=where,
-        got=f"{name!r} of type {type_name(schema.field(name).type)}",
-        expected=expected,
-        fix=fix,
-    )
+        require_keys(schema, names, where=where)

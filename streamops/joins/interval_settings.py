@@ -18,30 +18,28 @@ from streamops.joins.core.interval_spec import (
 )
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import (
-    MILLISECOND,
     Both,
     delays_of,
     keys_of,
     refuse_keys,
     refuse_missing,
-    refuse_times,
-    refuse_type,
     shown_both,
     shown_keys,
     shown_names,
     times_of,
-    words,
 )
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.pairs import Side
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
+from streamops.spark.parameters import MILLISECOND, refuse_type, require_instant, words
 from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]
 
-_ADDED = ("_change_type", "late")
+_ADDED = (CHANGE_TYPE, "late")
 _DEFINES = {"shown": words, "first": True}
 
 
@@ -156,8 +154,8 @@ class IntervalJoin:
         refuse_missing(left, asked, where=f"{self.where}, left frame")
         asked = {"time": self.times[1:], "by": theirs}
         refuse_missing(right, asked | {"tie_break": ties}, where=f"{self.where}, right frame")
-        refuse_times(left, self.times[0], where=self.where)
-        refuse_times(right, self.times[1], where=self.where)
+        require_instant(left, self.times[0], where=self.where)
+        require_instant(right, self.times[1], where=self.where)
         refuse_keys(left, right, self.by, where=self.where)
         if ties and not is_comparable(right.field(ties[0]).type):
             fix = "name a column that counts: a log position, an id that grows"

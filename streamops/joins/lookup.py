@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, refuse_type, shown_keys
-from streamops.joins.inputs import words as in_words
+from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name, type_name
+from streamops.spark.parameters import refuse_type
+from streamops.spark.parameters import words as in_words
 from streamops.spark.transform import choice
 
 __all__ = ["LookupTransform", "Refresh", "lookup"]

@@ -18,23 +18,20 @@ from streamops.joins.core.temporal_spec import (
     WaitsFor,
 )
 from streamops.joins.inputs import (
-    MILLISECOND,
     Both,
     delays_of,
     keys_of,
     refuse_keys,
     refuse_missing,
-    refuse_times,
-    refuse_type,
     shown_both,
     shown_keys,
-    words,
 )
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
+from streamops.spark.parameters import MILLISECOND, refuse_type, require_instant, words
 from streamops.spark.transform import choice
 
 __all__ = ["TemporalJoin"]
@@ -224,9 +221,9 @@ class TemporalJoin:
         asked |= {role: [name] for role, name in self._optional.items()}
         refuse_missing(left, {"by": ours, "time": [self.time]}, where=f"{self.where}, left frame")
         refuse_missing(right, asked, where=f"{self.where}, right frame")
-        refuse_times(left, self.time, where=self.where)
+        require_instant(left, self.time, where=self.where)
         for name in (self.version, *([self.until] if self.until is not None else [])):
-            refuse_times(right, name, where=self.where)
+            require_instant(right, name, where=self.where)
         refuse_keys(left, right, self.by, where=self.where)
         if not is_comparable(right.field(self.sequence).type):
             fix = "name a number that grows with each change: a log position, a commit version"

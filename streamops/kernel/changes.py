@@ -6,7 +6,6 @@ the image after an update, is *published*; what is the image before one, or dele
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +24,6 @@ __all__ = [
     "PREIMAGE",
     "REVISION",
     "TAKEN_BACK",
-    "change_order",
     "is_change",
     "net_changes",
     "weights",
@@ -92,25 +90,3 @@ def net_changes(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
     net = groups.sum_ints(weight)
     left = np.flatnonzero(net)
     return firsts[left], net[left]
-
-
-def change_order(keys: Ids, words: Words, *order: Ints) -> Ids:
-    """Positions of the changes such that within a key and place what is taken back comes first.
-
-    Parameters
-    ----------
-    keys : array of int64
-        A code per change, equal where the keys are.
-    words : Array
-        The change types.
-    order : arrays of int64
-        What orders the changes of a key, first things first.
-
-    Examples
-    --------
-    >>> words = pa.array(["update_postimage", "insert", "update_preimage"])
-    >>> change_order(np.array([5, 3, 5]), words, np.array([2, 1, 2])).tolist()
-    [1, 2, 0]
-    """
-    by: Sequence[Ints] = (weights(words), *reversed(order), keys)
-    return np.lexsort(by)

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructType
 
 from streamops.kernel.errors import SpecError, StreamopsError
 from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.spark.parameters import MILLISECOND
 
 __all__ = ["ANY", "BOUNDS", "LATENESS", "SAVED", "Scale"]
 
@@ -28,7 +29,6 @@ LATENESS, SAVED = "lateness", "saved"
 _PREFIX = {LATENESS: "up_to_", SAVED: "with_"}
 ANY = "any"
 _MOST = 64
-_MILLISECOND = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Scale:
         said = tuple(bounds)
         micros = [
             parse_duration(
-                each, parameter="bounds", where=where, minimum=_MILLISECOND, whole=_MILLISECOND
+                each, parameter="bounds", where=where, minimum=MILLISECOND, whole=MILLISECOND
             )
             for each in said
         ]

@@ -38,10 +38,10 @@ from pyspark.sql import Column
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import Sealed
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import require_name
+from streamops.spark.parameters import require_hashable
 
 __all__ = ["SketchAggregate", "no_spark", "refuse_changes", "require_column", "require_item"]
 
@@ -144,12 +144,8 @@ def require_item(kind: pa.DataType, *, column: str, where: str) -> None:
     SchemaError
         ``KEY_NOT_HASHABLE``.
     """
-    try:
-        require_hashable(kind, where=f"{where}, column {column!r}")
-    except SchemaError as error:  # the kernel knows Arrow's names of types only
-        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-        what = "a sketch of values of a type that Spark does not hash"
-        raise SchemaError(error.code, what, got=type_name(error.got), **facts) from None
+    what = "a sketch of values of a type that Spark does not hash"
+    require_hashable(kind, where=f"{where}, column {column!r}", what=what)
 
 
 def require_column(column: str, schema: pa.Schema, shown: str, instead: str, where: str) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
+from streamops.kernel.changes import REVISION
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import SketchAggregate, no_spark, require_column
@@ -17,8 +18,6 @@ from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, type_name
 
 __all__ = ["MergedSketches", "estimate", "merged"]
-
-_REVISION = "revision"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,15 +54,15 @@ class MergedSketches:
                 expected="binary: sketches as an aggregate of sketches made them",
                 fix="name the column that has them, or sketch this one instead of merging it",
             )
-        if self.like.counts and _REVISION in schema.names:
+        if self.like.counts and REVISION in schema.names:
             raise SchemaError(
                 "SKETCH_REVISED",
                 f"{self!r} would count what was published before it was revised",
                 where=where,
-                got=f"results with a column {_REVISION!r}",
+                got=f"results with a column {REVISION!r}",
                 expected="each result once, as it is in the end",
                 fix="windows before that publish once (stragglers='drop' or 'route', early='never'); "
-                f"or keep the last revision of each, and drop the column {_REVISION!r}",
+                f"or keep the last revision of each, and drop the column {REVISION!r}",
             )
         sketch = self.like.sketch(None, where)
         return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {self!r}")

@@ -10,11 +10,9 @@ import pyarrow as pa
 
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
+from streamops.kernel.errors import ColumnNotFound
 from streamops.sketches.core.running import Changes, RunningSpec, WhenFull
-from streamops.spark.columns import type_name
-from streamops.spark.parameters import names_of, refuse_taken
+from streamops.spark.parameters import names_of, refuse_taken, require_keys, require_most_keys
 from streamops.spark.transform import choice
 
 __all__ = ["MOST_KEYS", "RunningSettings"]
@@ -52,15 +50,7 @@ class RunningSettings:
         choice(changes, Changes, parameter="changes", where=where)
         choice(when_full, WhenFull, parameter="when_full", where=where)
         names = names_of(by, parameter="by", where=where)
-        if type(max_keys) is not int or max_keys < 1:  # 16.0 and True are numbers, too
-            raise SpecError(
-                "MAX_KEYS_OUT_OF_RANGE",
-                "`max_keys` is not a number of keys",
-                where=where,
-                got=f"max_keys={max_keys!r}",
-                expected="an integer, 1 or more",
-                fix=f"leave it out ({MOST_KEYS:,}), or say how many keys there may be",
-            )
+        require_most_keys(max_keys, MOST_KEYS, where=where)
         given = {"by": list(names), "agg": list(agg)}
         fix = "name the result differently (into=...), or rename the key column"
         refuse_taken([*names, *agg], _ADDED, given, fix, where)
@@ -76,12 +66,7 @@ class RunningSettings:
         for name in self.by:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=self.where, role="by")
-            try:
-                require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
-            except SchemaError as error:  # the kernel knows Arrow's names of types only
-                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                got = type_name(error.got)
-                raise SchemaError(error.code, error.what, got=got, **facts) from None
+        require_keys(schema, self.by, where=self.where)
         summaries = tuple(
             (name, repr(each), each.bind(schema, time="", where=self.where))
             for name, each in self.agg

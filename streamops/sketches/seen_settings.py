@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
-from streamops.kernel.hashing import require_hashable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.sketches.bloom_settings import require_capacity, require_rate, too_large
 from streamops.sketches.core.filters import MOST_BITS
 from streamops.sketches.core.seen import COUNTS, FULL, SEEN, SeenSpec
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import require_name
+from streamops.spark.parameters import names_of, require_hashable
 from streamops.spark.preflight import WATERMARK
 from streamops.spark.rowwise import instant_field
 from streamops.spark.transform import choice
@@ -147,13 +147,10 @@ class SeenSettings:
 
     def bind(self, schema: pa.Schema) -> SeenSpec:
         """The spec over these columns."""
+        what = "an identity has a type that Spark does not hash"
         for name in self.by:
-            try:
-                require_hashable(schema.field(name).type, where=f"{self.where}, column {name!r}")
-            except SchemaError as error:  # the kernel knows Arrow's names of types only
-                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                what = "an identity has a type that Spark does not hash"
-                raise SchemaError(error.code, what, got=type_name(error.got), **facts) from None
+            kind = schema.field(name).type
+            require_hashable(kind, where=f"{self.where}, column {name!r}", what=what)
         return SeenSpec(
             by=self.by,
             time=self.time,
@@ -181,11 +178,8 @@ class SeenSettings:
         return {}
 
 
-def _names(identity: Any, where: str) -> tuple[str, ...]:
-    is_list = isinstance(identity, Sequence) and not isinstance(identity, str)
-    names = tuple(identity) if is_list else (identity,)
-    for name in names:
-        require_name(name, parameter="identity", where=where)
+def _names(identity: object, where: str) -> tuple[str, ...]:
+    names = names_of(identity, parameter="identity", where=where)
     if not names or len(set(names)) < len(names):
         raise SpecError(
             "NO_IDENTITY",

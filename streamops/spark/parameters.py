@@ -1,14 +1,38 @@
-"""What users say of any operator: names, and aggregates under names."""
+"""What users say of any operator: names, durations, aggregates under names; types that do not do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from streamops.kernel.errors import SpecError
-from streamops.spark.columns import require_name
+import pyarrow as pa
 
-__all__ = ["names_of", "refuse_taken", "require_aggregates"]
+from streamops.kernel import hashing
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.time import format_duration
+from streamops.spark.columns import as_instant, require_name, type_name
+
+__all__ = [
+    "MILLISECOND",
+    "distinct_names",
+    "names_of",
+    "refuse_taken",
+    "refuse_type",
+    "require_aggregates",
+    "require_hashable",
+    "require_instant",
+    "require_keys",
+    "require_most_keys",
+    "words",
+]
+
+MILLISECOND = 1_000
+"""In microseconds: Spark's watermarks go by whole ones."""
+
+
+def words(micros: int | None) -> str:
+    """A duration as a user writes it."""
+    return repr(None if micros is None else format_duration(micros))
 
 
 def refuse_taken(
@@ -34,6 +58,118 @@ def names_of(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
     for name in names:
         require_name(name, parameter=parameter, where=where)
     return tuple(names)
+
+
+def distinct_names(
+    value: object, *, parameter: str, where: str, empty: bool = False
+) -> tuple[str, ...]:
+    """As :func:`names_of`, each once.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME`` or ``SAME_COLUMN``; ``NO_COLUMNS`` where there must be one.
+    """
+    names = names_of(value, parameter=parameter, where=where)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not (names or empty):
+        raise SpecError(
+            "SAME_COLUMN" if twice else "NO_COLUMNS",
+            f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected="one column or several, each once",
+            fix=f'{parameter}=["id"]',
+        )
+    return names
+
+
+def refuse_type(
+    schema: pa.Schema, name: str, use: str, expected: str, fix: str, *, where: str
+) -> NoReturn:
+    """Refuse a column for its type.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    raise SchemaError(
+        "COLUMN_TYPE",
+        f"column {name!r} cannot be used as {use}",
+        where=where,
+        got=f"{name!r} of type {type_name(schema.field(name).type)}",
+        expected=expected,
+        fix=fix,
+    )
+
+
+def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "event time") -> None:
+    """Refuse what is no instant, with how to make one of it.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    kind = schema.field(name).type
+    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
+        refuse_type(schema, name, use, "timestamp", as_instant(name, type_name(kind)), where=where)
+
+
+def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:
+    """Refuse key columns that Spark does not hash.
+
+    Raises
+    ------
+    SchemaError
+        ``KEY_NOT_HASHABLE``.
+    """
+    for name in names:
+        require_hashable(schema.field(name).type, where=f"{where}, key {name!r}")
+
+
+def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
+    """Refuse what is no number of keys.
+
+    Raises
+    ------
+    SpecError
+        ``MAX_KEYS_OUT_OF_RANGE``.
+    """
+    if type(max_keys) is not int or max_keys < 1:  # 16.0 and True are numbers, too
+        raise SpecError(
+            "MAX_KEYS_OUT_OF_RANGE",
+            "`max_keys` is not a number of keys",
+            where=where,
+            got=f"max_keys={max_keys!r}",
+            expected="an integer, 1 or more",
+            fix=f"leave it out ({default:,}), or say how many keys there may be",
+        )
+
+
+def require_hashable(kind: pa.DataType, *, where: str, what: str | None = None) -> None:
+    """Refuse a type that Spark does not hash, by Spark's name for it.
+
+    Parameters
+    ----------
+    kind : DataType
+    where : str
+        For the error.
+    what : str, optional
+        What has that type, in a sentence, where it is no key.
+
+    Raises
+    ------
+    SchemaError
+        ``KEY_NOT_HASHABLE``.
+    """
+    try:
+        hashing.require_hashable(kind, where=where)
+    except SchemaError as error:  # the kernel knows Arrow's names of types only
+        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+        said = what or error.what
+        raise SchemaError(error.code, said, got=type_name(error.got), **facts) from None
 
 
 def require_aggregates(agg: object, *, where: str) -> None:

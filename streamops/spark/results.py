@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from streamops.kernel.changes import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
 from streamops.kernel.contract import Spec
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.pairs import PairSpec, SideName
@@ -21,7 +22,7 @@ REVISED = "streamops.revised"
 """Key under which an operator tells that rows of its output revise others, or are late rows: on the
 columns that say so."""
 
-_REVISING = ("revision", "_change_type", "late")
+_REVISING = (REVISION, CHANGE_TYPE, "late")
 
 
 def declared(
@@ -178,7 +179,16 @@ def refuse_revised(frame: DataFrame, *, where: str) -> None:
         '.where("late IS NULL").drop("late")'
         if late
         else 'stragglers="drop" in the operator before; or say which rows count, and drop the columns, '
-        f'such as the on-time results alone: .where("revision = 0").drop({", ".join(map(repr, said))})'
-        if "revision" in said
+        f"such as the on-time results alone: {_on_time(frame.schema.names, said)}"
+        if REVISION in said
         else "fold them to a table first, in foreachBatch or behind the stream",
     )
+
+
+def _on_time(names: Sequence[str], said: Sequence[str]) -> str:
+    """How to take the results that were published on time, each once."""
+    # Early results begin with revision 0, and what is taken back has that of its publication.
+    which = "timing = 'on_time'" if "timing" in names else f"{REVISION} = 0"
+    if CHANGE_TYPE in said:
+        which += f" AND {CHANGE_TYPE} IN ('{INSERT}', '{POSTIMAGE}')"
+    return f'.where("{which}").drop({", ".join(map(repr, said))})'

@@ -17,6 +17,7 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.cells import Opener, opened, opened_pair
 from streamops.spark.packing import Packable, packer
 from streamops.spark.pairs import PairTransform
+from streamops.spark.parameters import MILLISECOND
 from streamops.spark.preflight import WATERMARK, carried_watermark
 from streamops.spark.runners import COUNTS, STORED, Advance, Stored
 from streamops.spark.untimed import Standing
@@ -171,7 +172,7 @@ def parsed(watermark: Duration | None) -> int | None:
     if watermark is None:
         return None
     return parse_duration(
-        watermark, parameter="watermark", where="streamops.testing", minimum=0, whole=1_000
+        watermark, parameter="watermark", where="streamops.testing", minimum=0, whole=MILLISECOND
     )
 
 

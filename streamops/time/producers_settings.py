@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import column, type_name
+from streamops.spark.parameters import MILLISECOND, require_hashable
 from streamops.spark.rowwise import instant_field, require_names
 from streamops.time.core.producers import ProducersSpec
 from streamops.time.instants import micros, now
@@ -49,7 +49,7 @@ class ProducersSettings:
         """Settings as the user wrote them, normalised, or an error."""
         named = {"producer": producer, "time": time}
         require_names(where, **named, **({} if arrival is None else {"arrival": arrival}))
-        waits = parse_duration(delay, parameter="delay", where=where, minimum=0, whole=1_000)
+        waits = parse_duration(delay, parameter="delay", where=where, minimum=0, whole=MILLISECOND)
         silence = parse_duration(idle, parameter="idle", where=where, minimum=1)
         if isinstance(expected, str | bytes) or not isinstance(expected, Sequence):
             raise SpecError(
@@ -80,11 +80,7 @@ class ProducersSettings:
     def bind(self, schema: pa.Schema) -> ProducersSpec:
         """The spec over columns of these types."""
         kind = schema.field(self.producer).type
-        try:
-            require_hashable(kind, where=f"{self.where}, producer {self.producer!r}")
-        except SchemaError as error:  # the kernel knows Arrow's names of types only
-            facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-            raise SchemaError(error.code, error.what, got=type_name(error.got), **facts) from None
+        require_hashable(kind, where=f"{self.where}, producer {self.producer!r}")
         try:
             expected = pa.array(self.expected, kind)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, WatermarkError
-from streamops.kernel.hashing import require_hashable
+from streamops.kernel.errors import ColumnNotFound, WatermarkError
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import require_name
+from streamops.spark.parameters import require_keys
 from streamops.spark.preflight import WATERMARK
 from streamops.time.clock_settings import QUALITIES, ClockSettings
 from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
@@ -80,13 +80,7 @@ class TrackSettings(ClockSettings):
 
     def bind(self, schema: pa.Schema) -> TrackSpec:
         """The spec over these columns."""
-        for name in self.by:
-            try:
-                require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
-            except SchemaError as error:  # the kernel knows Arrow's names of types only
-                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                got = type_name(error.got)
-                raise SchemaError(error.code, error.what, got=got, **facts) from None
+        require_keys(schema, self.by, where=self.where)
         return TrackSpec(
             self.by, self.sent, self.received, self.horizon, self.step, self.largest_offset, schema
         )

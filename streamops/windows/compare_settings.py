@@ -14,17 +14,11 @@ from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.periods import CalendarPeriod, FixedPeriod, Period
 from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.parameters import names_of, refuse_taken, refuse_type, require_instant, words
 from streamops.windows.calendar_settings import calendar_grid
 from streamops.windows.core.comparison import CompareSpec, Revised
 from streamops.windows.core.spec import Early
-from streamops.windows.settings import (
-    RESERVED,
-    WindowSettings,
-    names_of,
-    refuse_taken,
-    refuse_type,
-    words,
-)
+from streamops.windows.settings import RESERVED, WindowSettings
 
 __all__ = ["Comparison"]
 
@@ -137,10 +131,7 @@ class Comparison(WindowSettings):
                 "F.col('window.end').alias('window_end'), ...)",
             )
         for name in ("window_start", "window_end"):
-            kind = schema.field(name).type
-            if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-                fix = f"df.withColumn({name!r}, F.to_timestamp({name!r}))"
-                refuse_type(schema, name, "a border of windows", "timestamp", fix, self.where)
+            require_instant(schema, name, where=self.where, use="a border of windows")
         if "late" in schema.names and pa.types.is_struct(schema.field("late").type):
             fields = {each.name for each in schema.field("late").type}
             if fields >= _LATE:
@@ -158,7 +149,7 @@ class Comparison(WindowSettings):
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         if not (is_number or pa.types.is_decimal(kind)):
             fix = f"df.withColumn({name!r}, F.col({name!r}).cast('double')), or leave it out"
-            refuse_type(schema, name, "a value to compare", "a number", fix, self.where)
+            refuse_type(schema, name, "a value to compare", "a number", fix, where=self.where)
 
     def _revised(self, schema: pa.Schema) -> Revised:
         """How the frame says that its results are revised; an error where ours cannot be."""

@@ -14,11 +14,12 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration
 from streamops.kernel.zones import DAY
+from streamops.spark.parameters import words
 from streamops.windows.calendar_settings import calendar_grid, shortest
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import phase_of
 from streamops.windows.grid_settings import GridWindows, refuse_many
-from streamops.windows.settings import DEFINES, words
+from streamops.windows.settings import DEFINES
 
 __all__ = ["CumulativeWindows"]
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 from streamops.kernel.errors import SpecError
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration, parse_instant
+from streamops.spark.parameters import words
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.grid_settings import GridWindows, refuse_many
-from streamops.windows.settings import DEFINES, words
+from streamops.windows.settings import DEFINES
 
 __all__ = ["FixedWindows", "phase_of"]
 

@@ -12,9 +12,10 @@ from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.spark.parameters import words
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import Empty
-from streamops.windows.settings import IN_WORDS, WindowSettings, words
+from streamops.windows.settings import IN_WORDS, WindowSettings
 
 __all__ = ["MOST_WINDOWS", "GridWindows", "refuse_many"]
 

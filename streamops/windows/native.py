@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamops.kernel.changes import CHANGE_TYPE, INSERT
+from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
@@ -84,7 +84,7 @@ def _extra(spec: WindowSpec) -> list[Column]:
     """What corrections add to a result that none will change."""
     extra = []
     if spec.revises:
-        extra.append(F.lit(0).cast("int").alias("revision"))
+        extra.append(F.lit(0).cast("int").alias(REVISION))
     if spec.is_early:
         extra.append(F.lit("on_time").alias("timing"))
     if spec.takes_back:

@@ -10,9 +10,10 @@ import pyarrow as pa
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
+from streamops.spark.parameters import refuse_type, words
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import SessionSpec, WhenLonger
-from streamops.windows.settings import DEFINES, WindowSettings, refuse_type, words
+from streamops.windows.settings import DEFINES, WindowSettings
 
 __all__ = ["SessionWindows"]
 
@@ -82,7 +83,7 @@ class SessionWindows(WindowSettings):
                 "the gap of a row",
                 "interval day to second",
                 f"F.make_dt_interval(secs=F.col({own!r})), say, where it is a number of seconds",
-                self.where,
+                where=self.where,
             )
         if self.until is not None and not pa.types.is_boolean(schema.field(self.until).type):
             refuse_type(
@@ -91,7 +92,7 @@ class SessionWindows(WindowSettings):
                 "the sign of a closing row",
                 "boolean",
                 "a column with the condition: df.withColumn('ends', F.col('event') == 'logout')",
-                self.where,
+                where=self.where,
             )
         return SessionSpec(
             **common,

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.hashing import require_hashable
-from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import as_instant, require_name, type_name
-from streamops.spark.parameters import names_of, refuse_taken, require_aggregates
+from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.columns import require_name
+from streamops.spark.parameters import (
+    MILLISECOND,
+    names_of,
+    refuse_taken,
+    require_aggregates,
+    require_instant,
+    require_keys,
+    words,
+)
 from streamops.spark.transform import choice
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 
-__all__ = [
-    "DEFINES",
-    "IN_WORDS",
-    "RESERVED",
-    "WindowSettings",
-    "names_of",
-    "refuse_taken",
-    "refuse_type",
-    "words",
-]
+__all__ = ["DEFINES", "IN_WORDS", "RESERVED", "WindowSettings"]
 
-_MILLISECOND = 1_000
 _WINDOW = ("window_start", "window_end")
 _CORRECTING = ("update", "retract")
 _EXTRA = (REVISION, "timing", CHANGE_TYPE, "late")
 RESERVED = (*_WINDOW, *_EXTRA)
 """Names of columns that results of windows have."""
-
-
-def words(micros: int | None) -> str:
-    """A duration as a user writes it."""
-    return repr(None if micros is None else format_duration(micros))
 
 
 IN_WORDS = {"shown": words}
@@ -85,13 +77,13 @@ class WindowSettings:
             parameter="allowed_lateness",
             where=where,
             minimum=0,
-            whole=_MILLISECOND,
+            whole=MILLISECOND,
         )
         require_aggregates(agg, where=where)
         waits = None
         if delay is not None:
             waits = parse_duration(
-                delay, parameter="delay", where=where, minimum=0, whole=_MILLISECOND
+                delay, parameter="delay", where=where, minimum=0, whole=MILLISECOND
             )
         return {
             "where": where,
@@ -146,7 +138,8 @@ class WindowSettings:
                 if name not in schema.names:
                     role = f"agg: {aggregation!r}"
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
-        self._refuse_types(schema)
+        require_instant(schema, self.time, where=self.where)
+        require_keys(schema, self.by, where=self.where)
         summaries = tuple(
             (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.where))
             for name, aggregation in self.agg
@@ -207,37 +200,3 @@ class WindowSettings:
         reserved = _EXTRA if self.place else RESERVED
         fix = "name the aggregate, or rename the key column, differently"
         refuse_taken(names, reserved, given, fix, self.where)
-
-    def _refuse_types(self, schema: pa.Schema) -> None:
-        kind = schema.field(self.time).type
-        if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-            refuse_type(
-                schema,
-                self.time,
-                "event time",
-                "timestamp",
-                as_instant(self.time, type_name(kind)),
-                self.where,
-            )
-        for name in self.by:
-            try:
-                require_hashable(schema.field(name).type, where=f"{self.where}, key {name!r}")
-            except SchemaError as error:  # the kernel knows Arrow's names of types only
-                facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-                raise SchemaError(
-                    error.code, error.what, got=type_name(error.got), **facts
-                ) from None
-
-
-def refuse_type(
-    schema: pa.Schema, name: str, use: str, expected: str, fix: str, where: str
-) -> NoReturn:
-    """Refuse a column for its type."""
-    raise SchemaError(
-        "COLUMN_TYPE",
-        f"column {name!r} cannot be used as {use}",
-        where=where,
-        got=f"{name!r} of type {type_name(schema.field(name).type)}",
-        expected=expected,
-        fix=fix,
-    )

@@ -8,9 +8,6 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.changes.core import aggregate
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from tests.golden.aggregate_states import (
     BATCHES,
@@ -22,40 +19,28 @@ from tests.golden.aggregate_states import (
     state,
     table,
 )
-from tests.golden.states import SHARDS
-from tests.golden.test_golden_states import bag
+from tests.golden.reading import Format, Kept, bag
 
+FORMAT = Format(aggregate, "changes.aggregate")
 every = pytest.mark.parametrize("history", HISTORIES)
 
 
-def read(history: str, **known: Any) -> State:
-    said = {"layout": aggregate.STATE, "identity": spec_of(history).identity, "shards": SHARDS}
-    found = decode(file_of(history).read_bytes(), **(said | known), where="changes.aggregate")
-    return State(None, found)
-
-
-def refused(history: str, **known: Any) -> StateFormatError:
-    with pytest.raises(StateFormatError) as caught:
-        read(history, **known)
-    return caught.value
+def written(history: str) -> Kept:
+    return Kept(file_of(history), spec_of(history), lambda: state(history))
 
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: str) -> None:
-    found, now = read(history), state(history)
-    assert found.tables.keys() == now.tables.keys()
+    found = FORMAT.is_what_is_left(written(history))
     for name, kept in found.tables.items():
         assert len(kept) == (5 if name == "rows" else 4)  # "b" has a debt, "c" is gone
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    aggregate.check(spec_of(history), found)
 
 
 @every
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     history: str,
 ) -> None:
-    oracle, now, spec = oracle_of(history), read(history), spec_of(history)
+    oracle, now, spec = oracle_of(history), FORMAT.read(written(history)), spec_of(history)
     for rows in BATCHES:
         oracle.step(rows_of(table(rows)))
     for rows in MORE:
@@ -68,13 +53,12 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 @every
 def test_state_of_version_1_is_refused_by_another_version(history: str) -> None:
-    error = refused(history, layout=StateFormat("changes.aggregate", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, changes.aggregate version 1")
+    FORMAT.refuses_another_version(written(history))
 
 
 @every
 @pytest.mark.parametrize("changed", [{"by": ("page",)}, {"agg": {"rows": agg.count()}}], ids=repr)
 def test_other_parameters_are_refused_by_name(history: str, changed: dict[str, Any]) -> None:
-    error = refused(history, identity=spec_of(history, **changed).identity)
+    error = FORMAT.refused(written(history), identity=spec_of(history, **changed).identity)
     assert error.code == "STATE_PARAMETERS"
     assert next(iter(changed)) in error.what

@@ -8,40 +8,20 @@ from typing import Any
 import pytest
 
 from streamops.joins.core import interval
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.testing.laws.comparing import same_rows
 from tests.golden.interval_states import HISTORIES, History, stepped, tables
-from tests.golden.states import NOW, SECOND, SHARDS
-from tests.golden.test_golden_states import bag
+from tests.golden.reading import Format
+from tests.golden.states import NOW, SECOND
 
+FORMAT = Format(interval, "joins.interval")
+read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
-
-
-def read(history: History) -> State:
-    known = interval.STATE, history.spec.identity, SHARDS
-    tables = decode(history.file.read_bytes(), *known, where="joins.interval")
-    return State(history.watermark, tables)
-
-
-def refused(history: History, **known: Any) -> StateFormatError:
-    said = {"layout": interval.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
-    with pytest.raises(StateFormatError) as caught:
-        decode(history.file.read_bytes(), **said, where="joins.interval")
-    return caught.value
 
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found, now = read(history), history.state()
-    assert found.tables.keys() == now.tables.keys()
-    for name, kept in found.tables.items():
-        assert len(kept) > 0
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    interval.check(history.spec, found)  # in the order of today's hash, too
+    FORMAT.is_what_is_left(history)  # in the order of today's hash, too
 
 
 @every
@@ -69,8 +49,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 @every
 def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
-    error = refused(history, layout=StateFormat("joins.interval", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.interval version 1")
+    FORMAT.refuses_another_version(history)
 
 
 @every
@@ -96,7 +75,6 @@ def test_state_is_refused_by_interval_joins_with_another(
 @every
 def test_another_delay_and_another_status_column_read_the_same_state(history: History) -> None:
     other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
-    known = interval.STATE, other.spec.identity, SHARDS
-    assert decode(history.file.read_bytes(), *known, where="joins.interval")
+    assert read(history, identity=other.spec.identity).rows > 0
     renamed = dataclasses.replace(history.spec, into="match")
     assert renamed.identity == history.spec.identity

@@ -13,7 +13,7 @@ from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.time.core import producers
 from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
-from tests.golden.test_golden_states import bag
+from tests.golden.reading import bag
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from streamops import aggregates as agg
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.sketches.core import running
 from streamops.testing.laws import rows_of
+from tests.golden.reading import Format, Kept, bag
 from tests.golden.running_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
-from tests.golden.states import SHARDS
-from tests.golden.test_golden_states import bag
 from tests.oracles.running import RunningOracle
 
-
-def read(**known: Any) -> State:
-    said = {"layout": running.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
-    return State(None, decode(FILE.read_bytes(), **said, where="sketches.counted"))
-
-
-def refused(**known: Any) -> StateFormatError:
-    with pytest.raises(StateFormatError) as caught:
-        read(**known)
-    return caught.value
+FORMAT = Format(running, "sketches.counted")
+KEPT = Kept(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    found, now = read().tables["keys"], state().tables["keys"]
-    assert len(found) == 4
-    assert found.schema == now.schema
-    assert bag(rows_of(found)) == bag(rows_of(now))
-    running.check(SPEC, read())
+    assert FORMAT.is_what_is_left(KEPT).rows == 4
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
@@ -60,8 +46,7 @@ def test_a_state_does_not_depend_on_how_many_keys_there_may_be() -> None:
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:
-    error = refused(layout=StateFormat("sketches.running", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, sketches.running version 1")
+    FORMAT.refuses_another_version(KEPT)
 
 
 @pytest.mark.parametrize(

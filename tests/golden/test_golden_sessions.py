@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.windows.core import session
+from tests.golden.reading import Format, bag
 from tests.golden.session_states import HISTORIES, NOW, SECOND, History
-from tests.golden.states import SHARDS
-from tests.golden.test_golden_states import bag
 
+FORMAT = Format(session, "windows.session")
+read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
-
-
-def read(history: History, **identity: Any) -> State:
-    known = session.STATE, {**history.spec.identity, **identity}, SHARDS
-    tables = decode(history.file.read_bytes(), *known, where="windows.session")
-    return State(NOW + 24 * SECOND, tables)
 
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found, now = read(history), history.state()
-    assert found.tables.keys() == now.tables.keys()
-    for name, kept in found.tables.items():
-        assert len(kept) > 0
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    session.check(history.spec, found)
+    found = FORMAT.is_what_is_left(history)
+    assert found.watermark == NOW + 24 * SECOND
 
 
 @every
@@ -59,16 +45,11 @@ def test_a_stream_goes_on_from_it(history: History) -> None:
 def test_state_is_refused_by_sessions_with_another(
     name: str, value: object, history: History
 ) -> None:
-    with pytest.raises(StateFormatError) as caught:
-        read(history, **{name: value})
-    assert caught.value.code == "STATE_PARAMETERS"
-    assert caught.value.what == f"this checkpoint was written with other parameters: {name}"
+    error = refused(history, identity=history.spec.identity | {name: value})
+    assert error.code == "STATE_PARAMETERS"
+    assert error.what == f"this checkpoint was written with other parameters: {name}"
 
 
 def test_sessions_without_early_results_are_another_state() -> None:
     plain = dataclasses.replace(HISTORIES[1], settings=HISTORIES[1].settings | {"early": "never"})
-    with pytest.raises(StateFormatError) as caught:
-        decode(
-            plain.file.read_bytes(), session.STATE, plain.spec.identity, SHARDS, where="sessions"
-        )
-    assert caught.value.what.endswith("other parameters: early")
+    assert refused(plain).what.endswith("other parameters: early")

@@ -8,40 +8,20 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.windows.core import sliding
+from tests.golden.reading import Format, bag
 from tests.golden.sliding_states import HISTORIES, History
-from tests.golden.states import NOW, SECOND, SHARDS, table
-from tests.golden.test_golden_states import bag
+from tests.golden.states import NOW, SECOND, table
 
+FORMAT = Format(sliding, "windows.sliding")
+read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
-
-
-def read(history: History) -> State:
-    known = sliding.STATE, history.spec.identity, SHARDS
-    tables = decode(history.file.read_bytes(), *known, where="windows.sliding")
-    return State(history.watermark, tables)
-
-
-def refused(history: History, **known: Any) -> StateFormatError:
-    said = {"layout": sliding.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
-    with pytest.raises(StateFormatError) as caught:
-        decode(history.file.read_bytes(), **said, where="windows.sliding")
-    return caught.value
 
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found, now = read(history), history.state()
-    assert found.tables.keys() == now.tables.keys()
-    for name, kept in found.tables.items():
-        assert len(kept) > 0
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    sliding.check(history.spec, found)
+    FORMAT.is_what_is_left(history)
 
 
 @every
@@ -69,8 +49,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 @every
 def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
-    error = refused(history, layout=StateFormat("windows.sliding", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, windows.sliding version 1")
+    FORMAT.refuses_another_version(history)
 
 
 @every
@@ -104,5 +83,4 @@ def test_results_that_come_early_are_another_state(history: History) -> None:
 @every
 def test_another_delay_reads_the_same_state(history: History) -> None:
     other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
-    known = sliding.STATE, other.spec.identity, SHARDS
-    assert decode(history.file.read_bytes(), *known, where="windows.sliding")
+    assert read(history, identity=other.spec.identity).rows > 0

@@ -8,37 +8,15 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
+from streamops.kernel.contract import StateFormat
 from streamops.testing.laws import rows_of
-from streamops.testing.values import comparable
 from streamops.windows.core import fixed
-from tests.golden.states import HISTORIES, SHARDS, History
+from tests.golden.reading import Format, bag
+from tests.golden.states import HISTORIES, History
 
+FORMAT = Format(fixed, "windows.hopping")
+read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
-
-
-def bag(rows: list[dict[str, Any]]) -> list[Any]:
-    """Rows to compare; of floats, twelve digits: a variance may be rounded otherwise."""
-    short = [
-        {name: float(f"{v:.12g}") if isinstance(v, float) else v for name, v in row.items()}
-        for row in rows
-    ]
-    return sorted(map(comparable, short), key=repr)
-
-
-def read(history: History) -> State:
-    known = fixed.STATE, history.spec.identity, SHARDS
-    tables = decode(history.file.read_bytes(), *known, where="windows.hopping")
-    return State(history.watermark, tables)
-
-
-def refused(history: History, frame: bytes | None = None, **known: Any) -> StateFormatError:
-    said = {"layout": fixed.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
-    with pytest.raises(StateFormatError) as caught:
-        decode(frame or history.file.read_bytes(), **said, where="windows.hopping")
-    return caught.value
 
 
 def changed(history: History, **settings: Any) -> Any:
@@ -49,13 +27,7 @@ def changed(history: History, **settings: Any) -> Any:
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found, now = read(history), history.state()
-    assert found.tables.keys() == now.tables.keys()
-    for name, kept in found.tables.items():
-        assert len(kept) > 0
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    fixed.check(history.spec, found)
+    FORMAT.is_what_is_left(history)
 
 
 @every
@@ -170,8 +142,7 @@ def test_windows_that_come_early_are_another_state(history: History) -> None:
 @every
 def test_another_delay_reads_the_same_state(history: History) -> None:
     identity = changed(history, delay="5 minutes")
-    known = fixed.STATE, identity, SHARDS
-    assert decode(history.file.read_bytes(), *known, where="windows.hopping")
+    assert read(history, identity=identity).rows > 0
 
 
 @pytest.mark.thorough

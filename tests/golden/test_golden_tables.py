@@ -7,36 +7,18 @@ from typing import Any
 import pytest
 
 from streamops.joins.core import tables
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
-from tests.golden.states import SHARDS
+from tests.golden.reading import Format, bag
 from tests.golden.table_states import HISTORIES, History, batch, stepped
-from tests.golden.test_golden_states import bag
 
+FORMAT = Format(tables, "joins.tables")
+read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
-
-
-def read(history: History, **known: Any) -> State:
-    said = {"layout": tables.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
-    return State(None, decode(history.file.read_bytes(), **said, where="joins.tables"))
-
-
-def refused(history: History, **known: Any) -> StateFormatError:
-    with pytest.raises(StateFormatError) as caught:
-        read(history, **known)
-    return caught.value
 
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found, now = read(history), history.state()
-    for name, kept in found.tables.items():
-        assert len(kept) > 0
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    tables.check(history.spec, found)
+    FORMAT.is_what_is_left(history)
 
 
 @every
@@ -55,8 +37,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 @every
 def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
-    error = refused(history, layout=StateFormat("joins.tables", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.tables version 1")
+    FORMAT.refuses_another_version(history)
 
 
 @every

@@ -8,40 +8,19 @@ from typing import Any
 import pytest
 
 from streamops.joins.core import temporal
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
-from tests.golden.states import SHARDS
+from tests.golden.reading import Format, bag
 from tests.golden.temporal_states import HISTORIES, History
-from tests.golden.test_golden_states import bag
 from tests.joins.core.temporal_play import SECOND, rows_as
 
+FORMAT = Format(temporal, "joins.temporal")
+read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
-
-
-def read(history: History) -> State:
-    known = temporal.STATE, history.spec.identity, SHARDS
-    tables = decode(history.file.read_bytes(), *known, where="joins.temporal")
-    return State(history.watermark, tables)
-
-
-def refused(history: History, **known: Any) -> StateFormatError:
-    said = {"layout": temporal.STATE, "identity": history.spec.identity, "shards": SHARDS} | known
-    with pytest.raises(StateFormatError) as caught:
-        decode(history.file.read_bytes(), **said, where="joins.temporal")
-    return caught.value
 
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found, now = read(history), history.state()
-    assert found.tables.keys() == now.tables.keys()
-    for name, kept in found.tables.items():
-        assert len(kept) > 0
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    temporal.check(history.spec, found)
+    FORMAT.is_what_is_left(history)
 
 
 @every
@@ -70,8 +49,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 @every
 def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
-    error = refused(history, layout=StateFormat("joins.temporal", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.temporal version 1")
+    FORMAT.refuses_another_version(history)
 
 
 @every
@@ -102,5 +80,4 @@ def test_columns_of_facts_and_versions_belong_to_the_state(history: History) -> 
 def test_another_delay_reads_the_same_state(history: History) -> None:
     said = {"delay": "5 minutes", "waits_for": "facts"}
     other = dataclasses.replace(history, settings=history.settings | said)
-    known = temporal.STATE, other.spec.identity, SHARDS
-    assert decode(history.file.read_bytes(), *known, where="joins.temporal")
+    assert read(history, identity=other.spec.identity).rows > 0

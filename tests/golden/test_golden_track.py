@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import pytest
 
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.time.core import tracking
 from streamops.time.core.tracking import HOW, OFFSET
-from tests.golden.states import NOW, SECOND, SHARDS
-from tests.golden.test_golden_states import bag
+from tests.golden.reading import Format, Kept
+from tests.golden.states import NOW, SECOND
 from tests.golden.track_states import BATCHES, FILE, MORE, SPEC, state, table
 from tests.oracles.tracking import TrackOracle
 
 LAST = NOW + max(row[0] for row in BATCHES[-1]) * SECOND
 
 
-def read(**known: Any) -> State:
-    said = {"layout": tracking.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
-    return State(LAST, decode(FILE.read_bytes(), **said, where="time.track_clock"))
-
-
-def refused(**known: Any) -> StateFormatError:
-    with pytest.raises(StateFormatError) as caught:
-        read(**known)
-    return caught.value
+FORMAT = Format(tracking, "time.track_clock")
+KEPT = Kept(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    found, now = read(), state()
-    assert (found.tables.keys(), found.watermark) == (now.tables.keys(), now.watermark)
-    for name, kept in found.tables.items():
-        assert len(kept) >= 4
-        assert kept.schema == now.tables[name].schema
-        assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
-    tracking.check(SPEC, found)
+    found = FORMAT.is_what_is_left(KEPT)
+    assert found.watermark == LAST
+    assert min(map(len, found.tables.values())) >= 4
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
@@ -55,8 +43,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:
-    error = refused(layout=StateFormat("time.track_clock", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, time.track_clock version 1")
+    FORMAT.refuses_another_version(KEPT)
 
 
 @pytest.mark.parametrize(

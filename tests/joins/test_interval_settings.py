@@ -241,6 +241,23 @@ def test_a_column_that_does_not_fit_is_refused(code: str, said: dict[str, Any]) 
     assert refused(SchemaError, **said).code == code
 
 
+@pytest.mark.parametrize(
+    ("time", "fix"),
+    [
+        (("day", "clicked_at"), "df.withColumn('day', F.to_timestamp('day'))"),
+        (
+            ("searched_at", "click_id"),
+            "df.withColumn('click_id', F.timestamp_millis('click_id')) for milliseconds since 1970; "
+            "timestamp_seconds, timestamp_micros for others",
+        ),
+    ],
+)
+def test_of_a_time_that_is_no_instant_one_is_made_by_its_type(
+    time: tuple[str, str], fix: str
+) -> None:
+    assert refused(SchemaError, time=time).fix == fix
+
+
 def test_a_column_of_the_frame_called_as_one_that_is_added_is_refused() -> None:
     for name, said in (
         ("status", {}),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel import changes
-from streamops.kernel.changes import CHANGES, TAKEN_BACK, change_order, is_change, weights
+from streamops.kernel.changes import CHANGES, TAKEN_BACK, is_change, weights
 from streamops.kernel.columns import key_codes
 from streamops.testing import fold
 
@@ -42,17 +42,3 @@ def test_nothing_changes_nothing(kind: pa.DataType) -> None:
     none = np.array([], np.int64)
     positions, net = changes.net_changes(none, weights(pa.array([], kind)))
     assert (len(positions), len(net)) == (0, 0)
-    assert change_order(none, pa.array([], kind), none).tolist() == []
-
-
-def test_within_a_key_and_place_what_is_taken_back_comes_first() -> None:
-    keys = np.array([1, 1, 0, 1, 1])
-    words = pa.chunked_array(
-        [["update_postimage", "update_preimage", "delete"], ["insert", "delete"]]
-    )
-    assert change_order(keys, words, np.array([2, 2, 9, 3, 3])).tolist() == [2, 1, 0, 4, 3]
-
-
-def test_changes_that_say_no_more_stay_in_their_order() -> None:
-    words = pa.array(["insert"] * 3)
-    assert change_order(np.array([4, 4, 4]), words).tolist() == [0, 1, 2]

@@ -86,12 +86,18 @@ def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> N
 @pytest.mark.parametrize(
     ("said", "names", "fix"),
     [
-        ({"stragglers": "update", "allowed_lateness": "1 hour"}, "revision", "revision = 0"),
+        (
+            {"stragglers": "update", "allowed_lateness": "1 hour"},
+            "revision",
+            ".where(\"revision = 0\").drop('revision')",
+        ),
         (
             {"stragglers": "retract", "allowed_lateness": "1 hour"},
             "revision, _change_type",
+            ".where(\"revision = 0 AND _change_type IN ('insert', 'update_postimage')\")"
             ".drop('revision', '_change_type')",
         ),
+        ({"early": "every batch"}, "revision", ".where(\"timing = 'on_time'\").drop('revision')"),
         ({"stragglers": "route"}, "late", '.where("late IS NULL").drop("late")'),
     ],
 )

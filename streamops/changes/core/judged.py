@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changes.core.spec import REASONS, REJECTED, TableSpec
-from streamops.kernel.changes import CHANGE_TYPE, DELETE, PREIMAGE, is_change
+from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, PREIMAGE, is_change
 from streamops.kernel.columns import instants, nulls, one
 from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
@@ -57,9 +57,7 @@ class Judged:
     def of(spec: TableSpec, rows: pa.Table) -> Judged:
         """Judge the rows."""
         count, names = len(rows), spec.input.names
-        words = (
-            one(rows.column(CHANGE_TYPE)) if CHANGE_TYPE in names else pa.repeat("insert", count)
-        )
+        words = one(rows.column(CHANGE_TYPE)) if CHANGE_TYPE in names else pa.repeat(INSERT, count)
         reason = np.full(count, GOOD)
         ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
         if "_tombstone" in names:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate", "held_back"]
@@ -158,7 +159,7 @@ class IntervalSpec:
         fields = list(self.names.schema if self.joins else self.left.input)
         fields.append(pa.field(self.into, pa.string()))
         if self.takes_back:
-            fields.append(pa.field("_change_type", pa.string()))
+            fields.append(pa.field(CHANGE_TYPE, pa.string()))
         if self.routes:
             fields.append(pa.field("late", late_type(self.left.input, self.right.input)))
         return pa.schema([field.with_nullable(True) for field in fields])

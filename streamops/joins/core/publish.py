@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streamops.joins.core.delta import Delta
 from streamops.joins.core.late import deliver
 from streamops.joins.core.tables_spec import REASONS, TablesSpec
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE, net_changes
 from streamops.kernel.columns import key_codes, nulls, one, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
@@ -45,12 +45,10 @@ def published(spec: TablesSpec, left: Found, right: Found, found: Delta) -> tupl
     times = found.times
     if spec.how != "inner":
         # A row without partner may be the row with a partner of nulls: one goes, the other comes.
-        groups, firsts = Groups.of(key_codes(rows.columns, len(rows)))
-        times = groups.sum_ints(times)
-        net = np.flatnonzero(times)
-        if len(net) < len(rows):
-            rows, times = take(rows, firsts[net]), times[net]
-            found = Delta(found.left[firsts[net]], found.right[firsts[net]], times)
+        first, times = net_changes(key_codes(rows.columns, len(rows)), times)
+        if len(first) < len(rows):
+            rows = take(rows, first)
+            found = Delta(found.left[first], found.right[first], times)
     persists = _persists(spec, left, right, found)
     kind = np.where(times < 0, 0, 3)
     kind[persists] = np.where(times[persists] < 0, 1, 2)

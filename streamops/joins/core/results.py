@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.sides import EARLY, EXPIRED, LATE, MATCHED, Rows, Said
+from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT
 from streamops.kernel.columns import one
 from streamops.kernel.groups import Ids
 
 __all__ = ["Told", "lone", "told"]
 
 _STATUS = pa.array(["early", "expired", "matched", "late_match"])
-_CHANGES = pa.array(["delete", "insert"])
+_CHANGES = pa.array([DELETE, INSERT])
 _FIRST = EARLY
 assert (EARLY, EXPIRED, MATCHED, LATE) == (1, 2, 3, 4)
 
@@ -72,7 +73,7 @@ def told(spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Told]) -
     columns[spec.into] = _STATUS.take(pa.array(status - _FIRST))
     if spec.takes_back:
         inserts = np.repeat([each.inserts for each in results], [len(each) for each in results])
-        columns["_change_type"] = _CHANGES.take(pa.array(inserts.astype(np.int8)))
+        columns[CHANGE_TYPE] = _CHANGES.take(pa.array(inserts.astype(np.int8)))
     count = len(ours)
     return pa.table(
         [columns.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.changes import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
 from streamops.kernel.columns import changed, concat, conform, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary, identified
 from streamops.kernel.errors import CapacityError
@@ -89,7 +89,7 @@ class RunningSpec:
         """Keys, values, and how often they were told."""
         values = [(name, summary.result) for name, _, summary in self.aggregates]
         change = [(CHANGE_TYPE, pa.string())] if self.changes == "retract" else []
-        return pa.schema([*self.keys, *values, ("revision", pa.int32()), *change])
+        return pa.schema([*self.keys, *values, (REVISION, pa.int32()), *change])
 
     @property
     def origins(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class RunningSpec:
     @property
     def event_time(self) -> str:
         """There is none; the column that carries what the next operator must know."""
-        return "revision"
+        return REVISION
 
     @property
     def identity(self) -> Mapping[str, Any]:

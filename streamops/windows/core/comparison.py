@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.columns import floats
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.periods import Period
@@ -54,7 +54,7 @@ class CompareSpec(WindowSpec):
             said += [(f"change_{name}", change_type(kind)), (f"rate_{name}", pa.float64())]
         extra: list[tuple[str, pa.DataType]] = []
         if self.revises:
-            extra.append(("revision", pa.int32()))
+            extra.append((REVISION, pa.int32()))
         if self.takes_back:
             extra.append((CHANGE_TYPE, pa.string()))
         if self.routes:

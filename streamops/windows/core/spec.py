@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Summary, identified
 from streamops.kernel.grid import Grid
 
@@ -140,7 +140,7 @@ class WindowSpec(ABC):
         """Keys, window, aggregates; then what corrections and routing add."""
         extra: list[tuple[str, pa.DataType]] = []
         if self.revises:
-            extra.append(("revision", pa.int32()))
+            extra.append((REVISION, pa.int32()))
         if self.is_early:
             extra.append(("timing", pa.string()))
         if self.takes_back:
