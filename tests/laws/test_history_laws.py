@@ -6,7 +6,8 @@ import dataclasses
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from hypothesis import strategies as st
 
 from streamops.changes.core import history
 from streamops.changes.core.spec import HistorySpec
-from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State, Step
+from streamops.kernel.contract import Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
-from tests.laws.test_latest_laws import Case as LatestCase
-from tests.laws.test_latest_laws import by_key, changes_of, cut, histories, reasons
+from tests.laws import playing
+from tests.laws.changes_strategies import Case as LatestCase
+from tests.laws.changes_strategies import by_key, changes_of, cut, histories, reasons
 from tests.oracles.history import HistoryOracle
 from tests.oracles.windows import Row
 
@@ -42,6 +43,9 @@ class Case:
     seed: int
 
 
+play = partial(playing.play, history)
+
+
 @st.composite
 def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
     """The histories of rows that are overwritten, whose rows are kept."""
@@ -51,23 +55,6 @@ def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
     spec = HistorySpec(**given_, track=track)
     oracle = HistoryOracle(spec.by, spec.values, "last", spec.snapshots, spec.time, track=track)
     return Case(spec, case.batches, oracle, case.rows, case.seed)
-
-
-def play(
-    spec: HistorySpec,
-    batches: Sequence[pa.Table],
-    between: Callable[[State], State] = lambda state: state,
-) -> list[Step]:
-    """The steps, each with the invariants of the core."""
-    state, steps = history.empty(spec), []
-    for batch in batches:
-        step = history.step(spec, between(state), history.pack(spec, batch), None)
-        state = step.state
-        history.check(spec, state)
-        assert step.emitted.schema == step.late.schema == spec.output
-        assert {n: t.schema for n, t in state.tables.items()} == dict(history.layout(spec))
-        steps.append(step)
-    return steps
 
 
 def table(spec: HistorySpec, steps: Sequence[Step]) -> list[Row]:
@@ -163,14 +150,8 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=cases(odd=2))
 def test_a_restart_changes_nothing(case: Case) -> None:
-    known = history.STATE, case.spec.identity, 3
-
-    def restarted(state: State) -> State:
-        return State(state.watermark, decode(encode(*known, state.tables), *known, where="laws"))
-
-    pairs = zip(
-        play(case.spec, case.batches), play(case.spec, case.batches, restarted), strict=True
-    )
+    restarted = play(case.spec, case.batches, playing.restart(history, case.spec))
+    pairs = zip(play(case.spec, case.batches), restarted, strict=True)
     for one, other in pairs:
         assert comparable(rows_of(one.emitted)) == comparable(rows_of(other.emitted))
         assert one.counts == other.counts

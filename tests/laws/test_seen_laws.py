@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State
 from streamops.kernel.hashing import shard_of
 from streamops.sketches.core import seen
 from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
+from tests.laws import playing
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.seen import SeenOracle
 from tests.oracles.windows import Row, key_of
@@ -96,21 +96,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def play(
-    spec: SeenSpec,
-    batches: Sequence[pa.Table],
-    between: Callable[[State], State] = lambda state: state,
-) -> tuple[list[pa.Table], list[State]]:
-    """The rows that come out of each micro-batch, and the states."""
-    state, said, states = seen.empty(spec), [], []
-    for batch in batches:
-        state, rows = seen.step(spec, between(state), seen.pack(spec, batch))
-        seen.check(spec, state)
-        assert rows.schema == spec.output
-        assert {n: t.schema for n, t in state.tables.items()} == dict(seen.layout(spec))
-        said.append(rows)
-        states.append(state)
-    return said, states
+play = partial(playing.annotate, seen)
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
@@ -177,11 +163,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=histories())
 def test_a_restart_and_packs_change_nothing(case: Case) -> None:
-    known = seen.STATE, case.spec.identity, 3
-
-    def restarted(state: State) -> State:
-        return State(state.watermark, decode(encode(*known, state.tables), *known, where="laws"))
-
+    restarted = playing.restart(seen, case.spec)
     in_packs = []
     for batch in case.batches:
         half = len(batch) // 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.time.core import tracking
 from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
+from tests.laws import playing
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.tracking import CELLS, TrackOracle
 from tests.oracles.windows import Row
@@ -90,21 +90,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.table([c.cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-def play(
-    spec: TrackSpec,
-    batches: Sequence[pa.Table],
-    between: Callable[[State], State] = lambda state: state,
-) -> tuple[list[pa.Table], list[State]]:
-    """The rows that come out of each micro-batch, and the states."""
-    state, said, states = tracking.empty(spec), [], []
-    for batch in batches:
-        state, rows = tracking.step(spec, between(state), tracking.pack(spec, batch))
-        tracking.check(spec, state)
-        assert rows.schema == spec.output
-        assert {n: t.schema for n, t in state.tables.items()} == dict(tracking.layout(spec))
-        said.append(rows)
-        states.append(state)
-    return said, states
+play = partial(playing.annotate, tracking)
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
@@ -176,12 +162,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=histories())
 def test_a_restart_changes_nothing(case: Case) -> None:
-    known = tracking.STATE, case.spec.identity, 3
-
-    def restarted(state: State) -> State:
-        tables = decode(encode(*known, state.tables), *known, where="laws")
-        return State(state.watermark, tables)
-
+    restarted = playing.restart(tracking, case.spec)
     assert by_id(play(case.spec, case.batches)[0]) == by_id(
         play(case.spec, case.batches, restarted)[0]
     )

@@ -1,0 +1,172 @@
+"""Changes of rows drawn at random: overwritten, deleted, out of order and again; and what is told of
+them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from streamops.changes.core.spec import TableSpec
+from streamops.kernel.contract import Step
+from streamops.testing.laws import rows_of
+from streamops.testing.values import comparable
+from tests.oracles.latest import LatestOracle
+from tests.oracles.windows import Row
+
+INSTANT = pa.timestamp("us", tz="UTC")
+SEQUENCE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
+TOLD = pa.struct([("reason", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("x", pa.float64()),
+        ("n", pa.int64()),
+        ("tags", pa.list_(pa.string())),
+        ("map", pa.map_(pa.string(), pa.int64())),
+        ("ts", INSTANT),
+        ("seq", SEQUENCE),
+        ("_change_type", pa.string()),
+        ("_snapshot", pa.bool_()),
+        ("_unavailable", pa.list_(pa.string())),
+        ("_tombstone", pa.bool_()),
+        ("rejected", TOLD),
+    ]
+)
+VALUES = ("n", "tags", "map")
+FOREVER = 10**12
+
+
+@dataclass(frozen=True)
+class Case:
+    """A history of micro-batches."""
+
+    spec: TableSpec
+    batches: tuple[pa.Table, ...]
+    oracle: Callable[[], LatestOracle]
+    seed: int
+
+    @property
+    def rows(self) -> pa.Table:
+        """All rows, below one another."""
+        return pa.concat_tables(self.batches).combine_chunks()
+
+
+def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool) -> Row:
+    """A change whose content is given by its key and place, so that there is no conflict."""
+    key, number = dice.choice(["a", "b", "ä"]), dice.choice([0.0, -0.0, 1.5])
+    snapshot = dice.random() < 0.15
+    named = (key, number + 0.0)[: len(by)]
+    fixed = random.Random(f"{named}{seq}{snapshot}")
+    row: Row = {"k": key, "x": number, "n": fixed.choice([1, 1, 2, None])}
+    row |= {
+        "tags": fixed.choice([None, ["t"], ["t", None]]),
+        "map": fixed.choice([None, [("a", 1)]]),
+    }
+    row |= {"ts": 1_000 * seq, "seq": {"log": seq // 4, "offset": seq % 4}, "_tombstone": None}
+    words = ["insert", "update_postimage", "update_postimage", "delete"]
+    row |= {"_change_type": fixed.choice(words), "_snapshot": snapshot, "rejected": None}
+    if snapshot:
+        row["_change_type"] = "insert"
+    lacks = fixed.choice([[], [], ["n"], ["tags", "map"], ["n", "tags", "map", "k", "ghost"]])
+    row["_unavailable"] = lacks
+    for name in set(lacks) & set(VALUES):
+        row[name] = None
+    if odd:
+        row |= dice.choice(
+            [
+                {"_change_type": None},
+                {"_change_type": "update_preimage"},
+                {"_change_type": "upsert"},
+                {"k": None},
+                {"seq": None},
+                {"_tombstone": True, "_change_type": None, "seq": None},
+                {"rejected": {"reason": "own"}},
+                {"ts": None},
+                {"n": 77, "_unavailable": None},  # another content: a conflict, perhaps
+            ]
+        )
+    return row
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
+    """Few keys, many changes, out of order and again."""
+    by = draw(st.sampled_from([("k",), ("k", "x")]))
+    publish = draw(st.sampled_from(["every change", "last"]))
+    snapshots = draw(st.sampled_from(["below_log", "by_sequence"]))
+    time = "ts" if draw(st.booleans()) else None
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    count = draw(st.sampled_from([0, 3, 8, 20]))
+    late = draw(st.sampled_from([0, 3, 12]))
+    rows = [
+        change(dice, by, max(0, number - dice.randrange(late + 1)), dice.randrange(8) < odd)
+        for number in range(count)
+    ]
+    kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
+    values = tuple(name for name in kept if name not in {"rejected", "ts"})
+    if time is None:
+        values = (*values, "ts")
+        rows = [
+            {**row, "seq": row["seq"] and 4 * row["seq"]["log"] + row["seq"]["offset"]}
+            for row in rows
+        ]
+    whole = pa.field("seq", pa.int64())
+    schema = SCHEMA if time else SCHEMA.set(SCHEMA.names.index("seq"), whole)
+    if "x" not in by:
+        for row in rows:
+            row["x"] = None if row["n"] is None else float(row["n"])
+    # No change comes later than that, so that nothing of importance is forgotten.
+    horizon = draw(st.sampled_from([late * (1 if time is None else 1_000), FOREVER]))
+    if horizon != FOREVER and snapshots == "below_log":
+        # Of a delete that is forgotten a snapshot does not know that it loses against it.
+        rows = [
+            {**row, **({"_change_type": "insert"} if row["_change_type"] == "delete" else {})}
+            for row in rows
+        ]
+    borders = sorted(dice.randrange(count + 1) for _ in range(dice.randrange(5)))
+    pairs = zip([0, *borders], [*borders, count], strict=True)
+    batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
+    spec = TableSpec(
+        "laws", by, ("seq",), time, horizon, values, schema, publish, snapshots, 100, "fail"
+    )
+    oracle = LatestOracle(by, values, publish, snapshots, time)
+    return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))
+
+
+def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Rows with their instants as microseconds."""
+    columns = []
+    for each in schema:
+        kind = pa.int64() if each.type == INSTANT else each.type
+        columns.append(pa.array([row[each.name] for row in rows], kind).cast(each.type))
+    return pa.table(columns, schema=schema)
+
+
+def changes_of(step: Step) -> list[Row]:
+    """The changes that were told, in their order."""
+    rows = [row for row in rows_of(step.emitted) if row["rejected"] is None]
+    return [{n: v for n, v in row.items() if n != "rejected"} for row in rows]
+
+
+def reasons(step: Step) -> Counter[str]:
+    told = (row["rejected"] for row in rows_of(step.emitted))
+    return Counter(each["reason"] for each in told if each is not None)
+
+
+def by_key(spec: TableSpec, rows: Sequence[Row]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for row in rows:
+        found.setdefault(comparable([row[n] for n in spec.by]), []).append(comparable(row))
+    return found
+
+
+def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
+    borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(6)))
+    pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
+    return [rows.slice(begin, end - begin) for begin, end in pairs]

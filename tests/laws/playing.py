@@ -1,0 +1,61 @@
+"""Micro-batches, one after the other, through cores that go by no watermark, invariants and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.contract import State, Step
+
+Between = Callable[[State], State]
+
+
+def as_it_is(state: State) -> State:
+    """The state."""
+    return state
+
+
+def restart(core: Any, spec: Any) -> Between:
+    """The state through its bytes."""
+    known = core.STATE, spec.identity, 3
+
+    def restarted(state: State) -> State:
+        return State(state.watermark, decode(encode(*known, state.tables), *known, where="laws"))
+
+    return restarted
+
+
+def play(
+    core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = as_it_is
+) -> list[Step]:
+    """The steps."""
+    state, steps = core.empty(spec), []
+    for batch in batches:
+        step = core.step(spec, between(state), core.pack(spec, batch), None)
+        state = step.state
+        _check(core, spec, state)
+        assert step.emitted.schema == step.late.schema == spec.output
+        steps.append(step)
+    return steps
+
+
+def annotate(
+    core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = as_it_is
+) -> tuple[list[pa.Table], list[State]]:
+    """The rows that come out of each micro-batch, and the states, of a core that adds columns."""
+    state, said, states = core.empty(spec), [], []
+    for batch in batches:
+        state, rows = core.step(spec, between(state), core.pack(spec, batch))
+        _check(core, spec, state)
+        assert rows.schema == spec.output
+        said.append(rows)
+        states.append(state)
+    return said, states
+
+
+def _check(core: Any, spec: Any, state: State) -> None:
+    core.check(spec, state)
+    assert {n: t.schema for n, t in state.tables.items()} == dict(core.layout(spec))
