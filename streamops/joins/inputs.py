@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.errors import ColumnNotFound, SpecError
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import Duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import MILLISECOND, names_of, require_keys, words
+from streamops.spark.parameters import names_of, parse_delay, require_keys, words
 
 __all__ = [
     "Both",
     "delays_of",
     "keys_of",
+    "own_delays",
     "refuse_keys",
     "refuse_missing",
     "shown_both",
@@ -86,10 +87,17 @@ def delays_of(
     """Delays of the watermarks on both sides, given as one duration or as two."""
     given: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
     left, right = (
-        None
-        if each is None
-        else parse_duration(each, parameter="delay", where=where, minimum=0, whole=MILLISECOND)
+        None if each is None else parse_delay(each, parameter="delay", where=where)
         for each in given
+    )
+    return left, right
+
+
+def own_delays(delays: Both, carried: Both) -> Both:
+    """Delays of the watermarks that the operator defines: none where a frame brings one."""
+    left, right = (
+        None if brought is not None else delay
+        for delay, brought in zip(delays, carried, strict=True)
     )
     return left, right
 

@@ -21,6 +21,7 @@ from streamops.joins.inputs import (
     Both,
     delays_of,
     keys_of,
+    own_delays,
     refuse_keys,
     refuse_missing,
     shown_both,
@@ -34,7 +35,7 @@ from streamops.kernel.ordering import is_comparable
 from streamops.kernel.pairs import Side
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import MILLISECOND, refuse_type, require_instant, words
+from streamops.spark.parameters import parse_delay, refuse_type, require_instant, words
 from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]
@@ -102,12 +103,8 @@ class IntervalJoin:
             matches=matches,
             tie_break=tie_break,
             delay=delays_of(delay, where=where),
-            allowed_lateness=parse_duration(
-                allowed_lateness,
-                parameter="allowed_lateness",
-                where=where,
-                minimum=0,
-                whole=MILLISECOND,
+            allowed_lateness=parse_delay(
+                allowed_lateness, parameter="allowed_lateness", where=where
             ),
             stragglers=stragglers,
             too_late=too_late,
@@ -172,10 +169,7 @@ class IntervalJoin:
         read = {*theirs, self.times[1]}
         whole = joined or self.routes
         seen = right if whole else pa.schema([f for f in right if f.name in read])
-        one, other = (
-            None if brought is not None else delay
-            for delay, brought in zip(self.delays, carried, strict=True)
-        )
+        one, other = own_delays(self.delays, carried)
         return IntervalSpec(
             left=Side(ours, self.times[0], left, one),
             right=Side(theirs, self.times[1], seen, other),

@@ -21,6 +21,7 @@ from streamops.joins.inputs import (
     Both,
     delays_of,
     keys_of,
+    own_delays,
     refuse_keys,
     refuse_missing,
     shown_both,
@@ -31,7 +32,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import MILLISECOND, refuse_type, require_instant, words
+from streamops.spark.parameters import parse_delay, refuse_type, require_instant, words
 from streamops.spark.transform import choice
 
 __all__ = ["TemporalJoin"]
@@ -94,13 +95,7 @@ class TemporalJoin:
         oldest = None
         if tolerance is not None:
             oldest = parse_duration(tolerance, parameter="tolerance", where=where, minimum=0)
-        lateness = parse_duration(
-            allowed_lateness,
-            parameter="allowed_lateness",
-            where=where,
-            minimum=0,
-            whole=MILLISECOND,
-        )
+        lateness = parse_delay(allowed_lateness, parameter="allowed_lateness", where=where)
         settings = TemporalJoin(
             where=where,
             by=keys_of(by, where=where),
@@ -159,10 +154,6 @@ class TemporalJoin:
         added += ["late"] if "route" in (self.stragglers, self.too_late) else []
         fix = "rename the column before the join, or name the added one otherwise by into=..."
         refuse_reserved(names.schema.names, added, fix, self.where)
-        delays = [
-            None if brought is not None else delay
-            for delay, brought in zip(self.delays, carried, strict=True)
-        ]
         return TemporalSpec(
             by=self.by,
             time=self.time,
@@ -177,7 +168,7 @@ class TemporalJoin:
             how=self.how,
             tolerance=self.tolerance,
             waits_for=self.waits_for,
-            delay=(delays[0], delays[1]),
+            delay=own_delays(self.delays, carried),
             allowed_lateness=self.allowed_lateness,
             stragglers=self.stragglers,
             late_versions=self.late_versions,

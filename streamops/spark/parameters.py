@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from streamops.kernel import hashing
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.time import format_duration
+from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import as_instant, require_name, type_name
 
 __all__ = [
     "MILLISECOND",
     "distinct_names",
     "names_of",
+    "parse_delay",
     "refuse_taken",
     "refuse_type",
     "require_aggregates",
@@ -50,6 +51,11 @@ def refuse_taken(
             expected=f"names unlike one another and unlike {', '.join(reserved)}",
             fix=fix,
         )
+
+
+def parse_delay(text: Duration, *, parameter: str, where: str) -> int:
+    """A duration, in microseconds, that Spark's watermarks can be behind by."""
+    return parse_duration(text, parameter=parameter, where=where, minimum=0, whole=MILLISECOND)
 
 
 def names_of(value: object, *, parameter: str, where: str) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from streamops.kernel.codec import decode, ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, instants
 from streamops.kernel.contract import Counts, State
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import Duration
 from streamops.spark.cells import Opener, opened, opened_pair
 from streamops.spark.packing import Packable, packer
 from streamops.spark.pairs import PairTransform
-from streamops.spark.parameters import MILLISECOND
+from streamops.spark.parameters import parse_delay
 from streamops.spark.preflight import WATERMARK, carried_watermark
 from streamops.spark.runners import COUNTS, STORED, Advance, Stored
 from streamops.spark.untimed import Standing
@@ -171,9 +171,7 @@ def parsed(watermark: Duration | None) -> int | None:
     """Microseconds of the delay of a watermark that a frame brings."""
     if watermark is None:
         return None
-    return parse_duration(
-        watermark, parameter="watermark", where="streamops.testing", minimum=0, whole=MILLISECOND
-    )
+    return parse_delay(watermark, parameter="watermark", where="streamops.testing")
 
 
 def carried_delay(

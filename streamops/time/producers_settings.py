@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import column, type_name
-from streamops.spark.parameters import MILLISECOND, require_hashable
+from streamops.spark.parameters import parse_delay, require_hashable
 from streamops.spark.rowwise import instant_field, require_names
 from streamops.time.core.producers import ProducersSpec
 from streamops.time.instants import micros, now
@@ -49,7 +49,7 @@ class ProducersSettings:
         """Settings as the user wrote them, normalised, or an error."""
         named = {"producer": producer, "time": time}
         require_names(where, **named, **({} if arrival is None else {"arrival": arrival}))
-        waits = parse_duration(delay, parameter="delay", where=where, minimum=0, whole=MILLISECOND)
+        waits = parse_delay(delay, parameter="delay", where=where)
         silence = parse_duration(idle, parameter="idle", where=where, minimum=1)
         if isinstance(expected, str | bytes) or not isinstance(expected, Sequence):
             raise SpecError(

@@ -11,11 +11,11 @@ import pyarrow as pa
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SpecError
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import Duration
 from streamops.spark.columns import require_name
 from streamops.spark.parameters import (
-    MILLISECOND,
     names_of,
+    parse_delay,
     refuse_taken,
     require_aggregates,
     require_instant,
@@ -72,19 +72,11 @@ class WindowSettings:
         choice(early, Early, parameter="early", where=where)
         require_name(time, parameter="time", where=where)
         keys = names_of(by, parameter="by", where=where)
-        lateness = parse_duration(
-            allowed_lateness,
-            parameter="allowed_lateness",
-            where=where,
-            minimum=0,
-            whole=MILLISECOND,
-        )
+        lateness = parse_delay(allowed_lateness, parameter="allowed_lateness", where=where)
         require_aggregates(agg, where=where)
         waits = None
         if delay is not None:
-            waits = parse_duration(
-                delay, parameter="delay", where=where, minimum=0, whole=MILLISECOND
-            )
+            waits = parse_delay(delay, parameter="delay", where=where)
         return {
             "where": where,
             "time": time,

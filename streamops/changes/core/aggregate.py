@@ -21,6 +21,7 @@ from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PRE
 from streamops.kernel.columns import changed, concat, conform, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
@@ -256,19 +257,9 @@ def _told(
     return concat(tables), len(fresh), int(np.count_nonzero(differs))
 
 
-def finish(spec: AggregateSpec, state: State) -> pa.Table:
-    """Nothing: every value has been told."""
-    return spec.output.empty_table()
-
-
 def run(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
     """The batch result: all changes in one step."""
     return step(spec, empty(spec), packed, None).emitted
-
-
-def next_deadline(spec: AggregateSpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: AggregateSpec, state: State) -> None:

@@ -24,6 +24,7 @@ from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
 from streamops.kernel.ordering import ranks
 from streamops.kernel.states import listed
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = [
     "COUNTS",
@@ -107,19 +108,9 @@ def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | Non
     return Step(State(newest, tables), emitted, spec.output.empty_table(), counts)
 
 
-def finish(spec: HistorySpec, state: State) -> pa.Table:
-    """Nothing: all has been told."""
-    return spec.output.empty_table()
-
-
 def run(spec: HistorySpec, packed: pa.Table) -> pa.Table:
     """The batch result: all rows in one step."""
     return step(spec, empty(spec), packed, None).emitted
-
-
-def next_deadline(spec: HistorySpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: HistorySpec, state: State) -> None:

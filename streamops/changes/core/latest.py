@@ -24,6 +24,7 @@ from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 from streamops.kernel.states import listed
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = [
     "COUNTS",
@@ -104,19 +105,9 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
     return Step(after, concat(emitted), spec.output.empty_table(), counts)
 
 
-def finish(spec: TableSpec, state: State) -> pa.Table:
-    """Nothing: all has been told."""
-    return spec.output.empty_table()
-
-
 def run(spec: TableSpec, packed: pa.Table) -> pa.Table:
     """The batch result: all rows in one step."""
     return step(spec, empty(spec), packed, None).emitted
-
-
-def next_deadline(spec: TableSpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: TableSpec, state: State) -> None:

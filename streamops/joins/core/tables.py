@@ -21,6 +21,7 @@ from streamops.kernel.columns import concat, conform, key_codes, one
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.pairs import SideName
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -143,20 +144,10 @@ def _numbered(
     return numbers, groups.count, touched
 
 
-def finish(spec: TablesSpec, state: State) -> pa.Table:
-    """Nothing: every change has been told."""
-    return spec.output.empty_table()
-
-
 def run(spec: TablesSpec, left: pa.Table, right: pa.Table) -> pa.Table:
     """The batch result: all changes in one step."""
     step_ = step(spec, empty(spec), left, right, None)
     return concat([step_.emitted, step_.late])
-
-
-def next_deadline(spec: TablesSpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: TablesSpec, state: State) -> None:

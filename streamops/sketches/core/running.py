@@ -22,6 +22,7 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.states import estimates, merged, updated
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -179,19 +180,9 @@ def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | Non
     return Step(State(None, tables), concat(said), spec.output.empty_table(), counts)
 
 
-def finish(spec: RunningSpec, state: State) -> pa.Table:
-    """Nothing: every value has been told."""
-    return spec.output.empty_table()
-
-
 def run(spec: RunningSpec, packed: pa.Table) -> pa.Table:
     """The batch result: all rows in one step."""
     return step(spec, empty(spec), packed, None).emitted
-
-
-def next_deadline(spec: RunningSpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: RunningSpec, state: State) -> None:
