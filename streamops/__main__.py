@@ -61,8 +61,9 @@ def _examine_session() -> Iterable[Finding]:
 def _report(findings: Iterable[Finding]) -> bool:
     well = True
     for finding in findings:
-        print(f"{'ok' if finding.ok else 'PROBLEM':<8}{finding.name:<20}{finding.found}")
-        if not finding.ok:
+        word = "PROBLEM" if not finding.ok else "hint" if finding.remedy else "ok"
+        print(f"{word:<8}{finding.name:<20}{finding.found}")
+        if finding.remedy:
             print(f"{'':<8}{'':<20}remedy: {finding.remedy}")
         well &= finding.ok
     return well

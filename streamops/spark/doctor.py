@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,8 @@ class Finding:
     found : str
         What was found.
     remedy : str
-        How to mend it; empty where nothing is wrong.
+        How to mend it; empty where there is nothing to mend. Beside ``ok`` a hint: what is wrong only
+        for sessions that are started otherwise than by ``streamops.local_session()``.
     """
 
     name: str
@@ -151,15 +153,16 @@ def _version(name: str, package: str, version: str) -> Finding:
 def _worker(environ: Mapping[str, str]) -> Finding:
     """Judge the interpreter that Spark's workers would use, by starting it."""
     name = "Python workers"
-    remedy = (
-        f"export PYSPARK_PYTHON={sys.executable}"
-        " (streamops.local_session() does so where it is not set)"
-    )
+    remedy = f"export PYSPARK_PYTHON={sys.executable}"
     chosen = environ.get("PYSPARK_PYTHON")
+    wrong = partial(Finding, name, False, remedy=remedy)
+    if not chosen:
+        told = "for sessions of your own; streamops.local_session() does so where it is not set"
+        wrong = partial(Finding, name, True, remedy=f"{remedy} {told}")
     label = f"PYSPARK_PYTHON={chosen}" if chosen else "python3 on PATH (PYSPARK_PYTHON is not set)"
     program = shutil.which(chosen or "python3", path=environ.get("PATH", ""))
     if program is None:
-        return Finding(name, False, f"{label} does not exist", remedy)
+        return wrong(f"{label} does not exist")
     code = f"import sys, {_WORKER_IMPORTS}; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run(
@@ -172,15 +175,15 @@ def _worker(environ: Mapping[str, str]) -> Finding:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(name, False, f"{label} does not start: {error}", remedy)
+        return wrong(f"{label} does not start: {error}")
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return Finding(name, False, f"{label} cannot import what a worker needs: {why}", remedy)
+        return wrong(f"{label} cannot import what a worker needs: {why}")
     version = done.stdout.strip()
     driver = "{}.{}".format(*sys.version_info[:2])
     if version != driver:
         found = f"{label} is Python {version}, the driver is {driver}: Spark refuses that"
-        return Finding(name, False, found, remedy)
+        return wrong(found)
     return Finding(name, True, f"{label} imports {_WORKER_IMPORTS}")
 
 

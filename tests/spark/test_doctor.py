@@ -126,17 +126,28 @@ def test_a_missing_package_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch
 
 def test_workers_that_lack_a_package_are_found_out(tmp_path: Path) -> None:
     text = "echo 'Traceback' >&2; echo \"No module named 'pandas'\" >&2; exit 1"
-    found = named(examine(fake_python(tmp_path, text)), "Python workers")
+    environ = fake_python(tmp_path, text) | {"PYSPARK_PYTHON": "python3"}
+    found = named(examine(environ), "Python workers")
     assert not found.ok
-    assert "python3 on PATH (PYSPARK_PYTHON is not set)" in found.found
+    assert "PYSPARK_PYTHON=python3 cannot import" in found.found
     assert "No module named 'pandas'" in found.found
-    assert f"export PYSPARK_PYTHON={sys.executable}" in found.remedy
+    assert found.remedy == f"export PYSPARK_PYTHON={sys.executable}"
 
 
 def test_workers_of_another_python_are_found_out(tmp_path: Path) -> None:
-    found = named(examine(fake_python(tmp_path, "echo 3.8")), "Python workers")
+    environ = fake_python(tmp_path, "echo 3.8") | {"PYSPARK_PYTHON": "python3"}
+    found = named(examine(environ), "Python workers")
     assert not found.ok
     assert "is Python 3.8" in found.found
+
+
+def test_another_python_on_the_path_is_a_hint_that_a_local_session_does_not_need(
+    tmp_path: Path,
+) -> None:
+    found = named(examine(fake_python(tmp_path, "echo 3.8")), "Python workers")
+    assert found.ok
+    assert "python3 on PATH (PYSPARK_PYTHON is not set) is Python 3.8" in found.found
+    assert found.remedy.startswith(f"export PYSPARK_PYTHON={sys.executable} for sessions of your")
 
 
 def test_a_workers_interpreter_that_does_not_exist_is_found_out() -> None:
@@ -321,6 +332,18 @@ def test_the_command_prints_the_remedy_and_fails(
     assert capsys.readouterr().out.splitlines()[:2] == [
         "PROBLEM Java                8",
         "                            remedy: upgrade",
+    ]
+
+
+def test_the_command_prints_a_hint_and_succeeds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "examine", lambda: [Finding("Java", True, "8", "upgrade")])
+    assert command_line.main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "hint    Java                8",
+        "                            remedy: upgrade",
+        "all is well",
     ]
 
 
