@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     Batch: TypeAlias = pa.Table | pd.DataFrame | Sequence[Mapping[str, Any]]
 
 __all__ = ["START", "at", "canonical", "schema_of", "to_table"]
+
+_NEAR = 0.8  # of 1: "amuont" is "amount", and "left_id" is not "right_id"
 
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 """Second 0 of :func:`at`: far from 1970, where Spark's watermark begins."""
@@ -70,7 +74,9 @@ def schema_of(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
     Raises
     ------
     SpecError
-        ``NO_SCHEMA``: nothing tells the columns.
+        ``NO_SCHEMA``: nothing tells the columns. ``NOT_A_BATCH``: a row, say, that is in no list.
+    SchemaError
+        ``COLUMN_MISSPELT``: a name that is near to that of another column, which its rows leave out.
     """
     if schema is not None:
         return canonical(schema)
@@ -80,6 +86,7 @@ def schema_of(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
             return canonical(_arrow(batch, None).schema)
         rows.extend(batch)
     names = list(dict.fromkeys(name for row in rows for name in row))
+    _refuse_misspelt(names, rows)
     if not names:
         raise SpecError(
             "NO_SCHEMA",
@@ -102,6 +109,8 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
     ------
     ColumnNotFound
         A column that the script does not have.
+    SpecError
+        ``NOT_A_BATCH``.
     SchemaError
         ``BATCH_TYPE``: a column that cannot be brought to its type without loss.
     """
@@ -130,8 +139,48 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
         ) from error
 
 
+def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a name that is near to another one, and stands in other rows than that.
+
+    It would be a column of its own, and the one that was meant a null in these rows.
+    """
+    having = {name: {at for at, row in enumerate(rows) if name in row} for name in names}
+    # Names that differ in their numbers are two columns: "price_1", "price_2".
+    words = {name: re.sub(r"\d+", "#", name) for name in names}
+    for name in sorted(reversed(names), key=lambda name: len(having[name])):
+        others = {
+            other.casefold(): other
+            for other in names
+            if words[other] != words[name] and not having[other] & having[name]
+        }
+        for near in difflib.get_close_matches(name.casefold(), others, n=1, cutoff=_NEAR):
+            raise SchemaError(
+                "COLUMN_MISSPELT",
+                f"no row that has {name!r} has {others[near]!r}: this looks like one column",
+                where="streamops.testing",
+                got=f"a row with {', '.join(rows[min(having[name])])}",
+                expected=f"one of: {', '.join(each for each in names if each != name)}",
+                fix=f"did you mean {others[near]!r}? Where both are columns, say so: schema=...",
+            )
+
+
 def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
-    return isinstance(batch, Sequence)
+    """Whether it is a list of dicts, and no table; an error where it is neither."""
+    if isinstance(batch, Sequence) and all(isinstance(row, Mapping) for row in batch):
+        return True
+    import pandas as pd
+
+    if isinstance(batch, pa.Table | pd.DataFrame):
+        return False
+    is_row = isinstance(batch, Mapping)
+    raise SpecError(
+        "NOT_A_BATCH",
+        "a row stands where a micro-batch should" if is_row else "this is no micro-batch",
+        where="streamops.testing",
+        got=f"{batch!r} of type {type(batch).__name__}",
+        expected="a list of dicts, a Table or a pandas DataFrame for each micro-batch",
+        fix="a list of lists of rows: [[{...}, {...}], [{...}]]",
+    )
 
 
 def _arrow(batch: Any, schema: pa.Schema | None) -> pa.Table:

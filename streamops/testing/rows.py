@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.errors import RequirementError, SchemaError
+from streamops.kernel.errors import RequirementError, SchemaError, SpecError
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
 from streamops.testing.values import comparable
@@ -43,6 +43,9 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     SchemaError
         ``DUPLICATE_COLUMN``: one of the sides has two columns of one name, of which a
         comparison by name would see one.
+    SpecError
+        ``NOT_ROWS``: neither a frame nor a table nor a list of rows, such as a whole
+        :class:`~streamops.testing.BatchResult`.
     RequirementError
         ``TESTING_EXTRA_MISSING``: chispa, which prints the table, is not installed.
 
@@ -56,6 +59,8 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     except ImportError as error:
         raise missing_extra("chispa", "assert_rows") from error
 
+    for rows, which in ((actual, "actual"), (expected, "expected")):
+        _refuse_others(rows, which)
     left, right = _side(actual, "actual", expected), _side(expected, "expected", actual)
     if left.schema is not None and right.schema is not None:
         try:
@@ -132,6 +137,27 @@ def _collected(frame: DataFrame) -> pa.Table:
 
 def _equal(one: Row | None, other: Row | None) -> bool:
     return comparable(one) == comparable(other)
+
+
+def _refuse_others(rows: object, which: str) -> None:
+    if isinstance(rows, DataFrame | pa.Table):
+        return
+    listed = isinstance(rows, Sequence) and not isinstance(rows, str)
+    other: object = rows
+    if isinstance(rows, Sequence) and listed:
+        others = [row for row in rows if not isinstance(row, Mapping | Row)]
+        if not others:
+            return
+        other = others[0]
+    raise SpecError(
+        "NOT_ROWS",
+        "these are no rows to compare",
+        where=f"streamops.testing.assert_rows, {which}",
+        got=f"{'a list with a' if listed else 'a'} {type(other).__name__}",
+        expected="a DataFrame, a Table, or a list of dicts or Rows",
+        fix="the rows of a micro-batch are result.rows, those of all "
+        "[row for result in results for row in result.rows]",
+    )
 
 
 def _refuse_twins(names: list[str], which: str) -> None:

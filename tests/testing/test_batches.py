@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -34,6 +35,41 @@ def test_micro_batches_without_rows_need_a_schema() -> None:
         schema_of([[], []], None)
     assert caught.value.code == "NO_SCHEMA"
     assert schema_of([[]], pa.schema([("k", pa.int64())])).names == ["k"]
+
+
+@pytest.mark.parametrize(("slip", "meant"), [("amuont", "amount"), ("Amount", "amount")])
+def test_a_slip_of_a_name_is_no_column_of_its_own(slip: str, meant: str) -> None:
+    row = {"k": "a", "ts": at(1), "amount": 1}
+    slipped = {slip if name == meant else name: value for name, value in row.items()}
+    with pytest.raises(SchemaError) as caught:
+        schema_of([[row], [slipped, row]], None)
+    assert str(caught.value) == (
+        f"[COLUMN_MISSPELT] streamops.testing: no row that has {slip!r} has {meant!r}: this looks "
+        "like one column\n"
+        f"  got:       a row with k, ts, {slip}\n"
+        "  expected:  one of: k, ts, amount\n"
+        f"  fix:       did you mean {meant!r}? Where both are columns, say so: schema=..."
+    )
+
+
+def test_names_that_are_near_may_be_two_columns() -> None:
+    together = [[{"price": 1, "prices": [1]}, {"price": 1}, {"prices": []}]]
+    assert schema_of(together, None).names == ["price", "prices"]
+    numbered = [[{"price_1": 1}], [{"price_2": 1}]]
+    assert schema_of(numbered, None).names == ["price_1", "price_2"]
+    short = [[{"k": 1}], [{"key": 1}]]
+    assert schema_of(short, None).names == ["k", "key"]
+    apart, said = [[{"price": 1}], [{"prices": 1}]], pa.schema([("price", pa.int64())])
+    assert schema_of(apart, said).names == ["price"]
+
+
+@pytest.mark.parametrize("batch", [{"k": "a"}, "k", ["k"], 7, [("k", "a")]], ids=repr)
+def test_what_is_no_micro_batch_is_refused(batch: Any) -> None:
+    for read in (lambda: schema_of([batch], None), lambda: to_table(batch, SCHEMA)):
+        with pytest.raises(SpecError) as caught:
+            read()
+        assert caught.value.code == "NOT_A_BATCH"
+        assert caught.value.fix == "a list of lists of rows: [[{...}, {...}], [{...}]]"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from streamops.kernel.errors import RequirementError, SchemaError
-from streamops.testing import assert_rows, at
+from streamops.kernel.errors import RequirementError, SchemaError, SpecError
+from streamops.testing import BatchResult, assert_rows, at
 
 NAN = float("nan")
+RESULT = BatchResult(0, pa.table({"k": ["a"]}), pa.table({}), None, None, None, None)
 ONE, TWO = {"k": "a", "x": 1.0}, {"k": "b", "x": NAN}
 
 
@@ -98,6 +99,25 @@ def test_two_columns_of_one_name_are_refused(twins: Any) -> None:
         with pytest.raises(SchemaError) as caught:
             assert_rows(*sides)
         assert caught.value.code == "DUPLICATE_COLUMN"
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        (None, "a NoneType"),
+        ({"k": "a"}, "a dict"),
+        ("rows", "a str"),
+        ([("k", "a")], "a list with a tuple"),
+        (RESULT, "a BatchResult"),
+        ([RESULT], "a list with a BatchResult"),
+    ],
+)
+def test_what_is_no_rows_is_refused(given: Any, got: str) -> None:
+    for both in ((given, [{"k": "a"}]), ([{"k": "a"}], given)):
+        with pytest.raises(SpecError) as caught:
+            assert_rows(*both)
+        assert (caught.value.code, caught.value.got) == ("NOT_ROWS", got)
+        assert "result.rows" in caught.value.fix
 
 
 def test_a_missing_chispa_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
