@@ -88,8 +88,11 @@ class ColumnNotFound(SchemaError):
         folded = {name.casefold(): name for name in reversed(names)}
         close = difflib.get_close_matches(column.casefold(), folded, n=1)
         fix = f"did you mean {folded[close[0]]!r}?" if close else f"name one of: {', '.join(names)}"
+        whole, _, part = column.rpartition(".")
         if column.casefold() in folded:
             fix += " Upper and lower case are told apart here"
+        elif whole.partition(".")[0] in names:
+            fix = f"make the field a column first: df.withColumn({part!r}, F.col({column!r}))"
         super().__init__(
             "COLUMN_NOT_FOUND",
             f"column {column!r}, given as `{role}`, does not exist",

@@ -7,6 +7,7 @@ An instant is a count of microseconds since 1970-01-01 UTC. A duration is fixed:
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import re
 
 import numpy as np
@@ -40,6 +41,13 @@ MICROSECONDS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+_SHORT = {
+    **{"us": "microsecond", "ms": "millisecond", "msec": "millisecond"},
+    **{"s": "second", "sec": "second", "secs": "second"},
+    **{"m": "minute", "min": "minute", "mins": "minute"},
+    **{"h": "hour", "hr": "hour", "hrs": "hour", "d": "day", "w": "week"},
+}
+_NEAR = 0.8  # of 1: "mintue" is a minute, and "month" is none
 CALENDAR_UNITS = {"month": 30, "quarter": 90, "year": 365}  # days, or one more or less
 
 # The calendar that Spark and Python share. Outside of it a timestamp cannot be collected.
@@ -47,6 +55,7 @@ MIN_INSTANT = -62_135_596_800_000_000  # 0001-01-01 00:00:00 UTC
 MAX_INSTANT = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999 UTC
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LIKE_TERM = re.compile(r"[\s,]*(?P<count>[+-]?\d+)\s*(?P<unit>[a-z]+)[\s,]*", re.IGNORECASE)
 _TERM = re.compile(r"\s*(?P<count>[+-]?\d+)\s*(?P<unit>[a-z]+?)s?(?=\s|$|[+-]|\d)", re.IGNORECASE)
 
 
@@ -146,9 +155,28 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
             where=where,
             got=f"{parameter}={value!r}",
             expected='a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"',
-            fix=f"units are {', '.join(MICROSECONDS)}, singular or plural",
+            fix=_meant(text) or f"units are {', '.join(MICROSECONDS)}, singular or plural",
         )
     return total
+
+
+def _meant(text: str) -> str | None:
+    """The duration that seems to be meant, where units are short or have a slip."""
+    words, position = [], 0
+    while position < len(text):
+        term = _LIKE_TERM.match(text, position)
+        if term is None:
+            return None
+        said = term["unit"]
+        # "M" stands for months elsewhere.
+        unit = "" if said == "M" else _SHORT.get(said.lower(), said.lower().removesuffix("s"))
+        near = difflib.get_close_matches(unit, MICROSECONDS, n=1, cutoff=_NEAR)
+        if not near:
+            return None
+        plural = "" if term["count"] in ("1", "+1", "-1") else "s"
+        words.append(f"{term['count']} {near[0]}{plural}")
+        position = term.end()
+    return f'did you mean "{" ".join(words)}"?' if words else None
 
 
 def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:

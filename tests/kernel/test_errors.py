@@ -87,6 +87,14 @@ def test_the_nearest_name_is_found_whatever_its_case() -> None:
     assert ColumnNotFound("ORGIN", ["ts", "Origin"], **said).fix == "did you mean 'Origin'?"
 
 
+@pytest.mark.parametrize("column", ["s.page", "s.at.page"])
+def test_a_field_of_a_struct_is_made_a_column_first(column: str) -> None:
+    error = ColumnNotFound(column, ["ts", "s", "page_s"], where="windows.tumbling", role="by")
+    assert error.fix == f"make the field a column first: df.withColumn('page', F.col({column!r}))"
+    error = ColumnNotFound("t.page", ["ts", "page"], where="windows.tumbling", role="by")
+    assert error.fix == "did you mean 'page'?"
+
+
 def test_a_missing_column_unlike_any_other_comes_with_all_names() -> None:
     error = ColumnNotFound("zzz", iter(["ts", "origin"]), where="windows.tumbling", role="time")
     assert error.fix == "name one of: ts, origin"

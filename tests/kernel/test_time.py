@@ -71,8 +71,8 @@ def test_a_timedelta_is_a_duration_to_the_microsecond(value: dt.timedelta, expec
 
 @pytest.mark.parametrize(
     "value",
-    ["", " ", "soon", "1", "hour", "1.5 hours", "1 h", "10 s", "1 hour 30", "1 hour, 2 minutes", 5,
-     None, b"1 hour", "1 fortnight", "1 hours2", "- 1 second", "1e3 seconds"],
+    ["", " ", "soon", "1", "hour", "1.5 hours", "1 hour 30", 5, None, b"1 hour", "1 fortnight", "1M",
+     "1 hours2", "- 1 second", "1e3 seconds"],
 )  # fmt: skip
 def test_what_is_not_a_duration_is_refused(value: Any) -> None:
     error = refused(value)
@@ -84,6 +84,24 @@ def test_what_is_not_a_duration_is_refused(value: Any) -> None:
         "  fix:       units are microsecond, millisecond, second, minute, hour, day, week, "
         "singular or plural"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("10m", "10 minutes"),
+        ("1 h", "1 hour"),
+        ("10 S", "10 seconds"),
+        ("-1d 12 hrs", "-1 day 12 hours"),
+        ("250ms", "250 milliseconds"),
+        ("5 mintues", "5 minutes"),
+        ("1 hour, 2 minutes", "1 hour 2 minutes"),
+    ],
+)
+def test_a_duration_in_short_or_with_a_slip_is_told_in_full(text: str, meant: str) -> None:
+    error = refused(text)
+    assert (error.code, error.fix) == ("BAD_DURATION", f'did you mean "{meant}"?')
+    assert parse_duration(meant, parameter="size", where="windows.tumbling")
 
 
 @pytest.mark.parametrize("text", ["1 month", "2 Months", "1 quarter", "3 years", "1 day 1 month"])
