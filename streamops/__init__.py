@@ -10,13 +10,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamops import aggregates, changes, joins, observe, sketches, testing, time, windows
+    from streamops import (
+        aggregates,
+        changes,
+        errors,
+        joins,
+        observe,
+        sketches,
+        testing,
+        time,
+        windows,
+    )
     from streamops.spark.session import local_session
 
 __all__ = [
     "__version__",
     "aggregates",
     "changes",
+    "errors",
     "joins",
     "local_session",
     "observe",

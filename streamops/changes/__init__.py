@@ -1,4 +1,17 @@
-"""Streams of changes: captured from a database, remembered, applied, folded to tables."""
+"""Streams of changes: captured from a database, remembered, applied, folded to tables.
+
+==================  =============================================================
+``from_debezium``   records of Debezium's as changes
+``from_delta``      records of Delta's change data feed as changes
+``split_rejected``  changes and what is none, apart
+``normalize``       upserts and deletes as a change stream with the row before and after
+``apply``           a table, or the history of its rows
+``aggregate``       counts, sums, least, greatest of a table that changes
+``compact``         what is left of a log for a reader who starts at its beginning
+``fold``            the table of a change stream
+``differences``     where two tables differ
+==================  =============================================================
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@
 ``cumulative``     growing through a period: the total since midnight, every minute
 ``session``        bursts of activity, ended by a ``gap`` of silence
 ``sliding``        at each event, what happened up to ``size`` before it
+``compare``        results of windows beside those of the previous period
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """

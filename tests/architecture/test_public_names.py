@@ -13,6 +13,9 @@ from types import ModuleType
 import pytest
 
 import streamops
+from streamops import changes, errors, joins, observe, windows
+from streamops import time as times
+from streamops.kernel import errors as kernel_errors
 
 MODULES = sorted(
     each.name
@@ -37,6 +40,17 @@ def unexplained(module: ModuleType) -> list[str]:
 @pytest.mark.parametrize("name", ["streamops", *MODULES])
 def test_every_public_name_exists_and_is_explained(name: str) -> None:
     assert unexplained(importlib.import_module(name)) == []
+
+
+def test_every_error_has_a_public_home() -> None:
+    assert errors.__all__ == kernel_errors.__all__
+    assert all(f"``{name}``" in str(errors.__doc__) for name in errors.__all__)
+
+
+@pytest.mark.parametrize("family", [changes, joins, observe, times, windows])
+def test_the_help_of_a_family_lists_what_it_offers(family: ModuleType) -> None:
+    functions = {name for name in family.__all__ if inspect.isfunction(getattr(family, name))}
+    assert {name for name in functions if f"``{name}``" not in str(family.__doc__)} == set()
 
 
 def test_a_name_without_a_docstring_is_noticed() -> None:
