@@ -38,7 +38,8 @@ class StoredQuantiles(StoredSketch):
         --------
         >>> import datasketches
         >>> theirs = datasketches.kll_doubles_sketch(200)
-        >>> theirs.update([3.0, 1.0, 2.0])
+        >>> for value in (3.0, 1.0, 2.0):
+        ...     theirs.update(value)
         >>> StoredQuantiles.from_datasketches(theirs.serialize()).quantile(0.5)
         2.0
         """
