@@ -74,8 +74,8 @@ def tables(
         What orders the changes of a key on each side, such as a position in the log or the version of
         a commit; both images of an update have that of the update. The change of the highest
         sequence holds, for each key and value of `by`: what is older, or comes again, is left out and
-        counted (``too_late``). Not the `revision` of streamops: its preimages have another than their
-        postimages; their changes need no sequence.
+        counted (``too_late``). Not the `revision` of streamops: a delete has that of the row that it
+        deletes, and a preimage another than its postimage; these changes need no sequence.
     remember : int
         With `sequence`: rows that are gone whose sequence is kept, those of the highest sequences of
         each side, so that changes that come late do not bring them back. 0: none, where nothing is
@@ -103,8 +103,8 @@ def tables(
     ------
     SpecError
         ``NO_KEY``, ``NOT_A_PAIR``, ``NOT_A_NAME``, ``UNKNOWN_CHOICE``, ``SEQUENCE_WITHOUT_KEY``,
-        ``REMEMBER_WITH_SEQUENCE``, ``REMEMBER_OUT_OF_RANGE``, ``SHARDS_OUT_OF_RANGE``; when it is
-        called: ``RIGHT_MISSING``.
+        ``SEQUENCE_OF_REVISIONS``, ``REMEMBER_WITH_SEQUENCE``, ``REMEMBER_OUT_OF_RANGE``,
+        ``SHARDS_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
         ``SEQUENCE_TYPE`` or ``NAME_TAKEN``.

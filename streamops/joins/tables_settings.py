@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
 from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import require_name, type_name
@@ -165,6 +165,16 @@ def _refuse_remembered(keys: Any, sequences: Any, remember: Any, where: str) -> 
             got=f"sequence={sequences!r}, key=None",
             expected="key=... beside it",
             fix='name what identifies a row on each side: key=("order_id", "customer_id")',
+        )
+    if sequences is not None and REVISION in sequences:
+        raise SpecError(
+            "SEQUENCE_OF_REVISIONS",
+            "a revision says how often a row was published, not when it changed",
+            where=where,
+            got=f"sequence={sequences!r}",
+            expected="a position in a log, higher for a delete than for what it deletes",
+            fix="leave sequence and remember out: what operators of streamops publish comes once and "
+            "in order; or rename the column, if it is a position",
         )
     if (sequences is None) != (remember is None):
         raise SpecError(

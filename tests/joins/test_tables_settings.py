@@ -44,6 +44,11 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
         (SpecError, "SEQUENCE_WITHOUT_KEY", lambda: bound(sequence="lsn", remember=1)),
         (
+            SpecError,  # a delete has the revision of the row that it deletes, and would be lost
+            "SEQUENCE_OF_REVISIONS",
+            lambda: bound(**(VERSIONED | {"sequence": ("lsn", "revision")})),
+        ),
+        (
             SpecError,
             "REMEMBER_WITH_SEQUENCE",
             lambda: bound(key=("id", "ID"), sequence="lsn"),
