@@ -95,7 +95,9 @@ class Meaning:
         )
 
     def _is_had(self, name: str) -> Column:
-        had = (F.col("__op") == "u") & F.col("__env")["before"].isNotNull()
+        # Null there says no more than that the row before was not sent whole, as Postgres does
+        # unless its replica identity is full: what is too large to be sent again is not null.
+        had = (F.col("__op") == "u") & F.col("__before")[name].isNotNull()
         return had & is_lacking("after", name) & ~is_lacking("before", name)
 
 

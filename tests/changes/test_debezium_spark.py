@@ -187,6 +187,16 @@ def test_types_tombstones_and_positions_of_ones_own(spark: SparkSession) -> None
     assert nowhere["rejected"]["reason"] == "no_sequence"
 
 
+def test_a_value_that_the_row_before_does_not_tell_either_is_unavailable(
+    spark: SparkSession,
+) -> None:
+    # Postgres sends of the row before only the columns of an index that identifies it.
+    before, after = row(1, None, None), row(1, PLACEHOLDER, [1])
+    frame = frame_of(spark, [(json.dumps(record("u", before, after, POSTGRES)), None)])
+    (change,) = frame.transform(changes.from_debezium(SCHEMA, key="id")).collect()
+    assert (change["name"], change["_unavailable"]) == (None, ["name"])
+
+
 def test_when_the_database_made_a_change_is_told_where_it_can_be(spark: SparkSession) -> None:
     sources = [
         {**POSTGRES, "ts_us": 1_700_000_000_123_456},

@@ -77,10 +77,9 @@ class DebeziumOracle:
             return [("insert", row, lacks)]
         if before is not None:
             was, lacked = self._cleaned(before)
-            for name in lacks:
-                if name not in lacked:
-                    row[name] = was[name]
-            lacks = [name for name in lacks if name in lacked]
+            had = [name for name in lacks if name not in lacked and was[name] is not None]
+            row |= {name: was[name] for name in had}
+            lacks = [name for name in lacks if name not in had]
             if was["id"] is not None and row["id"] is not None and was["id"] != row["id"]:
                 return [("delete", was, []), ("insert", row, lacks)]
             if self.preimages == "publish" and was["id"] is not None:
