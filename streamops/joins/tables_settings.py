@@ -13,7 +13,7 @@ from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpe
 from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.ordering import is_orderable
+from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import require_name, type_name
 from streamops.spark.transform import choice
 
@@ -107,13 +107,13 @@ class TablesSettings:
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             _refuse_no_changes(schema, where)
         refuse_keys(schema, schema, tuple((each, each) for each in (*by, *key)), where=where)
-        if sequence is not None and not is_orderable(schema.field(sequence).type):
+        if sequence is not None and not is_comparable(schema.field(sequence).type):
             raise SchemaError(
                 "SEQUENCE_TYPE",
                 f"column {sequence!r} cannot say which change is newer",
                 where=where,
                 got=type_name(schema.field(sequence).type),
-                expected="a type with an order: numbers, strings, binary, timestamps",
+                expected="a type with an order: numbers, strings, binary, timestamps, structs of them",
                 fix="take the position in the log: an LSN, an offset, a commit version",
             )
         outer = self.how == "full" or self.how == name

@@ -35,6 +35,22 @@ def test_what_comes_again_is_absorbed_and_counted() -> None:
     assert steps[1].counts == Counts(rows=2, too_late=2)
 
 
+def test_a_place_in_a_log_may_have_several_parts() -> None:
+    place = pa.struct([("version", pa.int64()), ("position", pa.int64())])
+    left, right = (schema.set(2, pa.field("s", place)) for schema in (LEFT, RIGHT))
+    given: Any = {"key": ("id", "rid"), "sequence": "s", "remember": 10, "how": "left"}
+    old, new = ({"version": 9, "position": at} for at in (0, 1))
+    late = {"version": 8, "position": 7}
+    # A version that deletes a key and inserts it again, as Delta's feed has them.
+    steps = play(
+        spec_of(left, right, **given),
+        ([(1, "a", new, PLUS), (1, "a", old, MINUS)], NONE),
+        ([(1, "a", late, PLUS), (1, "a", old, MINUS)], NONE),
+    )
+    assert [told(step) for step in steps] == [[(1, "a", new, NULL, NULL, PLUS)], []]
+    assert steps[1].counts == Counts(rows=2, too_late=2)
+
+
 def test_what_is_older_than_what_is_known_changes_nothing() -> None:
     steps = play(
         versions(), ([(1, "a", 5, POST)], NONE), ([(1, "a", 4, PLUS), (1, "a", 5, PRE)], NONE)
