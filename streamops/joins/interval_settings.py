@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -62,6 +63,8 @@ class IntervalJoin:
     too_late: TooLate
     early: Early
     into: str
+
+    of_results: ClassVar[tuple[bool, bool]] = (False, False)
 
     @staticmethod
     def of(

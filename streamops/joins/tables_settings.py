@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -35,6 +35,8 @@ class TablesSettings:
     remember: int | None
     rejected: Rejected
     shards: int = field(repr=False)
+
+    of_results: ClassVar[tuple[bool, bool]] = (True, True)
 
     @staticmethod
     def of(

@@ -143,7 +143,8 @@ def temporal(
     SpecError
         A parameter has the wrong type, is out of range or contradicts another.
     SchemaError, ColumnNotFound
-        A column does not exist, has the wrong type or finds no name in the output.
+        A column does not exist, has the wrong type or finds no name in the output; ``ROWS_REVISED``:
+        the facts are results that are told again.
     WatermarkError
         A streaming frame without a watermark on its time and no `delay`, or both.
     RequirementError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -58,6 +58,8 @@ class TemporalJoin:
     late_versions: LateVersions
     too_late: TooLate
     into: str
+
+    of_results: ClassVar[tuple[bool, bool]] = (False, True)
 
     @staticmethod
     def of(

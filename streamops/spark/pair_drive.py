@@ -33,7 +33,7 @@ from streamops.spark.preflight import (
     refuse_unchainable,
     state_api,
 )
-from streamops.spark.results import declared_pair
+from streamops.spark.results import declared_pair, refuse_revised
 from streamops.spark.runners import Advance, timed
 from streamops.spark.transform import StateApi, is_named
 from streamops.spark.untimed import Standing, untimed
@@ -50,6 +50,11 @@ def drive_pair(transform: PairTransform, left: DataFrame, right: DataFrame) -> D
     schemas = _schemas(transform, frames)
     carried = _carried(transform, frames)
     spec = bound(transform, *schemas, carried=carried)
+    for (side, frame), of_results in zip(
+        frames.items(), transform.settings.of_results, strict=True
+    ):
+        if not of_results:
+            refuse_revised(frame, where=f"{transform.operator}, {side} frame")
     options, streaming = transform.options, left.isStreaming
     name, names = metric_name(left, options.name, right)
     delays = [

@@ -38,6 +38,10 @@ class PairSettings(Protocol):
         """How far Spark's watermark must lie behind the operator's own, in microseconds."""
 
     @property
+    def of_results(self) -> tuple[bool, bool]:
+        """Whether each side reads results that may be told again, instead of rows that count once."""
+
+    @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Columns whose values are compared or computed with."""
 

@@ -299,3 +299,28 @@ def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_h
         left.transform(ahead).transform(
             windows.tumbling("1 hour", time="ts", agg={"n": agg.count()})
         )
+
+
+def test_results_that_are_told_again_are_not_joined_as_rows_that_count_once(
+    spark: SparkSession,
+) -> None:
+    rows = spark.createDataFrame([], "k string, ts timestamp, n int")
+    said: Any = {"by": "k", "time": "ts", "delay": "0 seconds", "allowed_lateness": "1 minute"}
+    followed = joins.interval(rows, "0 seconds", "1 second", stragglers="retract", **said)
+    told = rows.transform(followed).select("k", "ts", "n", "_change_type")
+    of: Any = {"by": "k", "time": "ts", "version": "ts", "sequence": "n"}
+    refused = {
+        "joins.interval, left frame": lambda: told.transform(followed),
+        "joins.interval, right frame": lambda: rows.transform(
+            joins.interval(told, "0 seconds", "1 second", **said)
+        ),
+        "joins.temporal, left frame": lambda: told.transform(joins.temporal(rows, **of)),
+    }
+    for where, act in refused.items():
+        with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
+            act()
+        assert caught.value.where == where
+    # Who drops what tells them apart has said which rows count; and what reads changes takes them.
+    assert "n_right" in told.drop("_change_type").transform(followed).columns
+    assert "n_right" in rows.transform(joins.temporal(told, **of)).columns
+    assert told.transform(joins.tables(told, by="k")).columns[-1] == "_change_type"

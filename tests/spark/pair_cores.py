@@ -45,6 +45,7 @@ class Settings:
     delays: tuple[int | None, int | None] = (None, None)
     lag: int = 0
     word: str = ""
+    of_results: tuple[bool, bool] = (False, False)
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
