@@ -73,10 +73,10 @@ def fold(
     -----
     What contradicts itself fails the query when the result is computed: ``UNKNOWN_CHANGE``,
     ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``,
-    ``DELETED_UNPUBLISHED``. In a bag only sums are looked at: ``UNKNOWN_CHANGE``, and
-    ``PREIMAGE_NOT_PUBLISHED`` where more is taken back than was published. Without ``_change_type`` a
-    row replaces that of a lower `sequence`, and only one that comes twice is refused
-    (``REVISION_OUT_OF_STEP``).
+    ``DELETED_UNPUBLISHED``; and ``NO_SEQUENCE``, a null in `sequence`. In a bag only sums are looked
+    at: ``UNKNOWN_CHANGE``, and ``PREIMAGE_NOT_PUBLISHED`` where more is taken back than was published.
+    Without ``_change_type`` a row replaces that of a lower `sequence`, and only one that comes twice
+    (``REVISION_OUT_OF_STEP``) or has none is refused.
 
     ``streamops.testing.fold`` checks more, row by row: the order of publication, that revisions leave
     none out, and that no row is published again without a change.

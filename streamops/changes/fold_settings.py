@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Window
@@ -48,6 +49,7 @@ _FAULTS = {
     "DELETED_UNPUBLISHED": ("a delete of a row that is not there", "a row"),
     "PREIMAGE_ALONE": ("a row was taken back and never replaced", "its postimage"),
     "REVISION_OUT_OF_STEP": ("a revision came twice", "a revision above the one before"),
+    "NO_SEQUENCE": ("a change does not say where in the order it stands", "no null in `sequence`"),
 }
 
 
@@ -158,6 +160,7 @@ class FoldTransform:
         same = F.col(_BEFORE).eqNullSafe(F.col(_CONTENT))
         fault = (
             F.when(~F.coalesce(word.isin(*CHANGES), F.lit(False)), "UNKNOWN_CHANGE")
+            .when(self._is_unplaced(), "NO_SEQUENCE")
             .when((word == INSERT) & (stood | (F.col(_WORD) == PREIMAGE)), "INSERTED_TWICE")
             .when((word == PREIMAGE) & ~(stood & same), "PREIMAGE_NOT_PUBLISHED")
             .when((word == POSTIMAGE) & ~F.col(_WORD).eqNullSafe(PREIMAGE), "POSTIMAGE_ALONE")
@@ -178,9 +181,15 @@ class FoldTransform:
         told = frame.select(
             "*", F.lead(place).over(window).alias(_AFTER), F.lag(place).over(window).alias(_BEFORE)
         )
-        fault = F.when(place.eqNullSafe(F.col(_BEFORE)), "REVISION_OUT_OF_STEP")
+        fault = F.when(self._is_unplaced(), "NO_SEQUENCE").when(
+            place.eqNullSafe(F.col(_BEFORE)), "REVISION_OUT_OF_STEP"
+        )
         checked = self._checked(told.withColumn(_FAULT, fault), names)
         return checked.where(F.col(_AFTER).isNull()).select(*map(column, names))
+
+    def _is_unplaced(self) -> Column:
+        nowhere = reduce(Column.__or__, (column(name).isNull() for name in self.sequence))
+        return ~column(_BASE) & nowhere
 
     def _bag(self, frame: DataFrame) -> DataFrame:
         names = [name for name in frame.columns if name not in {CHANGE_TYPE, _BASE}]

@@ -93,7 +93,7 @@ def test_micro_batches_are_folded_onto_the_table_so_far(
         stream.transform(changes.fold("k"))
 
 
-def change(word: str | None, x: Any = 1.0, revision: int = 0) -> dict[str, Any]:
+def change(word: str | None, x: Any = 1.0, revision: int | None = 0) -> dict[str, Any]:
     return {"k": "a", "x": x, "m": {"p": 1}, "revision": revision, "_change_type": word}
 
 
@@ -125,6 +125,16 @@ def test_a_stream_that_contradicts_itself_is_refused_as_by_the_referee(
     with pytest.raises(ChangeStreamError) as refused:
         fold([dict(row) for row in rows], key="k")
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("words", [True, False], ids=["changes", "revisions"])
+def test_a_change_that_does_not_say_where_it_stands_is_refused(
+    spark: SparkSession, words: bool
+) -> None:
+    rows = frame_of(spark, [change("insert", revision=None), change("delete")])
+    folded = (rows if words else rows.drop("_change_type")).transform(changes.fold("k"))
+    with pytest.raises(PySparkException, match=r"\[NO_SEQUENCE\] changes.fold"):
+        folded.count()
 
 
 def test_changes_by_their_place_in_a_log_fold_too(spark: SparkSession) -> None:
