@@ -31,5 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
+        for needed in ("spark", "postgres"):
+            if needed in getattr(item, "fixturenames", ()):
+                item.add_marker(needed)
