@@ -3,7 +3,7 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-NO_JVM := not spark and not connect and not slow
+NO_JVM := not spark and not connect and not postgres and not slow
 QUICK  := $(NO_JVM) and not laws
 # `make check` has a minute: what needs Spark or draws histories is not even imported.
 CHECK  := -m "$(QUICK) and not thorough" --ignore=tests/demo --ignore=tests/laws --ignore-glob='*_spark.py'
@@ -23,10 +23,11 @@ demo: $(STAMP) ## Compute windows with corrections, and sketches, from a year of
 notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.
 	$(PYTHON) -m notebooks
 
-test: $(STAMP) ## Run all tests, those on Spark included.
+test: $(STAMP) ## Run all tests: those on Spark, and on PostgreSQL where it can be installed.
+	scripts/get-postgres
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n 2 --dist loadfile -m "not ($(NO_JVM))"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "not ($(NO_JVM))"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .

@@ -12,6 +12,7 @@ from decimal import Decimal
 import psycopg
 from psycopg.rows import dict_row
 
+from streamops.kernel.changes import INSERT
 from tests.changes.postgres.pgoutput import Row, changes_of
 
 IDENTITY = {"orders": "DEFAULT", "returns": "FULL"}
@@ -39,6 +40,9 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER pass AFTER INSERT OR UPDATE OR DELETE ON {0} FOR EACH ROW EXECUTE FUNCTION {0}_pass();
+INSERT INTO {0}
+SELECT n, 'Zoë', n, '2024-01-01'::timestamptz, n % 3 = 0, repeat('x', n % 2 * 5000)
+FROM generate_series(1, 30) AS n;
 """
 
 # Of each: how often it is drawn.
@@ -63,12 +67,20 @@ WHOLE = {"orders": ", body = body || ''", "returns": ""}
 class Traffic:
     """What was done to the tables, what the log says of it, and what the tables are in the end."""
 
+    snapshot: list[Row]
+    """The rows that were there before the log is read, as changes."""
     log: list[Row]
     again: list[Row]
     """Changes of the log that were read once more."""
     tables: list[Row]
     passed: dict[tuple[str, int], list[Row | None]]
+    """What the trigger wrote of each key: None is a delete."""
     counts: Counter[str]
+
+    @property
+    def whole(self) -> list[Row]:
+        """All changes, in their order."""
+        return [*self.snapshot, *self.log]
 
 
 def traffic(where: str, *, seed: int, statements: int) -> Traffic:
@@ -80,6 +92,7 @@ def traffic(where: str, *, seed: int, statements: int) -> Traffic:
             for _ in range(1 + CONNECTIONS)
         )
         _make(reader)
+        snapshot = _snapshot(reader)
         for writer in writers:
             # They are served in turn: who waits for another's lock would wait for good.
             writer.execute("SET lock_timeout = '2ms'")
@@ -88,36 +101,49 @@ def traffic(where: str, *, seed: int, statements: int) -> Traffic:
         _run(writers, rng, counts, statements - statements // 2)
         for writer in writers:
             writer.execute("COMMIT")
-        log, tables = _log(reader, "get"), _rows(reader, "")
+        log, tables = _log(reader, "get"), _rows(reader, "SELECT * FROM {}")
         passed: dict[tuple[str, int], list[Row | None]] = {}
-        for row in sorted(_rows(reader, "_passed"), key=lambda row: row.pop("number")):
+        for row in _rows(reader, "SELECT * FROM {}_passed ORDER BY number"):
             key = (row["relation"], row["id"])
+            del row["number"]
             passed.setdefault(key, []).append(None if row.pop("is_deleted") else row)
-    return Traffic(log, again, tables, passed, counts)
+    return Traffic(snapshot, log, again, tables, passed, counts)
 
 
 def moved_untouched(where: str) -> list[Row]:
-    """The log of rows whose keys change, and nothing of their large values."""
+    """The changes of rows whose keys change, and nothing of their large values."""
     with psycopg.connect(where, autocommit=True, row_factory=dict_row) as connection:
         _make(connection)
+        snapshot = _snapshot(connection)
         for table in IDENTITY:
-            connection.execute(f"INSERT INTO {table} (id, body) VALUES (1, repeat('x', 5000))")
-            connection.execute(f"UPDATE {table} SET id = 2")
-        return _log(connection, "get")
+            connection.execute(f"UPDATE {table} SET id = -id WHERE id = 1")
+        return [*snapshot, *_log(connection, "get")]
 
 
 def _make(connection: psycopg.Connection[Row]) -> None:
-    """Empty tables, and a slot that reads what is changed from now on."""
+    """The tables, anew, with some rows."""
     connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-    connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     connection.execute("DROP PUBLICATION IF EXISTS shop")
+    connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     for table in IDENTITY.items():
         connection.execute(TABLE.format(*table))
     connection.execute(f"CREATE PUBLICATION shop FOR TABLE {', '.join(IDENTITY)}")
-    connection.execute("SELECT pg_create_logical_replication_slot('shop', 'pgoutput')")
+
+
+def _snapshot(connection: psycopg.Connection[Row]) -> list[Row]:
+    """A slot that reads what is changed from now on, and the rows that are there, at its place."""
+    (slot,) = connection.execute(
+        "SELECT (lsn - '0/0')::bigint AS lsn, now() "
+        "FROM pg_create_logical_replication_slot('shop', 'pgoutput')"
+    )
+    place = {"commit_lsn": slot["lsn"], "position": 0, "lsn": slot["lsn"]}
+    place |= {"_changed_at": slot["now"], "_snapshot": True}
+    place |= {"_change_type": INSERT, "_unavailable": []}
+    return [row | place for row in _rows(connection, "SELECT * FROM {}")]
 
 
 def _log(connection: psycopg.Connection[Row], how: str) -> list[Row]:
+    """What the slot has by now: "peek" leaves it there, to be read again."""
     said = connection.execute(
         f"SELECT (lsn - '0/0')::bigint AS lsn, data FROM pg_logical_slot_{how}_binary_changes("
         "'shop', NULL, NULL, 'proto_version', '1', 'publication_names', 'shop')",
@@ -125,11 +151,11 @@ def _log(connection: psycopg.Connection[Row], how: str) -> list[Row]:
     return list(changes_of(((row["lsn"], row["data"]) for row in said), key="id"))
 
 
-def _rows(connection: psycopg.Connection[Row], suffix: str) -> list[Row]:
+def _rows(connection: psycopg.Connection[Row], query: str) -> list[Row]:
     return [
         {"relation": table, **row}
         for table in IDENTITY
-        for row in connection.execute(f"SELECT * FROM {table}{suffix}")
+        for row in connection.execute(query.format(table))
     ]
 
 
@@ -140,9 +166,9 @@ def _run(
     statements: int,
 ) -> None:
     """Statements of transactions that are open at the same time; some are left open."""
-    left = dict.fromkeys(range(len(writers)), 0)
+    left = [0 for _ in writers]
     for _ in range(statements):
-        number = rng.choice([*left])
+        number = rng.randrange(len(writers))
         writer = writers[number]
         if not left[number]:
             # COMMIT without a transaction is a warning, and nothing else.
@@ -159,11 +185,8 @@ def _change(writer: psycopg.Connection[Row], rng: random.Random) -> str:
     """One statement, in a savepoint that is now and then rolled back."""
     table = rng.choice([*IDENTITY])
     (drawn,) = rng.choices([*STATEMENTS], [*STATEMENTS.values()])
-    statement, row, regrets = (
-        drawn.format(table=table, whole=WHOLE[table]),
-        _row(rng),
-        rng.random() < 0.05,
-    )
+    statement = drawn.format(table=table, whole=WHOLE[table])
+    row, regrets = _row(rng), rng.random() < 0.05
     try:
         with writer.transaction():
             if statement.startswith("COPY"):
