@@ -164,6 +164,13 @@ def test_a_key_deleted_before_the_horizon_is_forgotten_and_comes_back_above_it()
     assert last == [("insert", 80, None, 9, 0), ("forgotten", 7), ("forgotten", 8)]
 
 
+def test_what_was_forgotten_of_a_key_that_came_back_stays_so_when_it_is_delivered_again() -> None:
+    script = [[upsert("a", 1), delete("a", 3)], [upsert("b", 90)], [upsert("a", 95, 9)]]
+    *_, again, late = said(*script, [upsert("a", 1)], [upsert("a", 85, 8)], horizon=10)
+    assert again == [("forgotten", 0)]
+    assert late == [("insert", 85, 95, 8, 0)]  # within the horizon
+
+
 def test_an_interval_goes_on_though_its_first_changes_are_sealed() -> None:
     script = [[upsert("a", n, 1)] for n in (1, 5, 9, 30, 60)]
     *_, last = said(*script, [upsert("a", 61, 2)], horizon=10)

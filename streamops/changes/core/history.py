@@ -3,6 +3,7 @@
 The changes within the horizon are remembered, and the last one before it, the *base*. The intervals
 of a key are computed from its changes, as they were and as they are, and what differs is told. A
 change below the base, or of a key that was forgotten, is rejected: what it would change is sealed.
+So is one beyond the horizon of a key that came back since.
 """
 
 from __future__ import annotations
@@ -163,10 +164,15 @@ def _admitted(
     again, conflict = repeated(
         pair(changes.key, pair(changes.at, changes.is_log.astype(np.int64))), content, size
     )
-    bar = np.full(groups.count, order.max(initial=_LOWEST))
+    highest = order.max(initial=_LOWEST)
+    bar = np.full(groups.count, highest)
     bar[number] = _LOWEST
     bar[changes.key[changes.is_base]] = changes.at[changes.is_base]
-    late = ~changes.is_old & ~again & ~conflict & (changes.at <= bar[changes.key])
+    # A key without a base may have come back: what was forgotten of it must not come again.
+    is_sealed = changes.age < (_LOWEST if cutoff is None else cutoff)
+    is_below = (bar == _LOWEST)[changes.key] & is_sealed & (changes.at <= highest)
+    is_below |= changes.at <= bar[changes.key]
+    late = ~changes.is_old & ~again & ~conflict & is_below
     stays = ~again & ~conflict & ~late
     full = _full(spec, changes, stays, np.unique(number))
     for dropped, reason in ((conflict, "conflict"), (late, "forgotten"), (full, "full")):
