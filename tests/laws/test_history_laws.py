@@ -137,6 +137,15 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
     assert ordered(table(spec, [Step(history.empty(spec), batch, batch)])) == expected
 
 
+@given(case=cases())
+def test_what_is_delivered_again_changes_nothing_however_late_it_is(case: Case) -> None:
+    one_by_one = [case.rows.slice(number, 1) for number in range(len(case.rows))]
+    again = [case.rows.slice(0, number) for number in range(len(case.rows))]
+    both = [batch for pair in zip(again, one_by_one, strict=True) for batch in pair]
+    once = table(case.spec, play(case.spec, one_by_one))
+    assert ordered(table(case.spec, play(case.spec, both))) == ordered(once)
+
+
 @given(case=cases(odd=2))
 def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
