@@ -56,9 +56,9 @@ def delivered(shop: Traffic) -> list[list[Row]]:
     """The log in files: each has changes of others, and some that were there before."""
     rng = random.Random(2)
     files: list[list[Row]] = [[] for _ in range(FILES)]
-    for log, farthest in ((shop.whole, 2), (shop.again, 5)):
+    for log, earliest, latest in ((shop.whole, -1, 2), (shop.again, 0, FILES)):
         for number, change in enumerate(log):
-            file = number * FILES // len(shop.whole) + rng.randint(-1, farthest)
+            file = number * FILES // len(log) + rng.randint(earliest, latest)
             files[min(max(file, 0), FILES - 1)].append(change)
     for file in files:
         rng.shuffle(file)
@@ -120,8 +120,8 @@ def test_the_log_has_what_makes_logs_hard(shop: Traffic) -> None:
     assert min(shop.counts[each] for each in ("ROLLBACK", "COMMIT", "refused", "regretted")) > 20
     assert log == sorted(log, key=lambda row: [row[name] for name in PLACE])
     assert sum(one["lsn"] > next_["lsn"] for one, next_ in itertools.pairwise(log)) > 50
-    assert 0 < len(shop.again) < len(log)
-    assert log[: len(shop.again)] == shop.again  # read once more, each change has its place
+    assert len(shop.again) > 100
+    assert all(row in log for row in shop.again)  # read once more, a change has the same place
     assert sum(row["_unavailable"] == ["body"] for row in log) > 50
     pairs = itertools.pairwise(row for row in log if row["_change_type"] != PREIMAGE)
     moved = [

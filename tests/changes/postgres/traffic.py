@@ -18,7 +18,7 @@ from tests.changes.postgres.pgoutput import Row, changes_of
 IDENTITY = {"orders": "DEFAULT", "returns": "FULL"}
 """The tables, and what the log has of a row that is updated or deleted: its key, or all of it."""
 
-IDS, CONNECTIONS = 60, 3
+IDS, CONNECTIONS, READS = 60, 3, 3
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 # `passed` is what a trigger writes down: each row that there was, in its order.
@@ -96,12 +96,16 @@ def traffic(where: str, *, seed: int, statements: int) -> Traffic:
         for writer in writers:
             # They are served in turn: who waits for another's lock would wait for good.
             writer.execute("SET lock_timeout = '2ms'")
-        _run(writers, rng, counts, statements // 2)
-        again = _log(reader, "peek")
-        _run(writers, rng, counts, statements - statements // 2)
+        log: list[Row] = []
+        again: list[Row] = []
+        for _ in range(READS):
+            _run(writers, rng, counts, statements // READS // 2)
+            again += _log(reader)
+            _run(writers, rng, counts, statements // READS // 2)
+            log += _log(reader, confirm=True)
         for writer in writers:
             writer.execute("COMMIT")
-        log, tables = _log(reader, "get"), _rows(reader, "SELECT * FROM {}")
+        log, tables = log + _log(reader), _rows(reader, "SELECT * FROM {}")
         passed: dict[tuple[str, int], list[Row | None]] = {}
         for row in _rows(reader, "SELECT * FROM {}_passed ORDER BY number"):
             key = (row["relation"], row["id"])
@@ -117,7 +121,7 @@ def moved_untouched(where: str) -> list[Row]:
         snapshot = _snapshot(connection)
         for table in IDENTITY:
             connection.execute(f"UPDATE {table} SET id = -id WHERE id = 1")
-        return [*snapshot, *_log(connection, "get")]
+        return [*snapshot, *_log(connection)]
 
 
 def _make(connection: psycopg.Connection[Row]) -> None:
@@ -142,12 +146,16 @@ def _snapshot(connection: psycopg.Connection[Row]) -> list[Row]:
     return [row | place for row in _rows(connection, "SELECT * FROM {}")]
 
 
-def _log(connection: psycopg.Connection[Row], how: str) -> list[Row]:
-    """What the slot has by now: "peek" leaves it there, to be read again."""
+def _log(connection: psycopg.Connection[Row], *, confirm: bool = False) -> list[Row]:
+    """What the slot has by now, and what it has again unless that is confirmed."""
     said = connection.execute(
-        f"SELECT (lsn - '0/0')::bigint AS lsn, data FROM pg_logical_slot_{how}_binary_changes("
-        "'shop', NULL, NULL, 'proto_version', '1', 'publication_names', 'shop')",
-    )
+        "SELECT (lsn - '0/0')::bigint AS lsn, data FROM pg_logical_slot_peek_binary_changes("
+        "'shop', NULL, NULL, 'proto_version', '1', 'publication_names', 'shop')"
+    ).fetchall()
+    if confirm and said:
+        last = {"last": said[-1]["lsn"]}
+        advance = "SELECT pg_replication_slot_advance('shop', '0/0'::pg_lsn + %(last)s::bigint)"
+        connection.execute(advance, last)
     return list(changes_of(((row["lsn"], row["data"]) for row in said), key="id"))
 
 
