@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from streamops.changes.apply_settings import ApplySettings, History
 from streamops.changes.core import history as intervals
 from streamops.changes.core import latest
-from streamops.changes.core.spec import Snapshots, WhenFull
-from streamops.changes.latest_settings import MOST_KEYS
 from streamops.kernel.contract import Core
+from streamops.kernel.keyed import Snapshots, WhenFull
 from streamops.kernel.time import Duration
+from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 

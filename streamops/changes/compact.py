@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.changes.compact_settings import CompactTransform
-from streamops.changes.core.spec import Snapshots
+from streamops.kernel.keyed import Snapshots
 from streamops.kernel.time import Duration
 
 __all__ = ["compact"]

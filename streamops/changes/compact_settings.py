@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType, StringType, StructField, TimestampType
 
 from streamops.changes.bounded import refuse_stream, require_columns
-from streamops.changes.core.spec import Snapshots
-from streamops.changes.latest_settings import parse_horizon, shown_horizon
 from streamops.changes.names import REJECTED, SAID, SNAPSHOT, TOMBSTONE, UNAVAILABLE
 from streamops.kernel.changes import CHANGE_TYPE, CHANGES, DELETE, PREIMAGE
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.keyed import Snapshots
 from streamops.kernel.time import Duration
 from streamops.spark.columns import column, require_name
 from streamops.spark.comparing import comparable
+from streamops.spark.keyed import parse_horizon, shown_horizon
 from streamops.spark.parameters import distinct_names
 from streamops.spark.transform import choice, shown
 

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar
 
 import pyarrow as pa
 
-from streamops.changes.core.spec import (
-    REJECTED,
-    Publish,
-    Snapshots,
-    TableSpec,
-    WhenFull,
-)
-from streamops.changes.names import SAID
+from streamops.changes.core.spec import Publish, TableSpec
+from streamops.changes.names import REJECTED
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.ordering import is_comparable
-from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name
-from streamops.spark.parameters import distinct_names, refuse_type, require_keys, require_most_keys
+from streamops.kernel.keyed import Snapshots, WhenFull
+from streamops.kernel.time import Duration
+from streamops.spark.keyed import (
+    MOST_KEYS,
+    Horizon,
+    parse_horizon,
+    require_kinds,
+    shown_horizon,
+    value_columns,
+)
+from streamops.spark.parameters import distinct_names, require_keys, require_most_keys
 from streamops.spark.transform import choice
 
-__all__ = ["MOST_KEYS", "LatestSettings", "parse_horizon", "shown_horizon"]
-
-MOST_KEYS = 10_000_000
-"""Keys that are kept unless more are asked for."""
-
-_COMMIT = ("_commit_version", "_commit_timestamp")
-
-
-def shown_horizon(horizon: tuple[int, bool] | None) -> str:
-    """A horizon as the user wrote it."""
-    if horizon is None:
-        return "None"
-    units, is_duration = horizon
-    return repr(format_duration(units)) if is_duration else repr(units)
+__all__ = ["LatestSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +38,7 @@ class LatestSettings:
     where: str = field(repr=False)
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    horizon: tuple[int, bool] = field(metadata={"shown": shown_horizon})
+    horizon: Horizon = field(metadata={"shown": shown_horizon})
     time: str | None
     publish: Publish
     snapshots: Snapshots
@@ -109,9 +96,8 @@ class LatestSettings:
                 if name is not None and name not in kinds:
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
         require_keys(schema, self.key, where=self.where)
-        self._require_types(schema, kinds)
-        apart = {*self.key, *self.sequence, *SAID, *_COMMIT}
-        values = tuple(name for name in schema.names if name not in apart)
+        require_kinds(schema, self.sequence, self.time, where=self.where)
+        values = value_columns(schema, self.key, self.sequence)
         self._refuse_taken([*self.key, *values])
         return TableSpec(
             self.where,
@@ -127,31 +113,6 @@ class LatestSettings:
             self.when_full,
         )
 
-    def _require_types(self, schema: pa.Schema, kinds: dict[str, pa.DataType]) -> None:
-        for name in self.sequence:
-            if not is_comparable(kinds[name]):
-                self._refuse(schema, "sequence", name, "a type whose values have an order")
-        single = kinds[self.sequence[0]] if len(self.sequence) == 1 else None
-        if self.time is None and (single is None or not pa.types.is_integer(single)):
-            expected = "one whole number, in which the horizon is measured, or time=... beside it"
-            self._refuse(schema, "sequence", self.sequence[0], expected)
-        if self.time is not None and not pa.types.is_timestamp(kinds[self.time]):
-            self._refuse(schema, "time", self.time, "timestamp")
-        wanted = {
-            CHANGE_TYPE: (pa.types.is_string, "string"),
-            "_snapshot": (pa.types.is_boolean, "boolean"),
-            "_tombstone": (pa.types.is_boolean, "boolean"),
-            "_unavailable": (lambda kind: kind == pa.list_(pa.string()), "array<string>"),
-            REJECTED: (_tells_reason, "struct with a string `reason`"),
-        }
-        for name, (is_right, expected) in wanted.items():
-            if name in kinds and not is_right(kinds[name]):
-                self._refuse(schema, name, name, expected)
-
-    def _refuse(self, schema: pa.Schema, role: str, name: str, expected: str) -> NoReturn:
-        fix = "cast the column, or name another"
-        refuse_type(schema, name, f"`{role}`", expected, fix, where=self.where)
-
     def _refuse_taken(self, names: Sequence[str]) -> None:
         taken = sorted(name for name in names if name.lower() in {REVISION, CHANGE_TYPE, REJECTED})
         if taken:
@@ -163,36 +124,3 @@ class LatestSettings:
                 expected=f"names unlike {REVISION}, {CHANGE_TYPE}, {REJECTED}",
                 fix=f"df.withColumnRenamed({taken[0]!r}, ...) before this operator",
             )
-
-
-def _tells_reason(kind: pa.DataType) -> bool:
-    fields = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
-    return bool(fields.get("reason") == pa.string())
-
-
-def parse_horizon(
-    horizon: Any, time: str | None, *, parameter: str, where: str
-) -> tuple[int, bool]:
-    """Units of a horizon, and whether they are of time, in microseconds.
-
-    Raises
-    ------
-    SpecError
-        ``HORIZON_WITHOUT_UNIT``, or what a duration is refused with.
-    """
-    if time is not None:
-        require_name(time, parameter="time", where=where)
-    is_duration = isinstance(horizon, str | dt.timedelta)
-    if is_duration and time is not None:
-        return parse_duration(horizon, parameter=parameter, where=where, minimum=0), True
-    if type(horizon) is int and horizon >= 0 and time is None:
-        return horizon, False
-    raise SpecError(
-        "HORIZON_WITHOUT_UNIT",
-        f"`{parameter}` does not say for how long a delete is remembered",
-        where=where,
-        got=f"{parameter}={horizon!r}, time={time!r}",
-        expected="a duration and the column that it is measured on, or without `time` a whole "
-        "number, 0 or more, of units of the sequence",
-        fix=f'{parameter}="7 days", time="_changed_at"; or {parameter}=1_000_000',
-    )

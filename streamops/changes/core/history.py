@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changes.core.intervals import Changes, Intervals
-from streamops.changes.core.judged import Judged, rejected_rows
-from streamops.changes.core.kept import beyond, contents, key_columns, repeated
+from streamops.changes.core.rejects import rejected_rows
 from streamops.changes.core.retold import retold
 from streamops.changes.core.sealed import sealed
 from streamops.changes.core.spec import TOLD, ChangeCounts, HistorySpec
 from streamops.kernel.columns import concat, conform, key_codes, one
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
+from streamops.kernel.judged import Judged
+from streamops.kernel.kept import beyond, contents, key_columns, repeated
 from streamops.kernel.ordering import ranks
 from streamops.kernel.states import listed
 from streamops.kernel.untimed import finish, next_deadline

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.changes.core.filled import NONE, Entries, filled, values_of
 from streamops.changes.core.spec import HistorySpec
 from streamops.kernel.columns import changed
+from streamops.kernel.filled import NONE, Entries, filled, values_of
 from streamops.kernel.groups import Ids, Ints, Mask, running_max
 
 __all__ = ["Changes", "Intervals", "Lists"]

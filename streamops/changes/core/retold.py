@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.changes.core.intervals import Changes, Intervals
-from streamops.changes.core.spec import REJECTED, HistorySpec
+from streamops.changes.core.spec import HistorySpec
 from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed
 from streamops.kernel.groups import Groups, Ints
+from streamops.kernel.keyed import REJECTED
 
 __all__ = ["Retold", "retold"]
 

@@ -11,38 +11,21 @@ import pyarrow as pa
 
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Counts
+from streamops.kernel.keyed import REJECTED, Snapshots, WhenFull
 
 __all__ = [
-    "REASONS",
-    "REJECTED",
     "TOLD",
     "VALID_FROM",
     "VALID_TO",
     "ChangeCounts",
     "HistorySpec",
     "Publish",
-    "Snapshots",
     "TableSpec",
-    "WhenFull",
 ]
 
 Publish = Literal["every change", "last"]
-Snapshots = Literal["below_log", "by_sequence"]
-WhenFull = Literal["fail", "reject"]
 
-REJECTED, VALID_FROM, VALID_TO = "rejected", "valid_from", "valid_to"
-
-REASONS = (
-    "unknown_operation",
-    "null_key",
-    "no_sequence",
-    "null_time",
-    "time_out_of_range",
-    "conflict",
-    "forgotten",
-    "full",
-)
-"""Why a change is rejected; the first that applies."""
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True, slots=True)

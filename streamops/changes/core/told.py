@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changes.core.filled import NONE
 from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed
+from streamops.kernel.filled import NONE
 from streamops.kernel.groups import Ids, Mask
 
 __all__ = ["Told", "Versions"]

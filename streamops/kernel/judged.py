@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.changes.core.spec import REASONS, REJECTED, TableSpec
 from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, PREIMAGE, is_change
-from streamops.kernel.columns import instants, nulls, one
+from streamops.kernel.columns import instants, one
 from streamops.kernel.groups import Ids, Ints, Mask
+from streamops.kernel.keyed import REASONS, REJECTED, SNAPSHOT, TOMBSTONE, UNAVAILABLE, KeyedTable
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
-__all__ = ["Judged", "rejected_rows"]
+__all__ = ["Judged"]
 
 GOOD, OWN = -1, -2
 """Of a row that is a change or ignored; of one that was rejected before."""
@@ -54,14 +54,14 @@ class Judged:
     ignored: int
 
     @staticmethod
-    def of(spec: TableSpec, rows: pa.Table) -> Judged:
+    def of(spec: KeyedTable, rows: pa.Table) -> Judged:
         """Judge the rows."""
         count, names = len(rows), spec.input.names
         words = one(rows.column(CHANGE_TYPE)) if CHANGE_TYPE in names else pa.repeat(INSERT, count)
         reason = np.full(count, GOOD)
         ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
-        if "_tombstone" in names:
-            ignored |= np.asarray(one(rows.column("_tombstone")).fill_null(False))
+        if TOMBSTONE in names:
+            ignored |= np.asarray(one(rows.column(TOMBSTONE)).fill_null(False))
         sequence = _sequence(spec, rows)
         micros, age, has_time = np.zeros(count, np.int64), np.zeros(count, np.int64), None
         if spec.time is not None:
@@ -85,12 +85,12 @@ class Judged:
         changes = np.flatnonzero((reason == GOOD) & ~ignored)
         index = pa.array(changes)
         is_log = np.ones(len(changes), np.bool_)
-        if "_snapshot" in names:
-            is_log = ~np.asarray(one(rows.column("_snapshot")).take(index).fill_null(False))
+        if SNAPSHOT in names:
+            is_log = ~np.asarray(one(rows.column(SNAPSHOT)).take(index).fill_null(False))
         is_delete = np.asarray(pc.equal(words.take(index), DELETE).fill_null(False))
         lacks = np.zeros((len(changes), len(spec.values)), np.bool_)
-        if "_unavailable" in names:
-            lacks = _lacks(spec, one(rows.column("_unavailable")).take(index))
+        if UNAVAILABLE in names:
+            lacks = _lacks(spec, one(rows.column(UNAVAILABLE)).take(index))
             lacks[is_delete] = False
         return Judged(
             rows,
@@ -114,6 +114,15 @@ class Judged:
         result: Mask = self.reason != GOOD
         return result
 
+    def reasons(self, which: Ids) -> pa.Array:
+        """Why these rows, which are rejected, are; those that were before keep their reason."""
+        index, reason = pa.array(which), self.reason[which]
+        words = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
+        if REJECTED in self.rows.column_names:
+            own = pc.struct_field(one(self.rows.column(REJECTED)).take(index), "reason")
+            words = pc.if_else(pa.array(reason == OWN), own, words)
+        return words
+
     def without(self, dropped: Mask, reason: str | None = None) -> Judged:
         """Without these changes, which are rejected if there is a reason."""
         if reason is not None:
@@ -136,23 +145,7 @@ class Judged:
         return one(self.rows.column(name)).take(pa.array(self.changes))
 
 
-def rejected_rows(spec: TableSpec, judged: Judged) -> pa.Table:
-    """The rejected rows as rows of the output."""
-    at = np.flatnonzero(judged.is_rejected)
-    index, reason = pa.array(at), judged.reason[at]
-    words = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
-    rows = [one(judged.rows.column(name)).take(index) for name in spec.input.names]
-    if REJECTED in spec.input.names:
-        own = pc.struct_field(rows[spec.input.names.index(REJECTED)], "reason")
-        words = pc.if_else(pa.array(reason == OWN), own, words)
-    told = spec.output.field(REJECTED).type
-    inner = pa.StructArray.from_arrays(rows, fields=list(spec.input))
-    struct = pa.StructArray.from_arrays([words, inner], fields=list(told))
-    table = nulls(pa.schema(list(spec.output)[:-1]), len(at))
-    return table.append_column(spec.output.field(REJECTED), struct)
-
-
-def _sequence(spec: TableSpec, rows: pa.Table) -> pa.Array:
+def _sequence(spec: KeyedTable, rows: pa.Table) -> pa.Array:
     columns = [one(rows.column(name)) for name in spec.sequence]
     if len(columns) == 1:
         return columns[0]
@@ -168,7 +161,7 @@ def _any_null(columns: list[pa.ChunkedArray], rows: int) -> Mask:
     return found
 
 
-def _lacks(spec: TableSpec, lists: pa.Array) -> Mask:
+def _lacks(spec: KeyedTable, lists: pa.Array) -> Mask:
     """Which values each list of names names."""
     sizes = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
     names = pc.index_in(lists.flatten(), value_set=pa.array(spec.values, pa.string()))

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changes.core.filled import NONE, Entries
-from streamops.changes.core.judged import Judged
-from streamops.changes.core.spec import TableSpec
 from streamops.kernel.columns import codes, key_codes, one, take
 from streamops.kernel.contract import State
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.filled import NONE, Entries
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, in_order, pair
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.judged import Judged
+from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.ordering import ranks
 
 __all__ = ["Meeting", "beyond", "contents", "key_columns", "repeated"]
@@ -30,7 +30,7 @@ class Meeting:
 
     Parameters
     ----------
-    spec : TableSpec
+    spec : KeyedTable
     kept, rest : Table
         Remembered rows of the keys that have changes, and of the others.
     judged : Judged
@@ -45,7 +45,7 @@ class Meeting:
         Place of each cell.
     """
 
-    spec: TableSpec
+    spec: KeyedTable
     kept: pa.Table
     rest: pa.Table
     judged: Judged
@@ -56,7 +56,7 @@ class Meeting:
     at: Ids
 
     @staticmethod
-    def of(spec: TableSpec, state: State, judged: Judged) -> tuple[Meeting, Mask]:
+    def of(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, Mask]:
         """Bring them together; also: which changes are of keys of which something was forgotten."""
         rows, forgotten = state.tables["rows"], state.tables["forgotten"]
         names = key_columns(spec)
@@ -209,7 +209,7 @@ def repeated(place: Ids, content: Ids, kept: int) -> tuple[Mask, Mask]:
     return ~is_first & same & (is_kept | agreed), np.where(is_kept, ~same, ~agreed)
 
 
-def beyond(spec: TableSpec, keys: Sequence[pa.Array], known: int) -> Mask:
+def beyond(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
     """Which of these keys there is no room for, where so many are known already."""
     room = max(spec.limit - known, 0)
     count = len(keys[0])
@@ -231,12 +231,12 @@ def beyond(spec: TableSpec, keys: Sequence[pa.Array], known: int) -> Mask:
     return out
 
 
-def key_columns(spec: TableSpec) -> list[str]:
+def key_columns(spec: KeyedTable) -> list[str]:
     """Names of the key columns in a state."""
     return [f"key.{i}" for i in range(len(spec.by))]
 
 
-def _cells(spec: TableSpec, kept: pa.Table) -> tuple[pa.Table, Mask]:
+def _cells(spec: KeyedTable, kept: pa.Table) -> tuple[pa.Table, Mask]:
     """The cells of remembered rows of which the place is known; and all values that have one."""
     lists = one(kept.column("cells"))
     sizes = np.asarray(lists.value_lengths()).astype(np.int64)
