@@ -36,15 +36,31 @@ from streamops.spark.preflight import (
 from streamops.spark.results import declared_pair, refuse_revised
 from streamops.spark.runners import Advance, timed
 from streamops.spark.transform import StateApi, is_named
-from streamops.spark.untimed import Standing, untimed
+from streamops.spark.untimed import Beginning, Standing, untimed
 
 __all__ = ["drive_pair"]
 
 Frames = Mapping[SideName, DataFrame]
 
 
-def drive_pair(transform: PairTransform, left: DataFrame, right: DataFrame) -> DataFrame:
-    """The frame that the transform makes of these two."""
+def drive_pair(
+    transform: PairTransform,
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    first: DataFrame | None = None,
+) -> DataFrame:
+    """The frame that the transform makes of these two.
+
+    Parameters
+    ----------
+    transform : PairTransform
+    left, right : DataFrame
+    first : DataFrame, optional
+        A batch frame with the columns of the right, for two streams without event times: rows that
+        the state begins with, by the ``begin`` of the core. Only the first micro-batch of a
+        checkpoint reads it.
+    """
     frames: Frames = {"left": left, "right": right}
     _refuse_mixed(transform, frames)
     schemas = _schemas(transform, frames)
@@ -78,7 +94,7 @@ def drive_pair(transform: PairTransform, left: DataFrame, right: DataFrame) -> D
         rows = _batch(transform, _observed(transform, frames, spec, name), spec)
         return declared_pair(rows, frames, spec, None)
     api = _state_api(transform, frames)
-    rows = _stream(transform, frames, spec, delays, name, api)
+    rows = _stream(transform, frames, spec, delays, name, api, first)
     return declared_pair(rows, frames, spec, _mark(frames, spec, delays, names, api))
 
 
@@ -116,6 +132,7 @@ def _stream(
     delays: Sequence[int | None],
     name: str,
     api: StateApi,
+    first: DataFrame | None,
 ) -> DataFrame:
     core, shards = transform.core, transform.options.shards
     advance = Advance(transform.operator, core, spec, shards, opened_pair)
@@ -130,7 +147,11 @@ def _stream(
         # The mark says which column it is; Spark's watermark is that of both sides in any case.
         emitted = timed(marked(both, max(known)), advance, api)
     else:
-        emitted = untimed(both, Standing(advance), EMITTED, api)
+        begun = None
+        if first is not None:
+            rows = packed(first, packing(core, spec, "right"), spec.right, shards)
+            begun = rows, Beginning(advance)
+        emitted = untimed(both, Standing(advance), EMITTED, api, begun)
     emitted = emitted.observe(name, *told())
     return emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
 

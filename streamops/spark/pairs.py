@@ -103,6 +103,11 @@ class PairTransform:
             )
         return drive_pair(self, frame, self.right)
 
+    @property
+    def beyond_a_script(self) -> str | None:
+        """A parameter that needs Spark, where there is one: a replay does without it."""
+        return None
+
     def __repr__(self) -> str:
         said = [*shown(self.settings), *shown(self.options)]
         return f"{self.operator}({', '.join(said)})"

@@ -117,7 +117,7 @@ class Advance:
         if spark_watermark > 0:
             watermark = spark_watermark * 1_000 + self.spec.lag
         packs = [pack for pack in packs if pack != NOTHING]
-        known = self.core.STATE, self.spec.identity, self.shards
+        known = self.known
         before = None if stored is None else Stored(*stored)
         if (
             before is not None
@@ -135,11 +135,19 @@ class Advance:
         rows = self.opener(self.core, self.spec, packs)
         take: Callable[..., Step] = self.core.step
         step = take(self.spec, state, *rows, watermark)
-        deadline = self.core.next_deadline(self.spec, step.state)
-        kept = Stored.of(step.state, known, deadline=deadline)
+        if before is not None and step.state is state:  # nothing to write anew
+            kept = before
+        else:
+            deadline = self.core.next_deadline(self.spec, step.state)
+            kept = Stored.of(step.state, known, deadline=deadline)
         cells = [*cells_of(step.emitted), *cells_of(step.late)]
         counts = [*astuple(step.counts), kept.entries, len(kept.blob), watermark]
         return astuple(kept), framed(cells, counts)
+
+    @property
+    def known(self) -> Known:
+        """What a stored state is checked against."""
+        return self.core.STATE, self.spec.identity, self.shards
 
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, when the shard was last visited."""

@@ -54,6 +54,7 @@ class PairReplay:
         shards: int | None = None,
         restart: bool = False,
     ) -> None:
+        _refuse_beyond(transform)
         self._transform = transform
         left, right = self._schemas = canonical(schema[0]), canonical(schema[1])
         self._carried = _carried(transform, both_delays(watermark))
@@ -131,6 +132,19 @@ def both_delays(watermark: Delays) -> tuple[Duration | None, Duration | None]:
             raise _not_a_pair("watermark", watermark, 'one delay, or a pair: ("5 seconds", None)')
         return watermark
     return watermark, watermark
+
+
+def _refuse_beyond(transform: PairTransform) -> None:
+    if (parameter := transform.beyond_a_script) is not None:
+        raise SpecError(
+            "NOT_IN_A_SCRIPT",
+            f"a replay knows no frames, and `{parameter}` is one",
+            where="streamops.testing",
+            got=f"{parameter}=... in {transform.operator}",
+            expected="a transform without it",
+            fix=f"leave {parameter} out, and write its rows into the script; or run it on Spark: "
+            "streamops.testing.stream",
+        )
 
 
 def _refuse_single(batch: Any) -> None:

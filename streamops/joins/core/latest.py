@@ -1,0 +1,203 @@
+"""Latest-value join: each fact beside what the local copy of a table says when it is processed.
+
+In a step the changes of the table are applied first, then the facts are answered, all of them: none
+waits, and what was answered is not revised. What the copy is, and which changes count, is that of
+:mod:`streamops.kernel.newest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.joins.core.late import deliver
+from streamops.joins.core.latest_spec import LatestSpec
+from streamops.kernel.changes import CHANGE_TYPE, INSERT
+from streamops.kernel.columns import concat, conform, key_codes, one, take
+from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.filled import NONE, filled, values_of
+from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.judged import Judged
+from streamops.kernel.kept import key_columns
+from streamops.kernel.keyed import SNAPSHOT
+from streamops.kernel.newest import (
+    admitted,
+    check_rows,
+    forgetting,
+    newest_age,
+    newest_layout,
+    remembered,
+    stands,
+)
+from streamops.kernel.pairs import SideName
+
+__all__ = [
+    "STATE",
+    "begin",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("joins.latest", 1)
+
+_STATUS = pa.array(["missing", "matched"])
+
+
+def layout(spec: LatestSpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables: what is known, and rows of a snapshot that no step has seen."""
+    table = spec.table
+    waiting = [(f"column.{i}", table.came.field(name).type) for i, name in enumerate(table.row)]
+    return {**newest_layout(table), "snapshot": pa.schema(waiting)}
+
+
+def empty(spec: LatestSpec) -> State:
+    """The state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def begin(spec: LatestSpec, state: State, snapshot: pa.Table) -> State:
+    """The state with packed rows of a snapshot, which the first step takes in before all else.
+
+    That step is where counts are told and rejected rows are delivered.
+    """
+    columns = snapshot.select(list(spec.table.row)).columns
+    rows = pa.table(columns, schema=layout(spec)["snapshot"])
+    return State(
+        state.watermark,
+        {**state.tables, "snapshot": concat([state.tables["snapshot"], rows])},
+    )
+
+
+def pack(spec: LatestSpec, side: SideName, rows: pa.Table) -> pa.Table:
+    """The rows as they are; without a word of theirs, changes are of no snapshot."""
+    if side == "left":
+        return conform(rows, spec.facts)
+    rows, wanted = conform(rows, spec.table.came), spec.table.input
+    if len(wanted) > len(rows.schema):
+        rows = rows.append_column(wanted.field(SNAPSHOT), pa.nulls(len(rows), pa.bool_()))
+    return rows
+
+
+def step(
+    spec: LatestSpec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
+) -> Step:
+    """One micro-batch: see the module's docstring. The watermark does not matter."""
+    waiting = state.tables["snapshot"]
+    if len(waiting):
+        right = concat([_of_snapshot(spec, waiting), right])
+    late, counts = spec.output.empty_table(), Counts()
+    if len(right):
+        state, late, counts = _applied(spec, state, right)
+    emitted = _answered(spec, state.tables["rows"], left)
+    counts += Counts(rows=len(left), on_time=len(left), results=len(emitted))
+    return Step(state, emitted, late, counts)
+
+
+def finish(spec: LatestSpec, state: State) -> pa.Table:
+    """Nothing: no fact waits."""
+    return spec.output.empty_table()
+
+
+def run(spec: LatestSpec, left: pa.Table, right: pa.Table) -> pa.Table:
+    """The batch result: all in one step, and so what the table says in the end."""
+    only = step(spec, empty(spec), left, right, None)
+    return concat([only.emitted, only.late])
+
+
+def next_deadline(spec: LatestSpec, state: State) -> int | None:
+    """None: without rows there is nothing to do."""
+    return None
+
+
+def check(spec: LatestSpec, state: State) -> None:
+    """Each key is there once, deletes are not too old, and what is deleted has no values."""
+    check_rows(spec.table, state)
+
+
+def _of_snapshot(spec: LatestSpec, waiting: pa.Table) -> pa.Table:
+    """Rows of a snapshot as changes."""
+    known = dict(zip(spec.table.row, waiting.columns, strict=True))
+    said = {SNAPSHOT: True, CHANGE_TYPE: INSERT}
+    columns = []
+    for field in spec.table.input:
+        if field.name in known:
+            columns.append(known[field.name])
+        else:
+            value = pa.scalar(said.get(field.name), field.type)
+            columns.append(pa.repeat(value, len(waiting)))
+    return pa.table(columns, schema=spec.table.input)
+
+
+def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, pa.Table, Counts]:
+    """The state after the changes; what is delivered of them; how they were judged."""
+    table = spec.table
+    judged = Judged.of(table, changes)
+    meeting, again = admitted(table, state, judged)
+    entries = meeting.entries
+    standing = stands(entries, len(meeting.kept))
+    last = np.flatnonzero(standing & entries.ends)
+    source = filled(entries, meeting.lacks)[last]
+    values = values_of(meeting.values, entries, source)
+    rows = remembered(meeting, entries, last, source, values, {})
+    newest = newest_age(state.watermark, judged.age)
+    kept = concat([meeting.rest, rows])
+    tables = forgetting(table, newest, kept, state.tables["forgotten"])
+    tables["snapshot"] = state.tables["snapshot"].slice(0, 0)
+
+    bad = np.flatnonzero(judged.is_rejected)
+    late = spec.output.empty_table()
+    if spec.rejected == "route" and len(bad):
+        came = take(changes.select(table.came.names), bad)
+        reasons = judged.reasons(bad).to_numpy(zero_copy_only=False).astype(np.str_)
+        late = deliver(spec.output, "right", came, reasons, None, None)
+    # What came again, or is below what is remembered; not what something newer came with.
+    stale = again + int(np.count_nonzero((entries.cell == NONE) & ~standing))
+    counts = Counts(
+        rows=len(changes),
+        rejected=len(bad),
+        on_time=len(changes) - len(bad) - stale,
+        too_late=stale,
+    )
+    return State(newest, tables), late, counts
+
+
+def _answered(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
+    """Facts beside the rows of their keys, with nulls where there is none."""
+    if not len(facts):
+        return spec.output.empty_table()
+    found = _found(spec, rows, facts)
+    if spec.how == "inner":
+        chosen = np.flatnonzero(found >= 0)
+        facts, found = take(facts, chosen), found[chosen]
+    index, matched = pa.array(found, mask=found < 0), found >= 0
+    columns = list(facts.columns)
+    for name, _ in spec.names.right:
+        column = rows.column(f"value.{spec.table.values.index(name)}")
+        columns.append(one(column).take(index))
+    columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
+    if spec.rejected == "route":
+        columns.append(pa.nulls(len(facts), spec.output.field("late").type))
+    return pa.table(columns, schema=spec.output)
+
+
+def _found(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> Ids:
+    """For each fact the row of its key; -1 where there is none. No row has a null in its key."""
+    pairs = zip(key_columns(spec.table), spec.left.by, strict=True)
+    keys = [
+        pa.concat_arrays([one(rows.column(own)), one(facts.column(name))]) for own, name in pairs
+    ]
+    groups, _ = Groups.of(key_codes(keys, len(rows) + len(facts)))
+    number = groups.ids[len(rows) :]  # rows, each of a key of its own, are numbered as they stand
+    there = np.flatnonzero(~np.asarray(one(rows.column("is_deleted"))))
+    place = np.full(groups.count, -1, np.int64)
+    place[there] = there
+    found: Ids = place[number]
+    return found

@@ -1,0 +1,170 @@
+"""Settings of latest-value joins, bound to the schemas of facts and of the table's changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from streamops.joins.core.late import late_type
+from streamops.joins.core.naming import Names
+from streamops.kernel.keyed import SNAPSHOT, Snapshots, WhenFull
+from streamops.kernel.pairs import Side, SideName
+
+__all__ = ["CopiedTable", "How", "LatestSpec", "Rejected"]
+
+How = Literal["left", "inner"]
+Rejected = Literal["drop", "route"]
+
+
+@dataclass(frozen=True)
+class CopiedTable:
+    """A table, of whose changes a local copy is made.
+
+    Parameters
+    ----------
+    where : str
+        The operator, for errors.
+    by : tuple of str
+        Key columns.
+    sequence : tuple of str
+        Columns that order the changes of a key.
+    time : str, optional
+        Column by which deletes grow old; else they do by the sequence, a whole number.
+    horizon : int
+        For how long a delete is remembered: microseconds, or units of the sequence.
+    values : tuple of str
+        The other columns of the row, by name: in which order the frame has them may change.
+    came : Schema
+        Columns of the frame of changes.
+    limit : int
+        Keys that one shard may keep.
+    when_full : str
+        What happens to changes of further ones.
+    """
+
+    where: str
+    by: tuple[str, ...]
+    sequence: tuple[str, ...]
+    time: str | None
+    horizon: int
+    values: tuple[str, ...]
+    came: pa.Schema
+    limit: int
+    when_full: WhenFull
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The log tells all that came after a snapshot was begun."""
+        return "below_log"
+
+    @cached_property
+    def input(self) -> pa.Schema:
+        """The columns that are read: whether a change is of a snapshot is always one."""
+        if SNAPSHOT in self.came.names:
+            return self.came
+        return self.came.append(pa.field(SNAPSHOT, pa.bool_()))
+
+    @property
+    def position(self) -> pa.DataType:
+        """Type of a place in the order of changes."""
+        fields = [self.came.field(name) for name in self.sequence]
+        return fields[0].type if len(fields) == 1 else pa.struct(fields)
+
+    def cutoff(self, newest: int) -> int:
+        """What is older is beyond the horizon; within what 64 bits hold."""
+        return max(newest - self.horizon, -(1 << 63))
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Columns without which a row of a snapshot is none."""
+        return tuple(dict.fromkeys((*self.by, *self.sequence, *self.ages, *self.values)))
+
+    @property
+    def ages(self) -> tuple[str, ...]:
+        """The column of ``time``, if there is one."""
+        return () if self.time is None else (self.time,)
+
+
+@dataclass(frozen=True)
+class LatestSpec:
+    """A latest-value join over columns of known types.
+
+    Parameters
+    ----------
+    by : tuple of (str, str)
+        Key columns, of facts and of the table.
+    facts : Schema
+        All columns of facts.
+    table : CopiedTable
+    names : Names
+        Columns of the join.
+    into : str
+        Name of the column that says whether the table has a row.
+    how : str
+        What becomes of facts without one.
+    rejected : str
+        What happens to rows of the table that are no changes of it.
+    """
+
+    by: tuple[tuple[str, str], ...]
+    facts: pa.Schema
+    table: CopiedTable
+    names: Names
+    into: str
+    how: How
+    rejected: Rejected
+
+    @property
+    def left(self) -> Side:
+        """The facts."""
+        return Side(tuple(name for name, _ in self.by), None, self.facts)
+
+    @property
+    def right(self) -> Side:
+        """The changes."""
+        return Side(self.table.by, None, self.table.came)
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """Facts, rows without their keys, the status; rejected rows where they are routed."""
+        extra: list[tuple[str, pa.DataType]] = [(self.into, pa.string())]
+        if self.rejected == "route":
+            extra.append(("late", late_type(self.facts, self.table.came)))
+        joined = (field.with_nullable(True) for field in self.names.schema)
+        return pa.schema([*joined, *extra])
+
+    @property
+    def origins(self) -> Mapping[str, tuple[SideName, str]]:
+        """Columns of the output that hold values of one of an input: of which side, which one."""
+        found: dict[str, tuple[SideName, str]] = {n: ("left", n) for n in self.facts.names}
+        return found | {name: ("right", column) for column, name in self.names.right}
+
+    @property
+    def event_time(self) -> None:
+        """There is none."""
+        return None
+
+    @property
+    def lag(self) -> int:
+        """Nothing waits for a watermark."""
+        return 0
+
+    @property
+    def held_back(self) -> int:
+        """Nothing waits for a watermark."""
+        return 0
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything the state depends on: the table. The horizon is not in it, nor is the limit."""
+        table = self.table
+        parts = {"by": table.by, "sequence": table.sequence, "values": table.values}
+        said = {
+            part: [[name, str(table.came.field(name).type)] for name in names]
+            for part, names in parts.items()
+        }
+        return {**said, "time": table.time}

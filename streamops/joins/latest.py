@@ -1,0 +1,211 @@
+"""Latest-value joins: what the local copy of a table says now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamops.joins.core import latest as core
+from streamops.joins.core.latest_spec import How, Rejected
+from streamops.joins.latest_settings import LatestJoin, marked, snapshot_rows
+from streamops.kernel.errors import SpecError
+from streamops.kernel.keyed import WhenFull
+from streamops.kernel.time import Duration
+from streamops.spark.keyed import MOST_KEYS
+from streamops.spark.pairs import PairTransform
+from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+
+__all__ = ["LatestTransform", "latest"]
+
+_WHERE = "joins.latest"
+
+
+def latest(
+    right: DataFrame | None,
+    *,
+    by: str | Sequence[str] | Mapping[str, str],
+    sequence: str | Sequence[str],
+    horizon: Duration | int,
+    time: str | None = None,
+    snapshot: DataFrame | None = None,
+    how: How = "left",
+    rejected: Rejected = "drop",
+    max_keys: int = MOST_KEYS,
+    when_full: WhenFull = "fail",
+    into: str = "status",
+    state_api: StateApi = "auto",
+    shards: int = DEFAULT_SHARDS,
+    name: str | None = None,
+) -> PairTransform:
+    """Put beside each fact what the local copy of a table says of its key when the fact is processed.
+
+    The copy is kept up to date by the table's change stream. A micro-batch's changes are applied
+    before its facts are answered, and every fact is answered in its own micro-batch: none waits, and
+    no answer is revised. **A replay gives other answers** where facts and changes meet in other
+    micro-batches; the copy itself does not depend on that. Where answers must not either, take
+    :func:`temporal`.
+
+    Input        facts: key columns of any type but maps · table: key columns of the same types, not
+                 null · `sequence`: columns that can be compared (no maps), not null · `time`:
+                 timestamp, not null · _change_type: string; left out, each row is an upsert ·
+                 _unavailable: array<string>, _snapshot, _tombstone: boolean, rejected, as
+                 ``changes.from_debezium`` has them · other columns of any type: the values
+    Output       all columns of the fact · the table's values, null where it has no such key; one whose
+                 name is taken ends with _right · `into`: string, "matched" or "missing" · where
+                 rejected rows are routed: late: struct<side, reason, lateness, watermark, left, right>
+    Output mode  append
+    Watermark    none is needed; one is lost
+    State        per shard: the newest row of each key of the table, up to `max_keys` over all shards; of
+                 a deleted key its place, until it is older than `horizon`. No facts
+    Order        rows may come in any order. The copy does not depend on it, nor on how the streams are
+                 cut, if no change comes later than the horizon and none is in conflict; answers do
+    Batch        what the table says in the end
+
+    Parameters
+    ----------
+    right : DataFrame, optional
+        The changes of the table; the left side, the facts, is the frame that is transformed. Both are
+        streams, or both are batches. None where the test kit brings both.
+    by : str, sequence of str, or mapping of str to str
+        Key columns; a mapping from those of facts to those of the table where they are called otherwise.
+        They identify a row of the table. A null in a fact's matches nothing.
+    sequence : str or sequence of str
+        Columns of the table that order the changes of a key: the position in the log. Never a clock's
+        time. A change counts if it is above what is remembered, also of a deleted key.
+    horizon : duration or int
+        For how long a delete is remembered after the newest change of its shard: a duration on
+        `time`, or without it so many units of `sequence`. Beyond it, a change at or below the highest
+        place forgotten, of a key of which nothing is known, is rejected: "forgotten".
+    time : str, optional
+        Column of the table in which the horizon is measured. It orders nothing.
+    snapshot : DataFrame, optional
+        A batch frame: what the table was before the changes. With the key, the sequence, `time` and the
+        values, other columns are left out. Read once, when the query first starts, into the state;
+        later starts may leave it out. Its rows lose against every row of the log. For streams it
+        needs the state API transformWithStateInPandas. Rows of a snapshot may as well come among the
+        changes, where _snapshot says which they are.
+    how : "left" or "inner"
+        "left": a fact without a row comes out with nulls. "inner": not at all.
+    rejected : "drop" or "route"
+        What happens to rows that are no change of the table: dropped, or delivered as a row of its own,
+        to be told apart by :func:`streamops.joins.split_late`; counted in either case.
+    max_keys : int
+        Keys that are kept, deleted ones among them. Each shard keeps its part of them.
+    when_full : "fail" or "reject"
+        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject":
+        they are rejected, "full".
+    into : str
+        Name of the column that says whether the table has a row.
+    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
+        "auto" is the second, which needs RocksDB and lets operators be chained.
+    shards : int
+        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the state of a
+        shard passes some megabytes.
+    name : str, optional
+        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
+        operators that meet in a union or a join of streams: Spark refuses two of one name.
+
+    Returns
+    -------
+    PairTransform
+        For use with ``DataFrame.transform`` on the facts.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range, or does not go with another; when it is called:
+        ``RIGHT_MISSING``, ``MIXED_FRAMES``, ``SNAPSHOT_IS_A_STREAM``, ``SNAPSHOT_NEEDS_STATE_API``.
+    SchemaError, ColumnNotFound
+        A column does not exist, has the wrong type or finds no name in the output.
+    RequirementError
+        The state API needs something that is not there.
+    CapacityError
+        While the query runs: there are more keys than `max_keys`, and `when_full` is "fail".
+
+    Examples
+    --------
+    >>> from streamops import joins
+    >>> from streamops.testing import replay
+    >>> rated = joins.latest(None, by="user", sequence="lsn", horizon=1_000)
+    >>> script = [
+    ...     ([{"user": "a"}], [{"user": "a", "plan": "free", "lsn": 1}]),
+    ...     ([{"user": "a"}], [{"user": "a", "plan": "pro", "lsn": 3}]),
+    ...     ([{"user": "a"}], [{"user": "a", "plan": "late", "lsn": 2}]),
+    ... ]
+    >>> [row["plan"] for result in replay(rated, script) for row in result.rows]
+    ['free', 'pro', 'pro']
+
+    Notes
+    -----
+    Columns of `sequence`, and those that begin with an underscore in what ``changes.from_debezium`` and
+    ``changes.from_delta`` put out, are no values: copy them to have them in the output. Reasons of
+    rejected rows: "unknown_operation", "null_key", "no_sequence", "null_time", "time_out_of_range",
+    "conflict", "forgotten", "full"; a row that was rejected before keeps its reason. Preimages and
+    tombstones mean nothing here. In the counts, `too_late` are changes that are not above what is
+    remembered of their key, duplicates among them; `results` are answers.
+
+    A column ``_change_type`` of the facts is one like any other: a fact that is taken back is a fact,
+    and may find another answer than before.
+
+    See Also
+    --------
+    temporal : the table as it was at the event time; the same answer whenever it is asked for.
+    lookup : a small table that is read again and again, and has no change stream.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-table join".
+    """
+    settings = LatestJoin.of(
+        _WHERE,
+        by=by,
+        sequence=sequence,
+        horizon=horizon,
+        time=time,
+        how=how,
+        max_keys=max_keys,
+        when_full=when_full,
+        rejected=rejected,
+        into=into,
+        shards=shards,
+    )
+    options = Options("kernel", state_api, shards, name or "latest").validated(_WHERE)
+    return LatestTransform(_WHERE, settings, options, core, right, lambda *_: None, snapshot)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LatestTransform(PairTransform):
+    """The same as any operator with two inputs, whose right one may begin with a snapshot."""
+
+    snapshot: DataFrame | None = None
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The result frame, its plan checked."""
+        if self.snapshot is None or self.right is None:
+            return PairTransform.__call__(self, frame)
+        from streamops.spark.pair_drive import drive_pair
+
+        changes = marked(self.right)
+        settings: Any = self.settings
+        rows = snapshot_rows(settings, self.snapshot, changes)
+        if not frame.isStreaming:
+            return drive_pair(self, frame, changes.unionByName(rows))
+        if self.options.state_api == "applyInPandasWithState":
+            raise SpecError(
+                "SNAPSHOT_NEEDS_STATE_API",
+                "this state API begins with nothing",
+                where=_WHERE,
+                got="snapshot=... with state_api='applyInPandasWithState'",
+                expected="state_api='transformWithStateInPandas'",
+                fix="leave state_api out, which needs RocksDB; or bring the rows of the snapshot among "
+                "the changes, with a boolean column '_snapshot'",
+            )
+        return drive_pair(self, frame, changes, first=rows)
+
+    @property
+    def beyond_a_script(self) -> str | None:
+        """What a script without Spark does not bring."""
+        return None if self.snapshot is None else "snapshot"
