@@ -21,7 +21,7 @@ A file holds one transcript or several, separated by ``---``::
         counts: {stragglers: 1, corrections: 1}
 
 ``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v``, ``last v by
-seq`` or, with more to say, ``{distinct: v, at_most: 3}``; ``time`` is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
+seq`` or, with more to say, ``{distinct: v, at_most: 3}``; ``time``, where it is needed, is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
 their types, by default ``{k: string, ts: timestamp}``; a row is its words in that order, or a
 mapping. ``with_watermark`` is the delay of a watermark that the frame brings; ``behind`` a clock
 that defines one, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
@@ -240,7 +240,7 @@ def _made(name: Any, said: dict[str, Any], where: str) -> Any:
     if "agg" in taken:
         agg = mapping(said.get("agg", {}), where, "agg")
         said = said | {"agg": {k: _aggregate(v, where) for k, v in agg.items()}}
-    if "time" in taken:
+    if "time" in taken and taken["time"].default is inspect.Parameter.empty:
         said = {"time": "ts", **said}
     if "right" in taken:
         pairs = {k: tuple(v) for k, v in said.items() if k in _PAIRS and isinstance(v, list)}
