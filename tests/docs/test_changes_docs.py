@@ -19,6 +19,7 @@ from streamops.changes import (
 from streamops.changes.core import history, latest, spec
 from streamops.changes.fold_settings import Rows
 from streamops.changes.names import SAID
+from streamops.kernel import keyed
 from streamops.kernel.changes import CHANGES
 from tests.docs.test_readme import ROOT, public, words
 from tests.golden import history_states, latest_states
@@ -45,7 +46,7 @@ def test_every_word_of_changes_is_in_the_glossary_and_every_function_in_the_read
         *SAID,
         *CHANGES,
         *spec.TOLD,
-        *spec.REASONS,
+        *keyed.REASONS,
         *debezium_records.REASONS,
         *columns,
         *(each.name for each in found),
@@ -58,7 +59,7 @@ def test_every_word_of_changes_is_in_the_glossary_and_every_function_in_the_read
 def test_every_reason_and_every_connector_is_documented() -> None:
     page = words(ROOT / "docs" / "changes.md")
     assert {*debezium_records.REASONS, *debezium_positions.CONNECTORS} - page == set()
-    assert {*spec.REASONS, *spec.TOLD} - {
+    assert {*keyed.REASONS, *spec.TOLD} - {
         "full",
         "rows",
         "results",

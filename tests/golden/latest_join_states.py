@@ -1,0 +1,132 @@
+"""A history of a latest-value join whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.latest_join_states`` writes its bytes where there are none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core import latest
+from streamops.joins.core.latest_spec import LatestSpec
+from streamops.joins.latest_settings import LatestJoin
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State
+from tests.golden.states import FOLDER, SHARDS
+
+Rows = list[tuple[Any, ...]]
+
+FILE = FOLDER / "joins.latest-v1.bin"
+INSTANT = pa.timestamp("us", tz="UTC")
+PLACE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
+FACTS = pa.schema([("word", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
+TABLE = pa.schema(
+    [
+        ("k", pa.string()),
+        ("x", pa.float64()),
+        ("v", pa.int64()),
+        ("tags", pa.list_(pa.string())),
+        ("ts", INSTANT),
+        ("seq", PLACE),
+        ("_change_type", pa.string()),
+        ("_unavailable", pa.list_(pa.string())),
+    ]
+)
+SECOND = 1_000_000
+
+
+def place(log: int, offset: int) -> dict[str, int]:
+    return {"log": log, "offset": offset}
+
+
+SNAPSHOT: Rows = [
+    ("a", 1.0, 1, ["snap"], 0, place(9, 9), "insert", None),
+    ("ä", -0.0, 2, None, 0, place(9, 9), "insert", None),
+]
+BATCHES: list[Rows] = [
+    [
+        ("a", 1.0, 3, ["log"], SECOND, place(1, 0), "insert", None),
+        ("b", float("nan"), None, [None], 2 * SECOND, place(1, 1), "insert", None),
+        ("", 0.0, 5, None, -SECOND, place(1, 2), "delete", None),
+        ("c", 2.0, 6, ["c"], 0, place(0, 1), "delete", None),
+    ],
+    [
+        ("a", 1.0, None, None, 3 * SECOND, place(2, 0), "update_postimage", ["tags"]),
+        ("d", 7.0, None, None, 11 * SECOND, place(2, 1), "insert", ["v"]),
+        ("e", 7.0, 1, None, 10 * SECOND, place(2, 2), "delete", None),
+    ],
+]
+MORE: list[tuple[Rows, Rows]] = [
+    (
+        [("a", 1.0, 1), ("ä", 0.0, 2), ("b", float("nan"), 3), ("c", 2.0, 4), ("e", 7.0, 5)],
+        [
+            ("c", 2.0, 7, None, 4 * SECOND, place(0, 0), "insert", None),
+            ("a", 1.0, 8, ["late"], 2 * SECOND, place(1, 5), "insert", None),
+        ],
+    ),
+    (
+        [("a", 1.0, 1), ("d", 7.0, 2), (None, 1.0, 3), ("", -0.0, 4)],
+        [("a", 1.0, 9, [], 30 * SECOND, place(3, 0), "delete", None)],
+    ),
+    ([("a", 1.0, 1), ("b", float("nan"), 2)], []),
+]
+
+
+def spec_of(**changed: Any) -> LatestSpec:
+    """The spec over this history's columns."""
+    given: dict[str, Any] = {
+        "by": {"word": "k", "x": "x"},
+        "sequence": "seq",
+        "horizon": "10 seconds",
+        "time": "ts",
+        "how": "left",
+        "max_keys": 100,
+        "when_full": "fail",
+        "rejected": "drop",
+        "into": "status",
+        "shards": SHARDS,
+    }
+    given |= changed
+    table = given.pop("table", TABLE)
+    settings = LatestJoin.of("golden", **given)
+    return settings.bind(FACTS, table, carried=(None, None))
+
+
+SPEC = spec_of()
+
+
+def table_of(rows: Rows, schema: pa.Schema = TABLE) -> pa.Table:
+    """The rows, as they come."""
+    columns = []
+    for at, each in enumerate(schema):
+        kind = pa.int64() if pa.types.is_timestamp(each.type) else each.type
+        columns.append(pa.array([row[at] for row in rows], kind).cast(each.type))
+    return pa.table(columns, schema=schema)
+
+
+def changes(rows: Rows) -> pa.Table:
+    return latest.pack(SPEC, "right", table_of(rows))
+
+
+def state() -> State:
+    """The core's state after the history; of a snapshot one row has waited since."""
+    after = latest.begin(SPEC, latest.empty(SPEC), changes(SNAPSHOT[:1]))
+    for rows in BATCHES:
+        facts = FACTS.empty_table()
+        after = latest.step(SPEC, after, facts, changes(rows), None).state
+    return latest.begin(SPEC, after, changes(SNAPSHOT[1:]))
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    if not FILE.exists():
+        frame = encode(latest.STATE, SPEC.identity, SHARDS, state().tables)
+        FILE.write_bytes(frame)
+        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

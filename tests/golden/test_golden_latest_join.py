@@ -1,0 +1,103 @@
+"""State of latest-value joins that was written once is read for ever, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.joins.core import latest
+from streamops.kernel.codec import decode
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import StateFormatError
+from streamops.testing.laws import rows_of
+from tests.golden.latest_join_states import (
+    FACTS,
+    FILE,
+    MORE,
+    SECOND,
+    SPEC,
+    TABLE,
+    changes,
+    spec_of,
+    state,
+    table_of,
+)
+from tests.golden.states import SHARDS
+from tests.golden.test_golden_states import bag
+
+
+def read(**known: Any) -> State:
+    said = {"layout": latest.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
+    return State(11 * SECOND, decode(FILE.read_bytes(), **said, where="joins.latest"))
+
+
+def refused(**known: Any) -> StateFormatError:
+    with pytest.raises(StateFormatError) as caught:
+        read(**known)
+    return caught.value
+
+
+def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+    found, now = read(), state()
+    assert found.watermark == now.watermark
+    assert found.tables.keys() == now.tables.keys()
+    for name, rows in found.tables.items():
+        assert len(rows) > 0
+        assert rows.schema == now.tables[name].schema
+        assert bag(rows_of(rows)) == bag(rows_of(now.tables[name]))
+    latest.check(SPEC, found)
+    (cells,) = (row["cells"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    assert [(cell["value"], cell["place"]["log"]) for cell in cells] == [(0, 1)]
+
+
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+    ours, theirs, said = read(), state(), []
+    for facts, rows in MORE:
+        left = table_of(facts, FACTS)
+        pair = [latest.step(SPEC, each, left, changes(rows), None) for each in (ours, theirs)]
+        ours, theirs = (step.state for step in pair)
+        assert bag(rows_of(pair[0].emitted)) == bag(rows_of(pair[1].emitted))
+        assert pair[0].counts == pair[1].counts
+        said.append([(row["word"], row["v"], row["tags"]) for row in rows_of(pair[0].emitted)])
+    assert said == [
+        # A value of "a" that was not sent comes of a change that came late; "c" was forgotten.
+        [("a", None, ["late"]), ("ä", 2, None), ("b", None, [None]), ("c", None, None), ("e", None, None)],
+        [("a", None, None), ("d", None, None), (None, None, None), ("", None, None)],
+        [("a", None, None), ("b", None, [None])],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_keys": 7},
+        {"horizon": "1 day"},
+        {"how": "inner"},
+        {"rejected": "route", "into": "found"},
+    ],
+    ids=repr,
+)
+def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
+    assert read(identity=spec_of(**changed).identity).rows == state().rows
+
+
+def test_state_of_version_1_is_refused_by_another_version() -> None:
+    error = refused(layout=StateFormat("joins.latest", 2))
+    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.latest version 1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"by": {"word": "k"}}, "by, values"),
+        ({"sequence": "v", "horizon": 5, "time": None}, "sequence, time, values"),
+        ({"table": TABLE.append(pa.field("more", pa.int64()))}, "values"),
+    ],
+    ids=repr,
+)
+def test_other_parameters_are_refused_by_name(changed: dict[str, Any], named: str) -> None:
+    error = refused(identity=spec_of(**changed).identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert error.what.endswith(named)

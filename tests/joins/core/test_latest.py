@@ -1,0 +1,238 @@
+"""Latest-value joins, step by step: what is forgotten, carried over, too much, or there before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.joins.core import latest as core
+from streamops.joins.core.latest_spec import LatestSpec
+from streamops.joins.latest_settings import LatestJoin
+from streamops.kernel.contract import Counts
+from streamops.kernel.errors import CapacityError
+from streamops.testing import at
+
+INSTANT = pa.timestamp("us", tz="UTC")
+FACTS = pa.schema([("k", pa.string())])
+TABLE = pa.schema(
+    [
+        ("k", pa.string()),
+        ("lsn", pa.int64()),
+        ("v", pa.string()),
+        ("w", pa.int64()),
+        ("ts", INSTANT),
+        ("_change_type", pa.string()),
+        ("_unavailable", pa.list_(pa.string())),
+    ]
+)
+SAID: dict[str, Any] = {
+    "by": "k",
+    "sequence": "lsn",
+    "horizon": 10,
+    "time": None,
+    "how": "left",
+    "max_keys": 10,
+    "when_full": "fail",
+    "rejected": "route",
+    "into": "status",
+    "shards": 1,
+}
+
+
+def bound(table: pa.Schema = TABLE, **said: Any) -> LatestSpec:
+    settings = LatestJoin.of("joins.latest", **(SAID | said))
+    return settings.bind(FACTS, table, carried=(None, None))
+
+
+def upsert(key: str | None, lsn: int, v: Any = "v", w: Any = 1, **said: Any) -> dict[str, Any]:
+    return {"k": key, "lsn": lsn, "v": v, "w": w, "ts": at(lsn), "_change_type": "insert", **said}
+
+
+def delete(key: str, lsn: int) -> dict[str, Any]:
+    return upsert(key, lsn, None, None, _change_type="delete")
+
+
+class Played:
+    """A latest-value join in the middle of its stream."""
+
+    def __init__(self, table: pa.Schema = TABLE, **said: Any) -> None:
+        self.spec = bound(table, **said)
+        self.state = core.empty(self.spec)
+        self.late: list[tuple[Any, ...]] = []
+        self.counts = Counts()
+
+    def packed(self, rows: Sequence[dict[str, Any]]) -> pa.Table:
+        table = pa.Table.from_pylist(list(rows), schema=self.spec.table.came)
+        return core.pack(self.spec, "right", table)
+
+    def __call__(self, facts: str = "", *changes: dict[str, Any]) -> list[Any]:
+        """What is said of each fact, a letter: v, or None where there is no row."""
+        left = pa.table([pa.array(list(facts), pa.string())], schema=FACTS)
+        left = core.pack(self.spec, "left", left)
+        step = core.step(self.spec, self.state, left, self.packed(changes), None)
+        core.check(self.spec, step.state)
+        assert core.next_deadline(self.spec, step.state) is None
+        assert not len(core.finish(self.spec, step.state))
+        self.state, self.counts = step.state, step.counts
+        told = [row["late"] for row in step.late.to_pylist()]
+        self.late = [(each["side"], each["reason"], each["right"]["lsn"]) for each in told]
+        said = step.emitted.to_pylist()
+        assert all((row["status"] == "matched") or row["v"] is None for row in said)
+        return [row["v"] if row["status"] == "matched" else None for row in said]
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Keys that something is known of, and whether something was forgotten."""
+        return len(self.state.tables["rows"]), len(self.state.tables["forgotten"])
+
+
+def test_a_delete_is_forgotten_when_the_newest_change_is_further_ahead_than_the_horizon() -> None:
+    play = Played(horizon=10)
+    play("", delete("a", 5), upsert("z", 15))
+    assert play.kept == (2, 0)
+    play("", upsert("z", 16))
+    assert play.kept == (1, 1)
+
+
+def test_what_may_be_older_than_a_delete_that_is_forgotten_is_rejected() -> None:
+    play = Played(horizon=10)
+    play("", delete("a", 5), upsert("z", 16))
+    assert play("abc", upsert("a", 4), upsert("b", 5), upsert("c", 6)) == [None, None, "v"]
+    assert sorted(play.late) == [("right", "forgotten", 4), ("right", "forgotten", 5)]
+    assert (play.counts.rejected, play.counts.on_time) == (2, 4)
+
+
+def test_of_several_deletes_the_highest_place_forgotten_is_kept() -> None:
+    play = Played(horizon=0)
+    play("", delete("a", 5), delete("b", 7))
+    assert play.kept == (1, 1)  # b's is the newest change itself
+    play("", upsert("z", 8))
+    assert play.kept == (1, 1)
+    assert play("ab", upsert("a", 7), upsert("b", 8)) == [None, "v"]
+
+
+def test_the_horizon_can_be_one_of_time() -> None:
+    play = Played(horizon="10 seconds", time="ts")
+    play("", delete("a", 0), upsert("b", 10))
+    assert play.kept == (2, 0)
+    late = upsert("b", 11) | {"ts": at(10, micros=1)}
+    play("", late)
+    assert play.kept == (1, 1)
+    play("", upsert("c", 12) | {"ts": None})
+    assert play.late == [("right", "null_time", 12)]
+
+
+def test_a_value_that_was_not_sent_is_the_one_from_before() -> None:
+    play = Played()
+    play("", upsert("a", 1, "one"))
+    assert play("a", upsert("a", 5, None, 2, _unavailable=["v"])) == ["one"]
+    # Also of a change that comes too late to count for more; a late delete takes it away.
+    assert play("a", upsert("a", 3, "three", 9)) == ["three"]
+    assert (play.counts.too_late, play.counts.on_time) == (1, 1)
+    assert play("a", delete("a", 4)) == [None]
+    assert play.state.tables["rows"].column("is_deleted").to_pylist() == [False]
+
+
+def test_more_keys_than_there_is_room_for_fail_or_are_rejected() -> None:
+    with pytest.raises(CapacityError) as caught:
+        Played(max_keys=2)("", upsert("a", 1), upsert("b", 1), upsert("c", 1))
+    assert (caught.value.code, caught.value.where) == ("KEYS_FULL", "joins.latest")
+    play = Played(max_keys=2, when_full="reject")
+    play("", upsert("a", 1), upsert("b", 1))
+    assert play("abc", upsert("a", 2, "new"), upsert("c", 3)) == ["new", "v", None]
+    assert play.late == [("right", "full", 3)]
+
+
+def test_rejected_rows_are_only_counted_where_they_are_not_routed() -> None:
+    play = Played(rejected="drop")
+    assert play("a", upsert(None, 1), upsert("a", 2)) == ["v"]
+    assert (play.late, play.counts.rejected) == ([], 1)
+    assert "late" not in play.spec.output.names
+
+
+def test_what_was_rejected_before_keeps_its_reason() -> None:
+    told = pa.field("rejected", pa.struct([("reason", pa.string()), ("value", pa.binary())]))
+    play = Played(TABLE.append(told))
+    bad = upsert(None, 1) | {"rejected": {"reason": "unparsable_json", "value": b"{"}}
+    play("", bad, upsert(None, 2))
+    assert play.late == [("right", "unparsable_json", 1), ("right", "null_key", 2)]
+
+
+def test_facts_alone_leave_the_state_as_it_is() -> None:
+    play = Played()
+    play("", upsert("a", 1))
+    before = play.state
+    assert play("ab") == ["v", None]
+    assert play.state is before
+    assert play.counts == Counts(rows=2, on_time=2, results=2)
+
+
+def test_a_snapshot_is_taken_in_by_the_first_step_before_all_else() -> None:
+    play = Played()
+    rows = [upsert("a", 90, "old"), upsert("b", 90, "old"), upsert(None, 90), upsert("c", 1, "x")]
+    begun = core.begin(play.spec, play.state, play.packed(rows[:2]))
+    play.state = core.begin(play.spec, begun, play.packed([*rows[2:], upsert("c", 1, "y")]))
+    core.check(play.spec, play.state)
+    assert len(play.state.tables["snapshot"]) == 5
+    assert play("abc", upsert("a", 7, "log"), delete("b", 8)) == ["log", None, None]
+    assert len(play.state.tables["snapshot"]) == 0
+    reasons = sorted(reason for _, reason, _ in play.late)
+    assert reasons == ["conflict", "conflict", "null_key"]
+    assert play.counts == Counts(rows=10, rejected=3, on_time=7, results=3)
+    assert play("ab") == ["log", None]
+
+
+def test_a_snapshot_without_changes_or_facts_waits_for_the_first_of_them() -> None:
+    play = Played(SNAPPED)
+    packed = play.packed([upsert("a", 3, "old", _snapshot=True)])
+    play.state = core.begin(play.spec, play.state, packed)
+    assert play("a") == ["old"]
+    assert play("a", upsert("a", 9, "new", _snapshot=True)) == ["new"]
+    assert play("a", upsert("a", 1, "log")) == ["log"]
+
+
+SNAPPED = TABLE.append(pa.field("_snapshot", pa.bool_()))
+
+
+def test_several_columns_can_be_the_sequence() -> None:
+    table = TABLE.append(pa.field("part", pa.string()))
+    play = Played(table, sequence=["lsn", "part"], time="ts", horizon="1 hour")
+    first = [
+        upsert("a", 5, "b", part="b"),
+        upsert("a", 5, "a", part="a"),
+        upsert("a", 6, part=None),
+    ]
+    assert play("a", *first) == ["b"]
+    assert play.late == [("right", "no_sequence", 6)]
+    assert play("a", upsert("a", 5, "c", part="c")) == ["c"]
+    assert "part" not in play.spec.output.names
+
+
+def test_a_batch_says_what_the_table_says_in_the_end() -> None:
+    play = Played()
+    facts = pa.table([pa.array(["a", "b"])], schema=FACTS)
+    changes = [upsert("a", 2, "two"), upsert("a", 1, "one"), upsert(None, 3)]
+    rows = core.run(play.spec, facts, play.packed(changes)).to_pylist()
+    assert [(row["k"], row["v"]) for row in rows] == [("a", "two"), ("b", None), (None, None)]
+    assert rows[-1]["late"]["reason"] == "null_key"
+
+
+def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
+    other = pa.schema([TABLE.field(name) for name in sorted(TABLE.names, reverse=True)])
+    spec = bound(other)
+    assert spec.identity == bound().identity
+    assert core.layout(spec) == core.layout(bound())
+    state, left = core.empty(spec), pa.table([pa.array(["a"])], schema=FACTS)
+    changes = pa.Table.from_pylist([upsert("a", 1)], schema=other)
+    step = core.step(spec, state, left, core.pack(spec, "right", changes), None)
+    assert step.emitted.to_pylist()[0]["v"] == "v"
+    assert spec.output.names == ["k", "w", "v", "ts", "status", "late"]
+
+
+def test_an_inner_join_leaves_out_facts_without_a_row() -> None:
+    play = Played(how="inner")
+    assert play("zaza", upsert("a", 1)) == ["v", "v"]
+    assert (play.counts.rows, play.counts.results) == (5, 2)

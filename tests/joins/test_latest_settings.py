@@ -1,0 +1,176 @@
+"""What `joins.latest` takes, and what it refuses while the plan is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import joins
+from streamops.joins.core.latest_spec import LatestSpec
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.spark.pairs import bound as bound_pair
+from streamops.testing import replay
+
+MAP = pa.map_(pa.string(), pa.int64())
+FACTS = pa.schema([("user", pa.string()), ("plan", pa.int32()), ("m", MAP)])
+TABLE = pa.schema(
+    [
+        ("id", pa.string()),
+        ("lsn", pa.int64()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("plan", pa.string()),
+        ("m", MAP),
+        ("_change_type", pa.string()),
+        ("_changed_at", pa.timestamp("us", "UTC")),
+    ]
+)
+SAID: dict[str, Any] = {"by": {"user": "id"}, "sequence": "lsn", "horizon": 10}
+
+
+def bound(left: pa.Schema = FACTS, right: pa.Schema = TABLE, **said: Any) -> LatestSpec:
+    spec: Any = bound_pair(joins.latest(None, **(SAID | said)), left, right, carried=(None, None))
+    assert isinstance(spec, LatestSpec)
+    return spec
+
+
+def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
+    kept = [field for field in schema if field.name != name]
+    return pa.schema([*kept, pa.field(name, kind)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "act"),
+    [
+        (SpecError, "NO_KEY", lambda: bound(by=[])),
+        (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
+        (SpecError, "NOT_A_NAME", lambda: bound(sequence=3)),
+        (SpecError, "NOT_A_NAME", lambda: bound(time=3, horizon="1 day")),
+        (SpecError, "NOT_A_NAME", lambda: bound(into=None)),
+        (SpecError, "SAME_COLUMN", lambda: bound(sequence="id")),
+        (SpecError, "SAME_COLUMN", lambda: bound(sequence=[])),
+        (SpecError, "SAME_COLUMN", lambda: bound(time="id", horizon="1 day")),
+        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon="1 day")),
+        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=10, time="ts")),
+        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=-1)),
+        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=True)),
+        (SpecError, "CALENDAR_DURATION", lambda: bound(horizon="1 month", time="ts")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(how="right")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(when_full="evict")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(state_api="scala")),
+        (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=0)),
+        (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=True)),
+        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="user")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="id")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(sequence="LSN")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(time="at", horizon="1 day")),
+        (SchemaError, "KEY_TYPES_DIFFER", lambda: bound(by={"plan": "id"})),
+        (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(by="m")),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(sequence="m", time="ts", horizon="1 day")),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(sequence="plan")),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(sequence=["lsn", "plan"])),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(time="plan", horizon="1 day")),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_change_type", pa.int64()))),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_snapshot", pa.string()))),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_unavailable", pa.string()))),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("rejected", pa.string()))),
+        (SchemaError, "NAME_TAKEN", lambda: bound(with_("plan_right", pa.int64(), FACTS))),
+        (SchemaError, "NAME_TAKEN", lambda: bound(with_("Status", pa.int64(), FACTS))),
+        (
+            SchemaError,
+            "NAME_TAKEN",
+            lambda: bound(with_("late", pa.int64(), FACTS), rejected="route"),
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_code(
+    kind: type[StreamopsError], code: str, act: Callable[[], object]
+) -> None:
+    with pytest.raises(kind) as caught:
+        act()
+    assert caught.value.code == code
+
+
+def test_an_error_says_what_to_do() -> None:
+    with pytest.raises(SchemaError) as caught:
+        bound(sequence="plan")
+    assert str(caught.value) == (
+        "[COLUMN_TYPE] joins.latest, right frame: column 'plan' cannot be used as `sequence`\n"
+        "  got:       'plan' of type string\n"
+        "  expected:  one whole number, in which the horizon is measured, or time=... beside it\n"
+        "  fix:       cast the column, or name another"
+    )
+
+
+def test_the_values_get_names_of_their_own() -> None:
+    spec = bound(rejected="route")
+    assert spec.output.names == [
+        "user",
+        "plan",
+        "m",
+        "ts",
+        "plan_right",
+        "m_right",
+        "status",
+        "late",
+    ]
+    assert spec.names.right == (("ts", "ts"), ("plan", "plan_right"), ("m", "m_right"))
+    assert spec.origins["plan_right"] == ("right", "plan")
+    assert [field.name for field in spec.output.field("late").type] == [
+        *("side", "reason", "lateness", "watermark", "left", "right")
+    ]
+    assert "late" in bound(with_("late", pa.int64(), FACTS)).output.names
+    assert "late" not in bound().output.names
+
+
+def test_what_is_said_of_a_change_is_no_value() -> None:
+    spec = bound(time="_changed_at", horizon="1 day", into="found")
+    assert spec.output.names == ["user", "plan", "m", "ts", "plan_right", "m_right", "found"]
+    assert spec.table.row == ("id", "lsn", "_changed_at", "m", "plan", "ts")
+
+
+def test_the_repr_shows_all_that_was_said() -> None:
+    assert repr(joins.latest(None, **SAID)) == (
+        "joins.latest(by={'user': 'id'}, sequence=('lsn',), horizon=10, time=None, how='left', "
+        "max_keys=10000000, when_full='fail', rejected='drop', into='status', engine='kernel', "
+        "state_api='auto', shards=8, name='latest')"
+    )
+
+
+def test_horizon_and_limit_may_change_and_the_table_may_not() -> None:
+    assert bound(max_keys=10, shards=4).table.limit == 3
+    more = bound(max_keys=99, horizon=99, how="inner", rejected="route")
+    assert more.identity == bound().identity
+    assert bound(time="ts", horizon="1 day").identity != bound().identity
+    assert bound(right=with_("new", pa.int64())).identity != bound().identity
+    assert bound(right=with_("_snapshot", pa.bool_())).identity == bound().identity
+
+
+def test_nothing_waits_for_a_watermark() -> None:
+    spec = bound()
+    assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)
+    settings: Any = joins.latest(None, **SAID).settings
+    assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
+    assert settings.reads == (("user",), ("id", "lsn"))
+
+
+def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
+    unused: Any = object()
+    for snapshot in (None, unused):
+        with pytest.raises(SpecError) as caught:
+            joins.latest(None, **SAID, snapshot=snapshot)(unused)
+        assert caught.value.code == "RIGHT_MISSING"
+
+
+def test_a_replay_has_no_frame_to_begin_with() -> None:
+    unused: Any = object()
+    with pytest.raises(SpecError) as caught:
+        replay(joins.latest(None, **SAID, snapshot=unused), [(None, None)], schema=(FACTS, TABLE))
+    assert (caught.value.code, caught.value.got) == (
+        "NOT_IN_A_SCRIPT",
+        "snapshot=... in joins.latest",
+    )

@@ -1,0 +1,223 @@
+"""Latest-value joins on Spark: that they are wired, on both state APIs, with a snapshot, in chains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import changes, joins, windows
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.spark.columns import spark_schema
+from streamops.testing import assert_rows, at, micro_batches, replay, stream
+from streamops.testing.queries import run_query
+from streamops.testing.results import records
+
+pytestmark = pytest.mark.spark
+
+APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
+INSTANT = pa.timestamp("us", tz="UTC")
+ORDERS = pa.schema(
+    [
+        ("customer", pa.string()),
+        ("ts", INSTANT),
+        ("n", pa.int64()),
+        ("tags", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+CUSTOMERS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("lsn", pa.int64()),
+        ("limit", pa.decimal128(10, 2)),
+        ("tags", pa.list_(pa.struct([("local", pa.timestamp("us")), ("raw", pa.binary())]))),
+        ("_change_type", pa.string()),
+        ("_unavailable", pa.list_(pa.string())),
+    ]
+)
+BOTH = (ORDERS, CUSTOMERS)
+SAID: dict[str, Any] = {"by": {"customer": "id"}, "sequence": "lsn", "horizon": 100}
+TAGS = [{"local": at(1).replace(tzinfo=None), "raw": b"\0"}, None]
+
+
+def orders(*names: str | None, second: float = 0) -> list[dict[str, Any]]:
+    return [{"customer": each, "ts": at(second), "n": 1, "tags": {"n": 1}} for each in names]
+
+
+def customer(
+    id: str | None, lsn: int | None, limit: str | None, change: str = "insert"
+) -> dict[str, Any]:
+    value = None if limit is None else Decimal(limit)
+    row = {"id": id, "lsn": lsn, "limit": value, "tags": TAGS if value else None}
+    return {**row, "_change_type": change, "_unavailable": ["tags"] if limit == "7.00" else None}
+
+
+SCRIPT: list[Any] = [
+    (orders("a", "b", None), [customer("a", 5, "1.00"), customer("c", 1, "4.00")]),
+    (orders("a", "c"), [customer("a", 4, "9.00"), customer("c", 6, None, "delete")]),
+    (orders("a"), None),
+    (None, None),
+]
+MORE: list[Any] = [
+    # Late, in conflict, without a part; a value that was not sent.
+    (orders("c"), [customer("c", 5, "5.00"), customer(None, 9, "1.00"), customer("a", 7, "7.00")]),
+    (orders("a", "c"), [customer("a", 7, "8.00"), customer("c", None, "1.00")]),
+]
+
+
+def same(actual: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(actual, expected, strict=True):
+        assert_rows(one.table, other.table)
+        assert_rows(one.late, other.late)
+        assert (one.counts, one.state_rows) == (other.counts, other.state_rows)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
+    spark: SparkSession, api: Any, tmp_path: Path
+) -> None:
+    join = joins.latest(None, **SAID, rejected="route", shards=3, state_api=api)
+    got = [
+        each
+        for part in (SCRIPT, MORE)
+        for each in stream(spark, join, part, schema=BOTH, directory=tmp_path)
+    ]
+    same(got, replay(join, [*SCRIPT, *MORE], schema=BOTH, restart=True))
+    said = [[(row["customer"], row["limit"]) for row in each.rows] for each in got]
+    one, seven = Decimal("1.00"), Decimal("7.00")
+    assert sorted(said[1]) == [("a", one), ("c", None)]
+    assert sorted(said[5]) == [("a", seven), ("c", None)]
+    assert [row["tags_right"] for row in got[5].rows if row["customer"] == "a"] == [TAGS]
+    reasons = sorted(row["reason"] for each in got for row in each.late_rows)
+    assert reasons == ["conflict", "no_sequence", "null_key"]
+    other = joins.latest(None, **(SAID | {"sequence": ["lsn"], "by": {"customer": "id"}}), shards=4)
+    with pytest.raises(StreamingQueryException) as caught:
+        stream(spark, replace(other, options=replace(other.options, state_api=api)), [SCRIPT[0]],
+               schema=BOTH, directory=tmp_path)  # fmt: skip
+    assert "joins.latest" in str(caught.value)
+
+
+def snapshot_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    """As a table has it: without what is said of changes, with a column more."""
+    table = pa.Table.from_pylist(rows, schema=CUSTOMERS)
+    frame = spark.createDataFrame(table, spark_schema(CUSTOMERS))
+    return frame.drop("_change_type", "_unavailable").withColumn("more", F.lit(1))
+
+
+def test_a_stream_begins_with_a_snapshot_and_reads_it_only_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [customer("a", 99, "0.50"), customer("b", 0, "2.00"), customer("d", 0, "3.00")]
+    bad = [customer(None, 0, "1.00"), customer("x", 0, "1.00"), customer("x", 0, "2.00")]
+    join = joins.latest(
+        None, **SAID, rejected="route", shards=3, snapshot=snapshot_of(spark, [*rows, *bad])
+    )
+    first = stream(spark, join, [(orders("a", "b", "d", "x"), [customer("a", 5, "1.00")]), (None, None)],
+                   schema=BOTH, directory=tmp_path)  # fmt: skip
+    said = {row["customer"]: row["limit"] for row in first[0].rows}
+    limits = [said[name] for name in "abdx"]
+    assert limits == [Decimal("1.00"), Decimal("2.00"), Decimal("3.00"), None]
+    assert sorted(row["reason"] for row in first[0].late_rows) == [
+        "conflict",
+        "conflict",
+        "null_key",
+    ]
+    assert first[0].counts is not None
+    assert (first[0].counts.rows, first[0].counts.rejected) == (11, 3)
+    assert first[1].state_rows == 3
+
+    # Started again with none, and with another, which is not looked at.
+    without = replace(join, snapshot=None)
+    script: list[Any] = [(orders("b", "d"), [customer("b", 6, None, "delete")])]
+    (second,) = stream(spark, without, script, schema=BOTH, directory=tmp_path)
+    assert {row["customer"]: row["limit"] for row in second.rows} == {
+        "b": None,
+        "d": Decimal("3.00"),
+    }
+    other = replace(join, snapshot=snapshot_of(spark, [customer("b", 999, "6.00")]))
+    (third,) = stream(spark, other, [(orders("b", "a"), None)], schema=BOTH, directory=tmp_path)
+    assert {row["customer"]: row["limit"] for row in third.rows} == {
+        "b": None,
+        "a": Decimal("1.00"),
+    }
+
+
+def frame_of(spark: SparkSession, rows: list[dict[str, Any]], schema: pa.Schema) -> DataFrame:
+    table = pa.Table.from_pylist(rows, schema=schema)
+    return spark.createDataFrame(table, spark_schema(schema))
+
+
+def test_a_batch_says_what_the_table_says_in_the_end_also_with_a_snapshot(
+    spark: SparkSession,
+) -> None:
+    facts = frame_of(spark, orders("a", "b", "c", None), ORDERS)
+    log = frame_of(
+        spark,
+        [customer("a", 5, "1.00"), customer("a", 4, "9.00"), customer("c", 6, None, "delete")],
+        CUSTOMERS,
+    )
+    snapshot = snapshot_of(spark, [customer(id, 50, "2.00") for id in "abc"])
+    for given, b in ((None, None), (snapshot, Decimal("2.00"))):
+        result = facts.transform(joins.latest(log, **SAID, snapshot=given))
+        assert result.columns == ["customer", "ts", "n", "tags", "limit", "tags_right", "status"]
+        assert result.schema["limit"].dataType.simpleString() == "decimal(10,2)"
+        said = {row.customer: row.limit for row in result.collect()}
+        assert said == {"a": Decimal("1.00"), "b": b, "c": None, None: None}
+
+
+def test_what_is_no_snapshot_of_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    facts = micro_batches(spark, [orders("a")], schema=ORDERS, directory=tmp_path / "facts")
+    log = micro_batches(spark, [[]], schema=CUSTOMERS, directory=tmp_path / "log")
+    good = snapshot_of(spark, [customer("a", 1, "1.00")])
+
+    def refused(snapshot: DataFrame, **said: Any) -> Any:
+        with pytest.raises((SpecError, SchemaError)) as caught:
+            facts.transform(joins.latest(log, **SAID, snapshot=snapshot, **said))
+        return caught.value
+
+    assert refused(log).code == "SNAPSHOT_IS_A_STREAM"
+    assert refused(good, state_api="applyInPandasWithState").code == "SNAPSHOT_NEEDS_STATE_API"
+    missing = refused(good.drop("limit"))
+    assert isinstance(missing, ColumnNotFound)
+    assert missing.where == "joins.latest, snapshot"
+    other = refused(good.withColumn("limit", F.lit("much")))
+    assert (other.code, other.expected) == ("COLUMN_TYPE", "decimal(10,2), as in the changes")
+    with pytest.raises(SpecError) as caught:
+        facts.transform(joins.latest(good, **SAID))
+    assert caught.value.code == "MIXED_FRAMES"
+
+
+def test_a_table_of_another_operator_before_it_and_windows_behind_it_in_one_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upserts = [
+        [{"id": "a", "limit": 1, "lsn": 1}, {"id": "b", "limit": 2, "lsn": 2}],
+        [{"id": "b", "limit": None, "lsn": 4}, {"id": "a", "limit": 5, "lsn": 3}],
+        [],
+    ]
+    log = micro_batches(spark, upserts, directory=tmp_path / "log").withColumn(
+        "_change_type", F.when(F.col("limit").isNull(), "delete").otherwise("insert")
+    )
+    script = [orders("a", "b", second=1), orders("a", "b", second=2), orders("z", second=100)]
+    facts = micro_batches(spark, script, schema=ORDERS, directory=tmp_path / "facts")
+    table = log.transform(changes.normalize("id", sequence="lsn", horizon=100, shards=2))
+    is_delete = (F.col("_change_type") == "delete").cast("bigint")
+    placed = table.withColumn("place", F.col("revision").cast("bigint") * 2 + is_delete)
+    join = joins.latest(
+        placed.drop("revision"), by={"customer": "id"}, sequence="place", horizon=10**12, shards=2
+    )
+    totals = windows.tumbling(
+        "10 seconds", time="ts", by="customer", agg={"limits": agg.sum("limit")}, delay="0 seconds"
+    )
+    query = facts.transform(join).transform(totals)
+    tables = [rows for _, rows, _ in run_query(query, tmp_path / "query", 240)]
+    said = {row["customer"]: row["limits"] for table in tables for row in records(table)}
+    assert {"a": said["a"], "b": said["b"]} == {"a": 6, "b": 2}
