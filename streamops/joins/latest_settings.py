@@ -12,21 +12,21 @@ from pyspark.sql import functions as F
 
 from streamops.joins.core.latest_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, refuse_type, shown_keys
+from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
 from streamops.kernel.changes import CHANGE_TYPE, INSERT
 from streamops.kernel.errors import SpecError
 from streamops.kernel.keyed import SNAPSHOT, WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, require_name, type_name
 from streamops.spark.keyed import (
+    MOST_KEYS,
     Horizon,
     parse_horizon,
     require_kinds,
-    require_max_keys,
     shown_horizon,
     value_columns,
 )
-from streamops.spark.parameters import names_of
+from streamops.spark.parameters import distinct_names, refuse_type, require_most_keys
 from streamops.spark.transform import choice
 
 __all__ = ["LatestJoin", "marked", "snapshot_rows"]
@@ -71,13 +71,13 @@ class LatestJoin:
         ):
             choice(value, known, parameter=parameter, where=where)
         require_name(into, parameter="into", where=where)
-        require_max_keys(max_keys, where=where)
+        require_most_keys(max_keys, MOST_KEYS, where=where)
         keys, places = (
             keys_of(by, where=where),
-            names_of(sequence, parameter="sequence", where=where),
+            distinct_names(sequence, parameter="sequence", where=where),
         )
         theirs = {name for _, name in keys}
-        if not places or theirs & {*places, time}:
+        if theirs & {*places, time}:
             raise SpecError(
                 "SAME_COLUMN",
                 "a column of the key is no order of the changes of a key",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from streamops.joins.core import latest
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from tests.golden.latest_join_states import (
     FACTS,
@@ -24,30 +22,17 @@ from tests.golden.latest_join_states import (
     state,
     table_of,
 )
-from tests.golden.states import SHARDS
-from tests.golden.test_golden_states import bag
+from tests.golden.reading import Format, Kept, bag
 
-
-def read(**known: Any) -> State:
-    said = {"layout": latest.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
-    return State(11 * SECOND, decode(FILE.read_bytes(), **said, where="joins.latest"))
-
-
-def refused(**known: Any) -> StateFormatError:
-    with pytest.raises(StateFormatError) as caught:
-        read(**known)
-    return caught.value
+FORMAT = Format(latest, "joins.latest")
+KEPT = Kept(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    found, now = read(), state()
-    assert found.watermark == now.watermark
-    assert found.tables.keys() == now.tables.keys()
-    for name, rows in found.tables.items():
-        assert len(rows) > 0
-        assert rows.schema == now.tables[name].schema
-        assert bag(rows_of(rows)) == bag(rows_of(now.tables[name]))
-    latest.check(SPEC, found)
+    found = FORMAT.is_what_is_left(KEPT)
+    assert found.watermark == 11 * SECOND
+    assert all(len(rows) for rows in found.tables.values())
     (cells,) = (row["cells"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
     assert [(cell["value"], cell["place"]["log"]) for cell in cells] == [(0, 1)]
 
@@ -84,8 +69,7 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:
-    error = refused(layout=StateFormat("joins.latest", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.latest version 1")
+    FORMAT.refuses_another_version(KEPT)
 
 
 @pytest.mark.parametrize(

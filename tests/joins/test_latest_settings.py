@@ -50,7 +50,7 @@ def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
         (SpecError, "NOT_A_NAME", lambda: bound(time=3, horizon="1 day")),
         (SpecError, "NOT_A_NAME", lambda: bound(into=None)),
         (SpecError, "SAME_COLUMN", lambda: bound(sequence="id")),
-        (SpecError, "SAME_COLUMN", lambda: bound(sequence=[])),
+        (SpecError, "NO_COLUMNS", lambda: bound(sequence=[])),
         (SpecError, "SAME_COLUMN", lambda: bound(time="id", horizon="1 day")),
         (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon="1 day")),
         (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=10, time="ts")),

@@ -32,6 +32,7 @@ from streamops.kernel.newest import (
     stands,
 )
 from streamops.kernel.pairs import SideName
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -101,20 +102,10 @@ def step(
     return Step(state, emitted, late, counts)
 
 
-def finish(spec: LatestSpec, state: State) -> pa.Table:
-    """Nothing: no fact waits."""
-    return spec.output.empty_table()
-
-
 def run(spec: LatestSpec, left: pa.Table, right: pa.Table) -> pa.Table:
     """The batch result: all in one step, and so what the table says in the end."""
     only = step(spec, empty(spec), left, right, None)
     return concat([only.emitted, only.late])
-
-
-def next_deadline(spec: LatestSpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: LatestSpec, state: State) -> None:
