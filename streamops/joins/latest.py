@@ -119,7 +119,8 @@ def latest(
         A parameter has the wrong type, is out of range, or does not go with another; when it is called:
         ``RIGHT_MISSING``, ``MIXED_FRAMES``, ``SNAPSHOT_IS_A_STREAM``, ``SNAPSHOT_NEEDS_STATE_API``.
     SchemaError, ColumnNotFound
-        A column does not exist, has the wrong type or finds no name in the output.
+        A column does not exist, has the wrong type or finds no name in the output; ``ROWS_REVISED``:
+        the facts are results that are told again.
     RequirementError
         The state API needs something that is not there.
     CapacityError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from streamops.joins.core.latest_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
-from streamops.kernel.changes import CHANGE_TYPE, INSERT
+from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.errors import SpecError
 from streamops.kernel.keyed import SNAPSHOT, WhenFull
 from streamops.kernel.time import Duration
@@ -47,6 +47,8 @@ class LatestJoin:
     rejected: Rejected
     into: str
     shards: int = field(repr=False)
+
+    of_results: ClassVar[tuple[bool, bool]] = (False, True)
 
     @staticmethod
     def of(
@@ -85,6 +87,17 @@ class LatestJoin:
                 got=f"by={by!r}, sequence={sequence!r}, time={time!r}",
                 expected="other columns",
                 fix="name the position in the log as `sequence`",
+            )
+        if places == (REVISION,):
+            raise SpecError(
+                "SEQUENCE_OF_REVISIONS",
+                "a delete has the revision of the row that it takes back: it would be in conflict",
+                where=where,
+                got=f"sequence={sequence!r}",
+                expected="a position in a log, higher for a delete than for what it deletes",
+                fix="sequence='place' behind .withColumn('place', 2 * F.col('revision') + "
+                "F.when(F.col('_change_type') == 'delete', 1).otherwise(0)); or rename the column, "
+                "if it is a position",
             )
         units = parse_horizon(horizon, time, parameter="horizon", where=where)
         return LatestJoin(

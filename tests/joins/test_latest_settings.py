@@ -52,6 +52,7 @@ def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
         (SpecError, "SAME_COLUMN", lambda: bound(sequence="id")),
         (SpecError, "NO_COLUMNS", lambda: bound(sequence=[])),
         (SpecError, "SAME_COLUMN", lambda: bound(time="id", horizon="1 day")),
+        (SpecError, "SEQUENCE_OF_REVISIONS", lambda: bound(sequence="revision")),
         (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon="1 day")),
         (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=10, time="ts")),
         (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=-1)),
