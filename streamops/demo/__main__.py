@@ -7,15 +7,20 @@ import datetime as dt
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TextIO
 
 import pandas as pd
 
+from streamops.demo.agreements import gather_joints
 from streamops.demo.contents import QUERIES, WINDOWS
+from streamops.demo.feeds import feeds, write_feeds
 from streamops.demo.findings import findings
-from streamops.demo.flights import STORM, borders, departures, flights, of_days, write_log
+from streamops.demo.flights import STORM, flights
+from streamops.demo.lanes import side_by_side
+from streamops.demo.log import borders
 from streamops.demo.promises import gather_promises
 from streamops.demo.report import gather, report
 from streamops.demo.tables import OtherVersionError, Run, write_tables
@@ -47,20 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(refusal)
         return 2
     begun = time.monotonic()
-    left = departures(flights())
-    if run is not None:
-        rows = of_days(left, run.days)
-    else:
-        rows = of_days(left, chosen.days)
-        run = _run(rows, chosen.out, chosen.days, chosen.every)
+    logs = feeds(flights(), chosen.days if run is None else run.days)
+    if run is None:
+        run = _run(logs, chosen.out, chosen.days, chosen.every)
         write_tables(chosen.out)
+    rows = logs["departures"]
     facts = {windows: gather(chosen.out, rows, run, windows) for windows in WINDOWS}
-    found = gather_promises(chosen.out, rows, run)
-    print(f"\n{report(facts, found, run)}\n\n{findings(chosen.out)}")
+    found, joints = gather_promises(chosen.out, rows, run), gather_joints(chosen.out, logs, run)
+    print(f"\n{report(facts, found, joints, run)}\n\n{findings(chosen.out)}")
     if not chosen.check:
         _show(chosen.out, chosen.every)
         print(f"{time.monotonic() - begun:.0f} seconds in all.")
-    return 0 if found.hold and all(each.hold for each in facts.values()) else 1
+    holds = found.hold and all(each.hold for each in (*facts.values(), *joints.values()))
+    return 0 if holds else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,7 +72,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m streamops.demo",
         description="Departures of New York's airports by the hour and by the day, the working "
         "days of aircraft, the last hour at each departure, with corrections for flights that "
-        "left late; aircraft of airlines, delays of routes and the busiest routes, by sketches: a "
+        "left late; aircraft of airlines, delays of routes and the busiest routes, by sketches; "
+        "flights joined with their landings, with the weather and with a register of aircraft: a "
         "year of real flights as a stream, verified against a batch.",
     )
     parser.add_argument(
@@ -106,42 +111,46 @@ def _is_ours(out: Path, *, new: bool) -> bool:
     return (out / _MARK).exists() and (new or (out / "run.json").exists())
 
 
-def _run(rows: pd.DataFrame, out: Path, days: int | None, every: int) -> Run:
+def _run(logs: Mapping[str, pd.DataFrame], out: Path, days: int | None, every: int) -> Run:
     # Imported late: neither help nor a check needs Spark.
     from streamops.demo import job, session
     from streamops.demo.progress import Progress
 
-    files = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
+    files = write_feeds(logs, borders(dt.timedelta(minutes=every)), out / "log")
     print(
-        f"{len(rows):,} departures, in the order in which they left: a log of {files} files.\n"
-        f"On 8 March, with snow and long delays, one is {every} minutes of arrivals, else a month: "
-        "rows are\njudged by the watermark of the micro-batch before, so in a month hardly one "
-        "can be late."
+        f"{len(logs['departures']):,} departures, in the order in which they left: a log of {files} "
+        "files, and as many for the schedule,\nthe landings, the weather and a register of "
+        f"aircraft. On 8 March, with snow and long delays, one is {every}\nminutes of arrivals, else "
+        "a month: rows are judged by the watermark of the micro-batch before, so\nin a month hardly "
+        "one can be late."
     )
     (out / "run.json").unlink(missing_ok=True)
     for old in ("changes", "late", "table", "checkpoint"):
         shutil.rmtree(out / old, ignore_errors=True)
     print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
     spark = session.start(out / "spark.log")
-    watermarks: dict[str, str] = {}
-    counts: dict[str, dict[str, int]] = {}
+
+    def run(name: str, screen: TextIO) -> Progress:
+        query = QUERIES[name]
+        print(f"\n{query.title}: {_files(query.files)} to a micro-batch.", file=screen, flush=True)
+        progress = Progress(name, -(-files // query.files), screen)
+        spark.streams.addListener(progress)
+        job.run(spark, out / "log", out, name)
+        told = progress.wait(seconds=60)
+        spark.streams.removeListener(progress)
+        if not told or progress.watermark is None:
+            sys.exit("Spark did not say what the last micro-batch counted: run it again.")
+        return progress
+
     try:
-        for name, query in QUERIES.items():
-            print(f"\n{query.title}: {_files(query.files)} to a micro-batch.", flush=True)
-            progress = Progress(query.told, -(-files // query.files), sys.stdout)
-            spark.streams.addListener(progress)
-            job.run(spark, out / "log", out, name)
-            told = progress.wait(seconds=60)
-            spark.streams.removeListener(progress)
-            if not told or progress.watermark is None:
-                sys.exit("Spark did not say what the last micro-batch counted: run it again.")
-            watermarks[name] = progress.watermark.isoformat()
-            counts |= {windows: dict(counted) for windows, counted in progress.counts.items()}
+        told = side_by_side(run, QUERIES, sys.stdout, stop=spark.stop)
     finally:
         spark.stop()
-    run = Run(days, every, files, watermarks, counts)
-    run.write(out)
-    return run
+    watermarks = {name: str(p.watermark and p.watermark.isoformat()) for name, p in told.items()}
+    counts = {name: dict(each) for p in told.values() for name, each in p.counts.items()}
+    result = Run(days, every, files, watermarks, counts)
+    result.write(out)
+    return result
 
 
 def _files(number: int) -> str:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["QUERIES", "RUNNING", "TOLD", "WINDOWS", "Query", "Running", "Windows", "query_of"]
+__all__ = [
+    "JOINED",
+    "QUERIES",
+    "RUNNING",
+    "TOLD",
+    "WINDOWS",
+    "Joined",
+    "Query",
+    "Running",
+    "Windows",
+    "query_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,30 @@ class Running:
         return [*self.key, self.said, "revision"]
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How the rows of a join are told apart.
+
+    Parameters
+    ----------
+    title : str
+        What they are called where there is little room: eight characters at most.
+    says : tuple of str
+        What is said of each flight.
+    key : tuple of str
+        The columns that no two rows have in common.
+    """
+
+    title: str
+    says: tuple[str, ...]
+    key: tuple[str, ...] = ("flight_id",)
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of its table."""
+        return [*self.key, *self.says]
+
+
 WINDOWS = {
     "hourly": Windows("hourly", ("origin", "window_start")),
     "three_hours": Windows("3 hours", ("origin", "window_start"), of_a_row=3),
@@ -83,7 +118,17 @@ RUNNING = {
 }
 """The values without a window by their name in the tables."""
 
-TOLD: dict[str, Windows | Running] = {**WINDOWS, **RUNNING}
+JOINED = {
+    "arrivals": Joined("arrivals", ("origin", "scheduled", "landed", "status")),
+    "weather": Joined(
+        "weather",
+        ("origin", "departed", "delay", "observed", "visibility", "wind", "status"),
+    ),
+    "aircraft": Joined("aircraft", ("tailnum", "delay", "manufacturer", "built")),
+}
+"""The joins by their name in the tables."""
+
+TOLD: dict[str, Windows | Running | Joined] = {**WINDOWS, **RUNNING, **JOINED}
 """All that is published."""
 
 
@@ -95,37 +140,57 @@ class Query:
     ----------
     title : str
         What it is about.
-    windows : tuple of str
-        What it computes.
     files : int
         How many files of the log it takes as a micro-batch.
+    windows : tuple of str
+        What it computes.
     running : tuple of str
         What it computes without windows.
+    joined : tuple of str
+        What it joins.
+    shows : tuple of str
+        Which counts are worth a look while it runs.
     """
 
     title: str
-    windows: tuple[str, ...]
     files: int
+    windows: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ("stragglers", "corrections", "too_late")
 
     @property
     def told(self) -> tuple[str, ...]:
         """All that it publishes."""
-        return self.windows + self.running
+        return self.windows + self.running + self.joined
 
 
 QUERIES = {
-    "hours": Query("Every hour, and the three hours before", ("hourly", "three_hours"), files=1),
+    "hours": Query(
+        "Every hour, and the three hours before", files=1, windows=("hourly", "three_hours")
+    ),
     "days": Query(
         "Days in New York, working days of aircraft, the last hour at each departure",
-        ("days", "working_days", "last_hour"),
         files=4,
+        windows=("days", "working_days", "last_hour"),
     ),
     "sketches": Query(
         "Aircraft of airlines, delays of routes, the busiest routes, by sketches",
-        ("airline_days",),
         files=16,
+        windows=("airline_days",),
         running=("route_delays", "busiest_routes"),
+    ),
+    "landings": Query(
+        "Flights with their landing within a day, or without",
+        files=9,
+        joined=("arrivals",),
+        shows=("results",),
+    ),
+    "departures": Query(
+        "Departures with the weather of the moment, and with the aircraft of the register",
+        files=9,
+        joined=("weather", "aircraft"),
+        shows=("results", "corrections"),
     ),
 }
 """The queries by name, in the order in which they run."""

@@ -17,8 +17,17 @@ _HOUR = pd.Timedelta(hours=1)
 
 
 def findings(out: Path) -> str:
-    """Days of 23 and 25 hours, the fullest working day, the busiest hour and route, a large fleet."""
-    told = (_changed_clocks, _fullest_day, _busiest_hour, _largest_fleet, _busiest_route)
+    """What is remarkable in each of the tables."""
+    told = (
+        _changed_clocks,
+        _fullest_day,
+        _busiest_hour,
+        _largest_fleet,
+        _busiest_route,
+        _never_landed,
+        _in_fog,
+        _by_manufacturer,
+    )
     return "\n".join(line for each in told for line in each(out))
 
 
@@ -77,6 +86,38 @@ def _busiest_route(out: Path) -> Iterator[str]:
             f"The busiest route, {route['item']}, had {_between(route['lower'], route['upper'])} "
             f"departures: a median delay of {median:.0f} minutes, the 90th percentile is {most:.0f}, "
             f"the 99th {nearly_all:.0f}."
+        )
+
+
+def _never_landed(out: Path) -> Iterator[str]:
+    table = read_table(out, "arrivals")
+    expired = table["status"] == "expired"
+    shares = expired.groupby(table["origin"]).mean()
+    named = ", ".join(f"{origin} {share:.1%}" for origin, share in shares.items())
+    yield f"{expired.sum():,} flights did not land within a day of their schedule: {named}."
+
+
+def _in_fog(out: Path) -> Iterator[str]:
+    table = read_table(out, "weather").dropna(subset=["visibility"])
+    delays = table["delay"].astype(float).groupby(table["visibility"] <= 1).agg(["mean", "size"])
+    if len(delays) == 2:
+        fog = delays.loc[True]
+        yield (
+            f"{fog['size']:,.0f} departures with a visibility of a mile or less left {fog['mean']:.0f} "
+            f"minutes late on average, all others {delays['mean'][False]:.0f}."
+        )
+
+
+def _by_manufacturer(out: Path) -> Iterator[str]:
+    table = read_table(out, "aircraft")
+    delays = table.groupby("manufacturer")["delay"].agg(["mean", "size"])
+    common = delays[delays["size"] >= len(table) / 100].sort_values("mean")
+    if len(common) > 1:
+        least, most = common.iloc[0], common.iloc[-1]
+        yield (
+            f"Aircraft of {least.name} left {least['mean']:.0f} minutes late on average, those of "
+            f"{most.name} {most['mean']:.0f}: of manufacturers with 1% of the departures, the least "
+            "and the most."
         )
 
 

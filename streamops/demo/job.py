@@ -1,9 +1,9 @@
-"""The job: windows and sketches over one log, in three streaming queries, into Parquet."""
+"""The job: windows, sketches and joins over logs, in streaming queries, into Parquet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.demo.contents import QUERIES
-from streamops.demo.flights import SCHEMA
+from streamops.demo.contents import JOINED, QUERIES
+from streamops.demo.feeds import FEEDS
+from streamops.demo.joining import joined
+from streamops.demo.log import columns_of
 from streamops.demo.sketching import routed, sketched
 
-__all__ = ["OPERATORS", "operators", "run", "sink", "windowed"]
+__all__ = ["OPERATORS", "operators", "published", "run", "sink"]
 
 
 def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFrame]]:
@@ -46,16 +48,17 @@ OPERATORS = operators("6 hours")
 """Those of the job."""
 
 
-def windowed(departures: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Results and late rows of these windows; the column ``windows`` says whose."""
-    rows = {"busiest_routes": routed(departures)}
-    frames = [
-        rows.get(name, departures)
-        .transform(OPERATORS[name])
-        .select(F.lit(name).alias("windows"), "*")
-        for name in names
-    ]
+def published(read: Callable[[str], DataFrame], names: Iterable[str]) -> DataFrame:
+    """Results and late rows of these; the column ``windows`` says whose."""
+    frames = [_of(read, name).select(F.lit(name).alias("windows"), "*") for name in names]
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _of(read: Callable[[str], DataFrame], name: str) -> DataFrame:
+    if name in JOINED:
+        return joined(read, name)
+    rows = read("departures")
+    return (routed(rows) if name == "busiest_routes" else rows).transform(OPERATORS[name])
 
 
 def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
@@ -70,6 +73,9 @@ def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
         rows.coalesce(1).write.mode("overwrite").parquet(path)
 
     def write(batch: DataFrame, number: int) -> None:
+        if "late" not in batch.columns:
+            keep(batch, "changes", number)
+            return
         # Without this, each of the two writes would compute the batch, state included.
         batch.persist()
         try:
@@ -85,13 +91,15 @@ def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
 
 
 def run(spark: SparkSession, log: Path, out: Path, query: str) -> None:
-    """Run a query over the log, from beginning to end."""
+    """Run a query over its logs, from beginning to end."""
     names, files = QUERIES[query].told, QUERIES[query].files
-    departures = (
-        spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(log))
-    )
+
+    def read(name: str) -> DataFrame:
+        rows = spark.readStream.schema(columns_of(FEEDS[name].schema))
+        return rows.option("maxFilesPerTrigger", files).parquet(str(log / name))
+
     started = (
-        windowed(departures, names)
+        published(cache(read), names)
         .writeStream.queryName(query)
         .foreachBatch(sink(out, query))
         .option("checkpointLocation", str(out / "checkpoint" / query))

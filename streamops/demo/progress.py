@@ -6,7 +6,7 @@ import datetime as dt
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 from pyspark.sql.streaming.listener import (
@@ -17,22 +17,21 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from streamops.demo.contents import TOLD
+from streamops.demo.contents import QUERIES, TOLD
 from streamops.demo.flights import NEW_YORK
 
 __all__ = ["Progress"]
 
-_COUNTS = ("stragglers", "corrections", "too_late")
 _COLUMNS = 6  # as many counts as there is room for, of all windows
 
 
 class Progress(StreamingQueryListener):
-    """Adds up the counts of each micro-batch, and shows them.
+    """Adds up the counts of each micro-batch of a query, and shows them.
 
     Parameters
     ----------
-    windows : sequence of str
-        What the query computes.
+    query : str
+        The name of the query. Others may run beside it.
     batches : int
         How many micro-batches it will take.
     screen : text file
@@ -41,16 +40,20 @@ class Progress(StreamingQueryListener):
     Attributes
     ----------
     counts : dict of str to Counter
-        The totals of each operator, under its name.
+        The totals of each operator, under its name: of what the query publishes, and of what is
+        before that.
     watermark : datetime or None
         The operators' own watermark at the last micro-batch.
     """
 
-    def __init__(self, windows: Sequence[str], batches: int, screen: TextIO) -> None:
-        self.counts: dict[str, Counter[str]] = {name: Counter() for name in windows}
+    def __init__(self, query: str, batches: int, screen: TextIO) -> None:
+        self._told = QUERIES[query].told
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in self._told}
         self.watermark: dt.datetime | None = None
+        self._query = query
+        self._run = ""
         self._batches = batches
-        self._shown = _COUNTS[: _COLUMNS // len(windows)]
+        self._shown = QUERIES[query].shows[: _COLUMNS // len(self._told)]
         self._screen = screen
         self._alive = screen.isatty()
         self._done = 0
@@ -58,19 +61,23 @@ class Progress(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """The query runs: say what the columns are."""
-        print(self.header(), file=self._screen, flush=True)
+        if event.name == self._query:
+            self._run = str(event.runId)
+            print(self.header(), file=self._screen, flush=True)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A micro-batch is done."""
-        metrics = {n: row.asDict() for n, row in event.progress.observedMetrics.items()}
-        self.add(metrics, rows=event.progress.numInputRows > 0)
+        if event.progress.name == self._query:
+            metrics = {n: row.asDict() for n, row in event.progress.observedMetrics.items()}
+            self.add(metrics, rows=event.progress.numInputRows > 0)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing to do, nothing to say."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Every micro-batch was told."""
-        self._ended.set()
+        if str(event.runId) == self._run:
+            self._ended.set()
 
     def wait(self, seconds: float) -> bool:
         """Wait until the last micro-batch was told; False if that takes too long.
@@ -90,7 +97,7 @@ class Progress(StreamingQueryListener):
             counted = {k: v for k, v in observed.items() if isinstance(v, int)}
             # State is what there is now; everything else adds up.
             state.update({k: counted.pop(k, 0) for k in ("state_rows", "state_bytes")})
-            self.counts[name].update(counted)
+            self.counts.setdefault(name, Counter()).update(counted)
             if observed.get("watermark") is not None:  # values without windows have none
                 # Spark words it in the session's time zone, which is UTC.
                 told = dt.datetime.fromisoformat(str(observed["watermark"]))
@@ -99,7 +106,7 @@ class Progress(StreamingQueryListener):
 
     def header(self) -> str:
         """What the columns of a line are."""
-        titles = "".join(f"{TOLD[name].title:>9}" for name in self.counts)
+        titles = "".join(f"{TOLD[name].title:>9}" for name in self._told)
         groups = "".join(f"{what.replace('_', ' '):^{len(titles)}}" for what in self._shown)
         return (
             f"{'state':>50}{groups.rstrip()}\n"
@@ -111,7 +118,7 @@ class Progress(StreamingQueryListener):
         clock = "none yet"
         if self.watermark is not None:
             clock = self.watermark.astimezone(NEW_YORK).strftime("%-d %b %H:%M %Z")
-        totals = [*self.counts.values()]
+        totals = [self.counts[name] for name in self._told]
         cells = "".join(f"{total[what]:>9,}" for what in self._shown for total in totals)
         return (
             f"{self._done:>3}/{self._batches:<3} {totals[0]['rows']:>8,}  {clock:>19}"

@@ -11,9 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.demo.agreements import Joint, agreements
 from streamops.demo.contents import QUERIES, WINDOWS, query_of
-from streamops.demo.flights import NEW_YORK, borders, files_of
+from streamops.demo.flights import NEW_YORK
 from streamops.demo.lateness import LATENESS, by_right, overdue
+from streamops.demo.log import borders, files_of
 from streamops.demo.promises import Promises, promises
 from streamops.demo.sums import Sum, line, lines
 from streamops.demo.tables import Run, changes, late, read_table
@@ -84,7 +86,7 @@ def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
 def _by_the_terms(
     rows: pd.DataFrame, run: Run, missed: pd.DataFrame, windows: str
 ) -> list[Sum | None]:
-    files = files_of(rows, borders(dt.timedelta(minutes=run.every)))
+    files = files_of(rows["departed"], borders(dt.timedelta(minutes=run.every)))
     due = overdue(rows, files // QUERIES[query_of(windows)].files, windows)
     right = by_right(missed, due, windows)
     hours = LATENESS // pd.Timedelta(hours=1)
@@ -159,7 +161,9 @@ def _accepted(table: pd.DataFrame, comparison: Comparison, counted: Mapping[str,
     )
 
 
-def report(facts: Mapping[str, Facts], found: Promises, run: Run) -> str:
+def report(
+    facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint], run: Run
+) -> str:
     """The report as text.
 
     Parameters
@@ -168,15 +172,19 @@ def report(facts: Mapping[str, Facts], found: Promises, run: Run) -> str:
         Of each of the windows.
     found : Promises
         Of the sketches.
+    joints : mapping of str to Joint
+        Of the joins.
     run : Run
         What the operators counted.
     """
-    parts = []
+    parts: list[str] = []
     for query, about in QUERIES.items():
         ours = {name: facts[name] for name in about.windows}
-        sums = {WINDOWS[name].title: each.sums for name, each in ours.items()}
-        parts += [*lines(sums), "", *_comparison(ours, run.end(query)), ""]
-    return "\n".join([*parts, *promises(found), "", _verdict(facts, found)])
+        if ours:
+            sums = {WINDOWS[name].title: each.sums for name, each in ours.items()}
+            parts += [*lines(sums), "", *_comparison(ours, run.end(query)), ""]
+    parts += [*promises(found), "", *agreements(joints, run), ""]
+    return "\n".join([*parts, _verdict(facts, found, joints)])
 
 
 def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator[str]:
@@ -194,13 +202,15 @@ def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator
     yield "  that end later are published only when it passes them."
 
 
-def _verdict(facts: Mapping[str, Facts], found: Promises) -> str:
-    if found.hold and all(each.hold for each in facts.values()):
+def _verdict(facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint]) -> str:
+    if found.hold and all(each.hold for each in (*facts.values(), *joints.values())):
         windows = sum(each.comparison.compared for each in facts.values())
+        rows = sum(each.agreement.compared for each in joints.values())
         answers = sum(each.answers for claims in found.claims.values() for each in claims)
         return (
-            f"VERIFIED: all sums add up, {windows:,} windows are equal in stream and batch, and "
-            f"sketches keep\nwhat they promise, in {answers:,} checks."
+            f"VERIFIED: all sums add up, {windows:,} windows and {rows:,} joined rows are equal in "
+            f"stream and\nbatch, and sketches keep what they promise, in {answers:,} checks."
         )
-    examples = [each.comparison.example for each in facts.values() if each.comparison.example]
-    return "\n".join(["NOT VERIFIED: see above.", *examples])
+    sides = [each.comparison for each in facts.values()]
+    examples = [each.example for each in (*sides, *(each.agreement for each in joints.values()))]
+    return "\n".join(["NOT VERIFIED: see above.", *filter(None, examples)])

@@ -38,7 +38,7 @@ class OtherVersionError(Exception):
     """The folder holds a run that another version of this made."""
 
 
-_FORMAT = 3
+_FORMAT = 4
 """Of a run's folder: goes up with every change in what a check reads there."""
 
 
@@ -53,11 +53,11 @@ class Run:
     every : int
         Minutes of arrivals in a file on the day of the storm.
     files : int
-        Files of the log.
+        Files of the log of departures.
     watermarks : dict of str to str
         The operators' own watermark at the end of each query, in ISO 8601.
     counts : dict
-        Totals of each of the windows, under their name.
+        Totals of each operator, under its name.
     """
 
     days: int | None
