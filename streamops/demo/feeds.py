@@ -95,7 +95,7 @@ FEEDS = {
         arrives="entered",
     ),
 }
-"""The logs by name; the first of them is cut first. `delay` is in minutes, `visibility` in miles,
+"""The logs by name. `delay` is in minutes, `visibility` in miles,
 `wind` in miles per hour, `built` is a year."""
 
 
@@ -170,13 +170,12 @@ def write_feeds(rows: Mapping[str, pd.DataFrame], cuts: pd.DatetimeIndex, folder
     Returns
     -------
     int
-        How many files the first of them has; no other has more.
+        How many files each of them has.
     """
-    first, *_ = (rows[name][feed.arrives] for name, feed in FEEDS.items())
-    counts = [
-        write_log(
-            rows[name], files_of(rows[name][feed.arrives], cuts, first), folder / name, feed.schema
-        )
-        for name, feed in FEEDS.items()
-    ]
-    return counts[0]
+    times = {name: rows[name][feed.arrives] for name, feed in FEEDS.items()}
+    first = times["departures"]
+    count = int(files_of(first, cuts).max()) + 1
+    for name, feed in FEEDS.items():
+        numbers = files_of(times[name], cuts, first)
+        write_log(rows[name], numbers, count, folder / name, feed.schema)
+    return count

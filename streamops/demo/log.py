@@ -44,8 +44,8 @@ def files_of(times: pd.Series, cuts: pd.DatetimeIndex, first: pd.Series | None =
     cuts : DatetimeIndex
         Where a file ends and the next one begins.
     first : Series, optional
-        When rows of the first of the logs arrived, if it is another one: a file of hers is never
-        empty, and all logs have as many.
+        When rows of another log arrived that was cut before: no file of that one is empty, and
+        this one has no more files.
     """
     piece = cuts.searchsorted(times, side="right")
     used = np.unique(piece if first is None else cuts.searchsorted(first, side="right"))
@@ -58,7 +58,9 @@ def columns_of(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {_SPARK.get(field.type, 'timestamp')}" for field in schema)
 
 
-def write_log(rows: pd.DataFrame, numbers: pd.Series, folder: Path, schema: pa.Schema) -> int:
+def write_log(
+    rows: pd.DataFrame, numbers: pd.Series, count: int, folder: Path, schema: pa.Schema
+) -> None:
     """Write rows as a log of micro-batches, one Parquet file each, or find them written.
 
     A file's modification time tells its number, so Spark reads them in their order.
@@ -68,24 +70,25 @@ def write_log(rows: pd.DataFrame, numbers: pd.Series, folder: Path, schema: pa.S
     rows : DataFrame
         In the order of their arrival.
     numbers : Series
-        Of the file that each of them is in. A number that is left out is an empty file.
+        Of the file that each of them is in.
+    count : int
+        How many files there are. One that no row is in is empty.
     folder : Path
         Becomes the log. It appears whole, or not at all.
     schema : Schema
         The columns; the first tells rows apart.
-
-    Returns
-    -------
-    int
-        The number of files.
     """
-    count, identity = int(numbers.max()) + 1, schema.names[0]
-    known = rows[identity].groupby(numbers).agg(["size", "sum"]).reindex(range(count), fill_value=0)
+    known = (
+        rows[schema.names[0]]
+        .groupby(numbers)
+        .agg(["size", "sum"])
+        .reindex(range(count), fill_value=0)
+    )
     told = {"format": 3, "columns": columns_of(schema), "rows": known.to_numpy().tolist()}
     # Spark does not look at names that begin with an underscore.
     contents = folder / "_contents.json"
     if contents.exists() and json.loads(contents.read_text()) == told:
-        return count
+        return
     draft = folder.with_name(f"{folder.name}.draft")
     for old in (draft, folder):
         shutil.rmtree(old, ignore_errors=True)
@@ -98,4 +101,3 @@ def write_log(rows: pd.DataFrame, numbers: pd.Series, folder: Path, schema: pa.S
         os.utime(path, (number + 1, number + 1))
     (draft / contents.name).write_text(json.dumps(told))
     draft.rename(folder)
-    return count

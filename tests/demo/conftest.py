@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,9 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from streamops.demo.contents import QUERIES, WINDOWS
-from streamops.demo.flights import borders, departures, flights, of_days, write_log
+from streamops.demo.agreements import Joint, gather_joints
+from streamops.demo.contents import JOINED, QUERIES, WINDOWS, Query
+from streamops.demo.feeds import FEEDS, feeds, write_feeds
+from streamops.demo.flights import departures, flights
 from streamops.demo.job import OPERATORS
+from streamops.demo.joining import aircraft, arrivals, registered, weather
+from streamops.demo.log import borders
 from streamops.demo.promises import gather_promises
 from streamops.demo.report import Facts, gather, report
 from streamops.demo.tables import Run, write_tables
@@ -25,6 +30,16 @@ from streamops.kernel.contract import Counts
 from streamops.testing import BatchResult, replay
 
 EVERY = 30
+
+# As Spark names the counts where there is no event time.
+_OF_RUNNING = {
+    "rows": "rows",
+    "ignored": "rejected",
+    "results": "results",
+    "corrections": "corrections",
+}
+_CHANGES = ("rows", "rejected", "stale", "duplicates", "ignored", "results", "corrections")
+_OF_REGISTER = {"register": {name: name for name in (*_CHANGES, "deletes")}}
 
 
 @pytest.fixture(scope="session")
@@ -38,36 +53,41 @@ def left(all_flights: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def days(left: pd.DataFrame) -> pd.DataFrame:
-    """The day of the storm and the day after it."""
-    return of_days(left, 2)
+def logs(all_flights: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What there is of the day of the storm and the day after it."""
+    return feeds(all_flights, 2)
+
+
+@pytest.fixture(scope="session")
+def days(logs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The departures among it."""
+    return logs["departures"]
 
 
 def make_run(
     out: Path,
-    rows: pd.DataFrame,
+    logs: Mapping[str, pd.DataFrame],
     every: int,
     days: int | None,
     operators: Mapping[str, Any] = OPERATORS,
 ) -> Run:
     """What the job would leave in the folder."""
-    files = write_log(rows, borders(dt.timedelta(minutes=every)), out / "log")
-    log = [pq.read_table(path) for path in sorted((out / "log").glob("*.parquet"))]
+    files = write_feeds(logs, borders(dt.timedelta(minutes=every)), out / "log")
     watermarks: dict[str, str] = {}
     counts: dict[str, dict[str, int]] = {}
     for query, about in QUERIES.items():
-        batches = [pa.concat_tables(log[n : n + about.files]) for n in range(0, files, about.files)]
-        results = {windows: replay(operators[windows], batches) for windows in about.windows}
-        # The micro-batch without data that a watermark asks for has nothing for these.
-        least = max(map(len, results.values())) - len(batches)
-        script = [routed(rows) for rows in batches + [batches[0].slice(0, 0)] * least]
-        results |= {name: replay(operators[name], script) for name in about.running}
-        for together in zip(*results.values(), strict=True):
-            put(out, query, dict(zip(results, together, strict=True)))
-        watermarks[query] = results[about.windows[0]][-1].watermark.isoformat()
+        if about.joined:
+            results = joined(out / "log", about)
+        else:
+            results = aggregated(read_log(out / "log", "departures", about), about, operators)
+        published = {name: ours for name, ours in results.items() if name in about.told}
+        for together in zip(*published.values(), strict=True):
+            put(out, query, dict(zip(published, together, strict=True)))
+        watermarks[query] = results[about.told[0]][-1].watermark.isoformat()
         for name, ours in results.items():
             told = total(each.counts for each in ours)
-            counts[name] = of_running(told) if name in about.running else told
+            kinds = _OF_RUNNING if name in about.running else _OF_REGISTER.get(name)
+            counts[name] = told if kinds is None else {kind: told[kinds[kind]] for kind in kinds}
     run = Run(days, every, files, watermarks, counts)
     run.write(out)
     write_tables(out)
@@ -75,11 +95,53 @@ def make_run(
     return run
 
 
+def read_log(log: Path, name: str, about: Query) -> list[pa.Table]:
+    """The micro-batches of a log."""
+    files = [pq.read_table(path) for path in sorted((log / name).glob("*.parquet"))]
+    starts = range(0, len(files), about.files)
+    return [pa.concat_tables(files[n : n + about.files]) for n in starts]
+
+
+def aggregated(
+    batches: list[pa.Table], about: Query, operators: Mapping[str, Any]
+) -> dict[str, list[BatchResult]]:
+    """What windows and values without windows put out, micro-batch by micro-batch."""
+    results = {windows: replay(operators[windows], batches) for windows in about.windows}
+    # The micro-batch without data that a watermark asks for has nothing for these.
+    least = max(map(len, results.values())) - len(batches)
+    script = [routed(rows) for rows in batches + [batches[0].slice(0, 0)] * least]
+    return results | {name: replay(operators[name], script) for name in about.running}
+
+
+def joined(log: Path, about: Query) -> dict[str, list[BatchResult]]:
+    """What joins put out, micro-batch by micro-batch, and what is before them."""
+    read = {name: read_log(log, name, about) for name in FEEDS}
+    if about.joined == ("arrivals",):
+        pairs = zip(read["schedule"], read["landings"], strict=True)
+        return {"arrivals": replay(arrivals(None), pairs)}
+    facts = [
+        rows.select(["flight_id", "origin", "departed", "delay"]) for rows in read["departures"]
+    ]
+    results = {"weather": replay(weather(None), zip(facts, read["weather"], strict=True))}
+    entries = replay(registered(), [rows.drop_columns("entered") for rows in read["register"]])
+    assert not any(row["rejected"] for result in entries for row in result.rows)
+    left = [inserted(rows.select(["flight_id", "tailnum", "delay"])) for rows in read["departures"]]
+    right = [result.table.drop_columns(["revision", "rejected"]) for result in entries]
+    least = len(results["weather"]) - len(left)
+    script = [*zip(left, right, strict=True), *[(None, None)] * least]
+    return results | {"aircraft": replay(aircraft(None), script), "register": entries}
+
+
+def inserted(rows: pa.Table) -> pa.Table:
+    """The rows as inserts into a table."""
+    return rows.append_column("_change_type", pa.repeat("insert", len(rows)))
+
+
 def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
     """Write what a micro-batch of a query put out."""
     for name, kind in (("changes", "table"), ("late", "late")):
         tables = [
-            getattr(result, kind).append_column(
+            of_join(getattr(result, kind), windows).append_column(
                 "windows", pa.repeat(windows, len(getattr(result, kind)))
             )
             for windows, result in results.items()
@@ -93,19 +155,19 @@ def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
         pq.write_table(together, folder / "part.parquet")
 
 
+def of_join(rows: pa.Table, name: str) -> pa.Table:
+    """The columns that the job keeps of a join."""
+    if name not in JOINED or not rows.num_columns:
+        return rows
+    changes = rows if "_change_type" in rows.column_names else inserted(rows)
+    return changes.select([*JOINED[name].columns, "_change_type"])
+
+
 def total(counts: Iterable[Counts]) -> dict[str, int]:
-    return asdict(sum(counts, Counts()))
-
-
-def of_running(told: dict[str, int]) -> dict[str, int]:
-    """As Spark names them where there are no windows."""
-    said = {
-        "rows": "rows",
-        "ignored": "rejected",
-        "results": "results",
-        "corrections": "corrections",
-    }
-    return {name: told[theirs] for name, theirs in said.items()}
+    added: Counter[str] = Counter()
+    for each in counts:
+        added.update(asdict(each))
+    return dict(added)
 
 
 def routed(rows: pa.Table) -> pa.Table:
@@ -118,16 +180,21 @@ def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
     return {windows: gather(out, rows, Run.read(out), windows) for windows in WINDOWS}
 
 
-def text_of(out: Path, rows: pd.DataFrame) -> str:
+def joints_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> dict[str, Joint]:
+    return gather_joints(out, logs, Run.read(out))
+
+
+def text_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> str:
     """The report of a run."""
-    run = Run.read(out)
-    return report(facts_of(out, rows), gather_promises(out, rows, run), run)
+    run, rows = Run.read(out), logs["departures"]
+    found = gather_promises(out, rows, run)
+    return report(facts_of(out, rows), found, joints_of(out, logs), run)
 
 
 @pytest.fixture(scope="session")
-def pristine(tmp_path_factory: pytest.TempPathFactory, days: pd.DataFrame) -> Path:
+def pristine(tmp_path_factory: pytest.TempPathFactory, logs: dict[str, pd.DataFrame]) -> Path:
     out = tmp_path_factory.mktemp("demo")
-    make_run(out, days, EVERY, 2)
+    make_run(out, logs, EVERY, 2)
     return out
 
 

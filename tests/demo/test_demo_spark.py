@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
-    tmp_path: Path, days: pd.DataFrame
+    tmp_path: Path, logs: dict[str, pd.DataFrame]
 ) -> None:
     out = tmp_path / "out"
     words = ["--out", str(out), "--days", "2", "--every", "60"]
@@ -38,7 +38,7 @@ def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
         assert len(lines) >= batches  # one each, and one without rows at the end
 
     # Spark and the replay of the same log say the same, to the last count.
-    replayed = make_run(tmp_path / "replayed", days, 60, 2)
+    replayed = make_run(tmp_path / "replayed", logs, 60, 2)
     assert run == replayed
     for name in TOLD:
         assert table_of(out, name).equals(table_of(tmp_path / "replayed", name)), name

@@ -56,6 +56,14 @@ def tables(tmp_path: Path) -> Path:
         {"item": "JFK-LAX", "lower": 9, "upper": 9},
     ]
     put(tmp_path, "busiest_routes", [{"routes": {"items": items}}])
+    landed = [("EWR", "matched"), ("EWR", "expired"), ("JFK", "matched"), ("LGA", "expired")]
+    put(tmp_path, "arrivals", [{"origin": o, "status": s} for o, s in landed])
+    seen = [(1.0, 50), (0.25, 30), (1.25, 10), (10.0, 20), (None, 900)]
+    put(tmp_path, "weather", [{"visibility": v, "delay": d} for v, d in seen])
+    made = [("BOEING", 4), ("BOEING", 8), ("EMBRAER", 20), ("AIRBUS", 9), (None, 900)]
+    rare = [("BOEING", 6)] * 200 + [("PIPER", 500)]  # less than one in a hundred
+    some = [*made[2:4] * 3, *made, *rare]
+    put(tmp_path, "aircraft", [{"manufacturer": m, "delay": d} for m, d in some])
     return tmp_path
 
 
@@ -68,7 +76,7 @@ def test_the_two_days_are_named_with_their_hours(tables: Path) -> None:
 
 
 def test_the_working_day_of_most_departures_and_the_busiest_hour_are_named(tables: Path) -> None:
-    *_, aircraft, hour, _, _ = findings(tables).splitlines()
+    aircraft, hour = findings(tables).splitlines()[2:4]
     # The session ends eight hours after the last departure.
     assert aircraft.endswith("N5 left New York 5 times in one working day, from 1 July 00:00 to 1 July 16:00.")  # fmt: skip
     assert hour.startswith("7 departures of LGA were scheduled in the hour up to 1 July 12:00")
@@ -77,22 +85,33 @@ def test_the_working_day_of_most_departures_and_the_busiest_hour_are_named(table
 def test_the_largest_fleet_and_the_busiest_route_are_named_with_their_bounds(
     tables: Path,
 ) -> None:
-    *_, fleet, route = findings(tables).splitlines()
+    fleet, route = findings(tables).splitlines()[4:6]
     assert fleet == "UA came with about 90 aircraft, 89 to 92, and with 60 on its fullest day: sketches of 2 days, merged."  # fmt: skip
     assert route == "The busiest route, LGA-ATL, had 1,200 to 1,210 departures: a median delay of -1 minutes, the 90th percentile is 31, the 99th 172."  # fmt: skip
 
 
+def test_joins_tell_who_did_not_land_what_fog_does_and_whose_aircraft_are_late(
+    tables: Path,
+) -> None:
+    landed, fog, makers = findings(tables).splitlines()[6:]
+    assert landed == "2 flights did not land within a day of their schedule: EWR 50.0%, JFK 0.0%, LGA 100.0%."  # fmt: skip
+    assert fog == "2 departures with a visibility of a mile or less left 40 minutes late on average, all others 15."  # fmt: skip
+    assert makers == "Aircraft of BOEING left 6 minutes late on average, those of EMBRAER 20: of manufacturers with 1% of the departures, the least and the most."  # fmt: skip
+
+
 def test_nothing_is_said_of_what_is_not_there(tables: Path) -> None:
-    for name in ("airline_years", "busiest_routes"):
+    for name in ("airline_years", "busiest_routes", "weather", "aircraft"):
         (tables / "table" / f"windows={name}" / "part.parquet").unlink()
         (tables / "table" / f"windows={name}").rmdir()
     none = pd.DataFrame({"carrier": [], "aircraft": [], "days": []})
     put(tables, "airline_years", none.to_dict("records"))
     put(tables, "busiest_routes", [{"routes": {"items": []}}])
-    assert len(findings(tables).splitlines()) == 4
+    put(tables, "weather", [{"visibility": 10.0, "delay": 1}])
+    put(tables, "aircraft", [{"manufacturer": "BOEING", "delay": 1}])
+    assert len(findings(tables).splitlines()) == 5
 
 
 def test_days_of_which_all_have_24_hours_are_not_named(out: Path) -> None:
     """Of the day of the storm and the day after it."""
     assert "clocks" not in findings(out)
-    assert len(findings(out).splitlines()) == 4
+    assert len(findings(out).splitlines()) == 7

@@ -2,29 +2,17 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from streamops.demo.flights import (
-    NEW_YORK,
-    STORM,
-    borders,
-    departures,
-    flights,
-    hours_of,
-    of_days,
-    write_log,
-)
+from streamops.demo.flights import NEW_YORK, STORM, departures, flights, hours_of, of_days
 from streamops.demo.job import OPERATORS
 from streamops.testing import fold, replay
 
 SPRING, AUTUMN = dt.date(2013, 3, 10), dt.date(2013, 11, 3)
-EVERY = dt.timedelta(minutes=30)
 
 
 @pytest.fixture(scope="module")
@@ -87,53 +75,6 @@ def test_days_are_counted_from_the_storm_on_in_new_york(left: pd.DataFrame) -> N
     chosen = on_the_wall(of_days(left, 3)["scheduled"]).dt.date
     assert set(chosen) == {STORM, dt.date(2013, 3, 9), SPRING}
     assert of_days(left, None) is left
-
-
-def test_a_log_is_written_in_the_order_of_arrival(tmp_path: Path, days: pd.DataFrame) -> None:
-    batches = write_log(days, borders(EVERY), tmp_path / "log")
-    files = sorted((tmp_path / "log").glob("*.parquet"), key=lambda path: path.stat().st_mtime)
-    read = [pq.read_table(path).to_pandas() for path in files]
-    assert files == sorted(files)
-    assert len(files) == batches
-    pd.testing.assert_frame_equal(pd.concat(read, ignore_index=True), days)
-
-
-def test_files_of_the_log_are_at_least_a_second_apart(tmp_path: Path, days: pd.DataFrame) -> None:
-    write_log(days, borders(dt.timedelta(minutes=5)), tmp_path / "log")
-    times = [path.stat().st_mtime for path in sorted((tmp_path / "log").glob("*.parquet"))]
-    assert pd.Series(times).diff().min() >= 1
-
-
-def test_the_storm_comes_in_small_batches_and_the_rest_by_the_month(left: pd.DataFrame) -> None:
-    batch = borders(EVERY).searchsorted(left["departed"], side="right")
-    live = left.groupby(batch).filter(lambda rows: len(rows) < 100)
-    assert left.groupby(batch).ngroups == 49
-    assert set(on_the_wall(live["departed"]).dt.date) == {STORM}
-
-
-def test_a_log_that_is_there_is_used_again(tmp_path: Path, days: pd.DataFrame) -> None:
-    log = tmp_path / "log"
-    first = write_log(days, borders(EVERY), log)
-    before = {path: path.stat().st_ino for path in log.iterdir()}
-    assert write_log(days, borders(EVERY), log) == first
-    assert {path: path.stat().st_ino for path in log.iterdir()} == before
-
-
-def test_a_log_cut_differently_is_written_anew(tmp_path: Path, days: pd.DataFrame) -> None:
-    log = tmp_path / "log"
-    first = write_log(days, borders(EVERY), log)
-    second = write_log(days, borders(2 * EVERY), log)
-    assert second < first
-    assert len(list(log.glob("*.parquet"))) == second
-
-
-def test_a_log_half_written_is_no_log(tmp_path: Path, days: pd.DataFrame) -> None:
-    draft = tmp_path / "log.draft"
-    draft.mkdir()
-    (draft / "9999.parquet").write_text("the machine went down here")
-    batches = write_log(days, borders(EVERY), tmp_path / "log")
-    assert len(list((tmp_path / "log").glob("*.parquet"))) == batches
-    assert not draft.exists()
 
 
 def test_a_day_has_23_hours_when_the_clocks_go_forward() -> None:
@@ -215,3 +156,29 @@ def test_cancelled_flights_are_read_without_a_look_at_memory_never_written() -> 
         huge = [np.full(336_776, 1.7e308) for _ in range(4)]
         del huge
         assert flights()["departed"].isna().sum() == 8_255
+
+
+def test_a_flight_lands_when_the_clocks_of_its_destination_say_so(
+    all_flights: pd.DataFrame, package: pd.DataFrame
+) -> None:
+    """Less its time in the air, what is left is the way to the runway and from it."""
+    there = package["arr_delay"].notna()
+    assert (all_flights["landed"].notna() == there).all()
+    took = (all_flights["landed"] - all_flights["departed"]).dt.total_seconds() / 60
+    rest = (took - package["air_time"])[there]
+    assert (rest.min(), rest.max()) == (5, 235)
+    assert rest.median() == 28
+    zones = {"LAX": "America/Los_Angeles", "HNL": "Pacific/Honolulu", "SJU": "America/Puerto_Rico"}
+    for dest, zone in zones.items():
+        ours = all_flights[there & (package["dest"] == dest)]
+        local = ours["landed"].dt.tz_convert(zone).dt
+        told = package.loc[ours.index, "arr_time"].astype(int) % 2400
+        shown = local.hour * 100 + local.minute
+        assert (shown == told).mean() > 0.999, dest
+
+
+def test_one_flight_landed_more_than_a_day_after_its_schedule(all_flights: pd.DataFrame) -> None:
+    took = all_flights["landed"] - all_flights["scheduled"]
+    (late,) = all_flights[took > pd.Timedelta(days=1)].to_dict("records")
+    assert (late["carrier"], late["flight"], late["dest"]) == ("HA", 51, "HNL")
+    assert took.min() > pd.Timedelta(0)

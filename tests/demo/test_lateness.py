@@ -17,9 +17,11 @@ from tests.demo.conftest import facts_of, make_run
 EVERY = 60  # minutes in a micro-batch
 
 
-def test_rows_left_out_too_soon_are_found(tmp_path: Path, days: pd.DataFrame) -> None:
+def test_rows_left_out_too_soon_are_found(
+    tmp_path: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
+) -> None:
     """The batch leaves the same rows out, and every count agrees."""
-    make_run(tmp_path, days, EVERY, 2, operators("10 minutes"))
+    make_run(tmp_path, logs, EVERY, 2, operators("10 minutes"))
     facts = facts_of(tmp_path, days)
     for windows in ("hourly", "three_hours", "last_hour"):
         *sums, lateness, obliged = facts[windows].sums
@@ -39,10 +41,12 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_rows_let_in_that_are_too_late_are_found(tmp_path: Path, days: pd.DataFrame) -> None:
+def test_rows_let_in_that_are_too_late_are_found(
+    tmp_path: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
+) -> None:
     """The batch lets the same rows in, and every count agrees."""
     rows = stranded(days)
-    make_run(tmp_path, rows, EVERY, 2, operators("60 days"))
+    make_run(tmp_path, {**logs, "departures": rows}, EVERY, 2, operators("60 days"))
     facts = facts_of(tmp_path, rows)
     for windows, about in WINDOWS.items():
         *sums, obliged = facts[windows].sums
@@ -55,9 +59,11 @@ def test_rows_let_in_that_are_too_late_are_found(tmp_path: Path, days: pd.DataFr
 
 
 @pytest.mark.usefixtures("often")
-def test_rows_too_late_are_left_out_of_every_window(tmp_path: Path, days: pd.DataFrame) -> None:
+def test_rows_too_late_are_left_out_of_every_window(
+    tmp_path: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
+) -> None:
     rows = stranded(days)
-    run = make_run(tmp_path, rows, EVERY, 2)
+    run = make_run(tmp_path, {**logs, "departures": rows}, EVERY, 2)
     facts = facts_of(tmp_path, rows)
     for windows in WINDOWS:
         assert run.counts[windows]["too_late"] > 1, windows

@@ -12,6 +12,21 @@ from streamops.demo.progress import Progress
 HOURS = QUERIES["hours"].windows
 
 
+class Event:
+    """As much of an event of Spark's as is looked at."""
+
+    def __init__(self, name: str, run: str, **counts: int) -> None:
+        self.name, self.runId = name, run
+        self.progress = self
+        self.numInputRows = counts.get("rows", 0)
+        self.observedMetrics = {each: Row(told) for each, told in metrics(**counts).items()}
+
+
+class Row(dict[str, Any]):
+    def asDict(self) -> dict[str, Any]:
+        return dict(self)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -24,7 +39,7 @@ def metrics(watermark: str | None = "2013-03-08 17:30:00", **counts: int) -> dic
 
 
 def test_counts_add_up_and_state_does_not() -> None:
-    progress = Progress(HOURS, 2, io.StringIO())
+    progress = Progress("hours", 2, io.StringIO())
     progress.add(metrics(rows=10, stragglers=2, state_rows=5), rows=True)
     progress.add(metrics(rows=20, stragglers=1, state_rows=7), rows=True)
     assert progress.counts["hourly"]["rows"] == 30
@@ -34,7 +49,7 @@ def test_counts_add_up_and_state_does_not() -> None:
 
 def test_a_micro_batch_without_rows_is_none_of_the_log() -> None:
     screen = io.StringIO()
-    progress = Progress(HOURS, 1, screen)
+    progress = Progress("hours", 1, screen)
     progress.add(metrics(rows=10), rows=True)
     progress.add(metrics(), rows=False)
     assert [line.split()[0] for line in screen.getvalue().splitlines()] == ["1/1", "1/1"]
@@ -42,7 +57,7 @@ def test_a_micro_batch_without_rows_is_none_of_the_log() -> None:
 
 def test_the_watermark_is_shown_in_new_york_and_kept_in_utc() -> None:
     screen = io.StringIO()
-    progress = Progress(HOURS, 3, screen)
+    progress = Progress("hours", 3, screen)
     progress.add(metrics(watermark=None), rows=True)
     assert progress.watermark is None
     progress.add(metrics(), rows=True)
@@ -55,7 +70,7 @@ def test_the_watermark_is_shown_in_new_york_and_kept_in_utc() -> None:
 
 
 def test_values_without_windows_have_no_watermark_and_no_stragglers() -> None:
-    progress = Progress(QUERIES["sketches"].told, 3, io.StringIO())
+    progress = Progress("sketches", 3, io.StringIO())
     windowed = {"airline_days": metrics(rows=10)["hourly"]}
     running = {"rows": 10, "ignored": 0, "results": 4, "corrections": 1, "state_rows": 4}
     progress.add({**windowed, "route_delays": running, "busiest_routes": running}, rows=True)
@@ -65,7 +80,7 @@ def test_values_without_windows_have_no_watermark_and_no_stragglers() -> None:
 
 def test_a_terminal_shows_one_line_that_lives() -> None:
     screen = Terminal()
-    progress = Progress(HOURS, 2, screen)
+    progress = Progress("hours", 2, screen)
     progress.add(metrics(rows=10), rows=True)
     progress.add(metrics(rows=20), rows=True)
     assert "\n" not in screen.getvalue()
@@ -74,7 +89,7 @@ def test_a_terminal_shows_one_line_that_lives() -> None:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_columns_stand_under_their_headings(query: str) -> None:
-    progress = Progress(QUERIES[query].told, 68, io.StringIO())
+    progress = Progress(query, 68, io.StringIO())
     line = progress.line({"state_rows": 1_234, "state_bytes": 56_000})
     groups, titles = progress.header().splitlines()
     assert len(groups) <= len(titles) <= 110
@@ -83,4 +98,31 @@ def test_columns_stand_under_their_headings(query: str) -> None:
 
 
 def test_one_that_was_never_told_the_end_says_so() -> None:
-    assert not Progress(HOURS, 1, io.StringIO()).wait(seconds=0)
+    assert not Progress("hours", 1, io.StringIO()).wait(seconds=0)
+
+
+def test_what_runs_beside_it_is_told_elsewhere() -> None:
+    screen = io.StringIO()
+    progress = Progress("hours", 2, screen)
+    ours, other = ((name, f"run of {name}") for name in ("hours", "days"))
+    progress.onQueryStarted(Event(*other))
+    assert screen.getvalue() == ""
+    progress.onQueryStarted(Event(*ours))
+    progress.onQueryProgress(Event(*other, rows=7))
+    progress.onQueryProgress(Event(*ours, rows=10))
+    progress.onQueryTerminated(Event(*other))
+    assert not progress.wait(seconds=0)
+    progress.onQueryTerminated(Event(*ours))
+    assert progress.wait(seconds=0)
+    assert progress.counts["hourly"]["rows"] == 10
+    assert progress.header().splitlines()[0] in screen.getvalue()
+
+
+def test_what_is_before_a_join_is_counted_and_not_shown() -> None:
+    screen = io.StringIO()
+    progress = Progress("departures", 4, screen)
+    told = metrics(rows=10)["hourly"]
+    progress.add({"weather": told, "aircraft": told, "register": told}, rows=True)
+    assert [*progress.counts] == ["weather", "aircraft", "register"]
+    (line,) = screen.getvalue().splitlines()
+    assert len(line) == len(progress.header().splitlines()[1])

@@ -32,10 +32,12 @@ def spoil(out: Path, name: str, change: Callable[[list[dict[str, Any]]], object]
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
 
 
-def test_a_good_run_keeps_every_promise(out: Path, days: pd.DataFrame) -> None:
+def test_a_good_run_keeps_every_promise(
+    out: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
+) -> None:
     assert found(out, days).hold
-    text = text_of(out, days)
-    assert "sketches keep\nwhat they promise" in text
+    text = text_of(out, logs)
+    assert "sketches keep what they promise" in text
     assert "NOT KEPT" not in text
 
 

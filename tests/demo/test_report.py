@@ -37,11 +37,13 @@ def change_late(out: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pytest.fail("no row was too late")
 
 
-def test_a_good_run_adds_up_and_is_verified(out: Path, days: pd.DataFrame) -> None:
+def test_a_good_run_adds_up_and_is_verified(
+    out: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
+) -> None:
     facts = facts_of(out, days)
-    text = text_of(out, days)
+    text = text_of(out, logs)
     assert all(each.hold for each in facts.values())
-    assert text.count("adds up") == 7 + 5 + 3 + 4  # in each table that adds up
+    assert text.count("adds up") == 7 + 5 + 3 + 4 + 4 + 3 + 5  # in each table that adds up
     assert "VERIFIED" in text
     assert "NOT" not in text
 
@@ -126,7 +128,7 @@ def test_results_and_corrections_do_not_make_up_for_each_other(
 
 
 def test_results_that_a_straggler_first_published_are_not_called_corrected(
-    out: Path, days: pd.DataFrame
+    out: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
 ) -> None:
     facts = facts_of(out, days)
     results = next(each for each in facts["last_hour"].sums if each and each.title == "results")
@@ -136,7 +138,7 @@ def test_results_that_a_straggler_first_published_are_not_called_corrected(
     assert results.parts["first published by a straggler"] == len(born) > 0
     fell = corrected.drop_duplicates().merge(born, how="left", on=["origin", "scheduled"])
     assert results.parts["corrected later"] == fell["revision"].isna().sum() > 0
-    text = text_of(out, days)
+    text = text_of(out, logs)
     assert "final, with a straggler in them" in text
     assert "after corrections" not in text
 
@@ -152,11 +154,11 @@ def test_a_count_that_is_off_does_not_add_up(
     assert not gather(out, days, Run.read(out), windows).hold
 
 
-def test_the_report_says_what_does_not_add_up(out: Path, days: pd.DataFrame) -> None:
+def test_the_report_says_what_does_not_add_up(out: Path, logs: dict[str, pd.DataFrame]) -> None:
     told = json.loads((out / "run.json").read_text())
     told["counts"]["last_hour"]["on_time"] += 1
     (out / "run.json").write_text(json.dumps(told))
-    text = text_of(out, days)
+    text = text_of(out, logs)
     assert text.count("DOES NOT ADD UP") == 1
     assert "NOT VERIFIED" in text
 
