@@ -6,6 +6,7 @@ import argparse
 import datetime as dt
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -129,13 +130,19 @@ def _run(logs: Mapping[str, pd.DataFrame], out: Path, days: int | None, every: i
         shutil.rmtree(out / old, ignore_errors=True)
     print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
     spark = session.start(out / "spark.log")
+    # In its first micro-batch Spark starts a Python process for each operator, one after the other,
+    # and gives it ten seconds: no two queries begin at once.
+    beginning = threading.Lock()
 
     def run(name: str, screen: TextIO) -> Progress:
-        query = QUERIES[name]
-        print(f"\n{query.title}: {_files(query.files)} to a micro-batch.", file=screen, flush=True)
-        progress = Progress(name, -(-files // query.files), screen)
+        about = QUERIES[name]
+        print(f"\n{about.title}: {_files(about.files)} to a micro-batch.", file=screen, flush=True)
+        progress = Progress(name, -(-files // about.files), screen)
         spark.streams.addListener(progress)
-        job.run(spark, out / "log", out, name)
+        with beginning:
+            query = job.start(spark, out / "log", out, name)
+            progress.wait_for_first(seconds=60)
+        query.awaitTermination()
         told = progress.wait(seconds=60)
         spark.streams.removeListener(progress)
         if not told or progress.watermark is None:

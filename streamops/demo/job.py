@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from streamops import aggregates as agg
 from streamops import windows
@@ -18,7 +19,7 @@ from streamops.demo.joining import joined
 from streamops.demo.log import columns_of
 from streamops.demo.sketching import routed, sketched
 
-__all__ = ["OPERATORS", "operators", "published", "run", "sink"]
+__all__ = ["OPERATORS", "operators", "published", "sink", "start"]
 
 
 def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFrame]]:
@@ -90,15 +91,15 @@ def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
     return write
 
 
-def run(spark: SparkSession, log: Path, out: Path, query: str) -> None:
-    """Run a query over its logs, from beginning to end."""
+def start(spark: SparkSession, log: Path, out: Path, query: str) -> StreamingQuery:
+    """Start a query over its logs, from their beginning to their end."""
     names, files = QUERIES[query].told, QUERIES[query].files
 
     def read(name: str) -> DataFrame:
         rows = spark.readStream.schema(columns_of(FEEDS[name].schema))
         return rows.option("maxFilesPerTrigger", files).parquet(str(log / name))
 
-    started = (
+    return (
         published(cache(read), names)
         .writeStream.queryName(query)
         .foreachBatch(sink(out, query))
@@ -106,4 +107,3 @@ def run(spark: SparkSession, log: Path, out: Path, query: str) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    started.awaitTermination()

@@ -57,6 +57,7 @@ class Progress(StreamingQueryListener):
         self._screen = screen
         self._alive = screen.isatty()
         self._done = 0
+        self._begun = threading.Event()
         self._ended = threading.Event()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -70,6 +71,7 @@ class Progress(StreamingQueryListener):
         if event.progress.name == self._query:
             metrics = {n: row.asDict() for n, row in event.progress.observedMetrics.items()}
             self.add(metrics, rows=event.progress.numInputRows > 0)
+            self._begun.set()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing to do, nothing to say."""
@@ -77,7 +79,12 @@ class Progress(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Every micro-batch was told."""
         if str(event.runId) == self._run:
+            self._begun.set()
             self._ended.set()
+
+    def wait_for_first(self, seconds: float) -> bool:
+        """Wait until a micro-batch was told, or the end; False if that takes too long."""
+        return self._begun.wait(seconds)
 
     def wait(self, seconds: float) -> bool:
         """Wait until the last micro-batch was told; False if that takes too long.

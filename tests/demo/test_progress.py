@@ -109,13 +109,22 @@ def test_what_runs_beside_it_is_told_elsewhere() -> None:
     assert screen.getvalue() == ""
     progress.onQueryStarted(Event(*ours))
     progress.onQueryProgress(Event(*other, rows=7))
+    assert not progress.wait_for_first(seconds=0)
     progress.onQueryProgress(Event(*ours, rows=10))
+    assert progress.wait_for_first(seconds=0)
     progress.onQueryTerminated(Event(*other))
     assert not progress.wait(seconds=0)
     progress.onQueryTerminated(Event(*ours))
     assert progress.wait(seconds=0)
     assert progress.counts["hourly"]["rows"] == 10
     assert progress.header().splitlines()[0] in screen.getvalue()
+
+
+def test_one_that_ends_without_a_micro_batch_does_not_keep_others_waiting() -> None:
+    progress = Progress("hours", 2, io.StringIO())
+    progress.onQueryStarted(Event("hours", "run"))
+    progress.onQueryTerminated(Event("hours", "run"))
+    assert progress.wait_for_first(seconds=0)
 
 
 def test_what_is_before_a_join_is_counted_and_not_shown() -> None:
