@@ -17,7 +17,7 @@ help: ## List the tasks.
 setup: $(STAMP) ## Make the environment in .venv, with all that work on streamops needs.
 	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
 
-demo: $(STAMP) ## Compute windows with corrections, and sketches, from a year of flights, and verify them.
+demo: $(STAMP) ## Compute windows with corrections, sketches and joins from a year of flights, and verify them.
 	$(PYTHON) -m streamops.demo
 
 notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.

@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.check:
         _show(chosen.out, chosen.every)
         print(f"{time.monotonic() - begun:.0f} seconds in all.")
-    holds = found.hold and all(each.hold for each in (*facts.values(), *joints.values()))
-    return 0 if holds else 1
+    holds = [found.hold, *(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
+    return 0 if all(holds) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

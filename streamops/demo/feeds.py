@@ -161,7 +161,8 @@ def _register(left: pd.DataFrame) -> pd.DataFrame:
     log = log.sort_values(["entered", "tailnum"], ignore_index=True).drop(columns="last")
     log.insert(0, "entry", range(1, len(log) + 1))
     again = log[log["entry"] % _AGAIN == 0].assign(entered=end)
-    return pd.concat([log, again], ignore_index=True)
+    whole: pd.DataFrame = pd.concat([log, again], ignore_index=True)
+    return whole
 
 
 def write_feeds(rows: Mapping[str, pd.DataFrame], cuts: pd.DatetimeIndex, folder: Path) -> int:

@@ -83,7 +83,8 @@ def _landed(table: pd.DataFrame) -> pd.Series:
             nonexistent=pd.Timedelta(hours=1),
         )
         pieces.append(there.dt.tz_convert("UTC"))
-    return pd.concat(pieces).dt.as_unit("us")
+    landed: pd.Series = pd.concat(pieces).dt.as_unit("us")
+    return landed
 
 
 def departures(table: pd.DataFrame) -> pd.DataFrame:

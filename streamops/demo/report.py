@@ -203,7 +203,8 @@ def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator
 
 
 def _verdict(facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint]) -> str:
-    if found.hold and all(each.hold for each in (*facts.values(), *joints.values())):
+    holds = [found.hold, *(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
+    if all(holds):
         windows = sum(each.comparison.compared for each in facts.values())
         rows = sum(each.agreement.compared for each in joints.values())
         answers = sum(each.answers for claims in found.claims.values() for each in claims)
@@ -211,6 +212,6 @@ def _verdict(facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, J
             f"VERIFIED: all sums add up, {windows:,} windows and {rows:,} joined rows are equal in "
             f"stream and\nbatch, and sketches keep what they promise, in {answers:,} checks."
         )
-    sides = [each.comparison for each in facts.values()]
-    examples = [each.example for each in (*sides, *(each.agreement for each in joints.values()))]
+    examples = [each.comparison.example for each in facts.values()]
+    examples += [each.agreement.example for each in joints.values()]
     return "\n".join(["NOT VERIFIED: see above.", *filter(None, examples)])
