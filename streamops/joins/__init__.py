@@ -6,6 +6,7 @@
 ``latest``         facts, and what the local copy of a table that changes says of them now
 ``lookup``         rows, and what a small table says of them now
 ``tables``         two tables that change, kept joined
+``timeline``       the newest posts of those whom each user follows
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
@@ -16,5 +17,6 @@ from streamops.joins.latest import latest
 from streamops.joins.lookup import lookup
 from streamops.joins.tables import tables
 from streamops.joins.temporal import temporal
+from streamops.joins.timeline import timeline
 
-__all__ = ["interval", "latest", "lookup", "split_late", "tables", "temporal"]
+__all__ = ["interval", "latest", "lookup", "split_late", "tables", "temporal", "timeline"]

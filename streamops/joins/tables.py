@@ -13,7 +13,7 @@ from streamops.joins.tables_settings import TablesSettings
 from streamops.spark.pairs import PairTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
-__all__ = ["tables"]
+__all__ = ["not_native", "tables"]
 
 Columns = str | Sequence[str]
 
@@ -152,8 +152,8 @@ def tables(
         shards=shards,
     )
     options = Options("kernel", state_api, shards, name or "tables").validated(where)
-    return PairTransform(where, settings, options, core, right, _not_native)
+    return PairTransform(where, settings, options, core, right, not_native)
 
 
-def _not_native(left: DataFrame, right: DataFrame, spec: Any, insisted: bool) -> None:
+def not_native(left: DataFrame, right: DataFrame, spec: Any, insisted: bool) -> None:
     """Spark has no join of change streams."""

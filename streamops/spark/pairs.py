@@ -9,12 +9,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from streamops.kernel.contract import Core
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.pairs import PairCore, PairSpec
 from streamops.spark.columns import type_name
+from streamops.spark.running import PerKey, RunningTransform
 from streamops.spark.transform import Options, shown
 
-__all__ = ["PairSettings", "PairTransform", "bound"]
+__all__ = ["PairSettings", "PairTransform", "Then", "bound"]
 
 Both = tuple[int | None, int | None]
 
@@ -53,6 +55,21 @@ class PairSettings(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A second step of an operator, over what the first one puts out, by a key of its own.
+
+    Parameters
+    ----------
+    settings : PerKey
+        Bound to the columns of the first step's output.
+    core : Core
+    """
+
+    settings: PerKey
+    core: Core
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class PairTransform:
     """A frame-to-frame function, for use with ``DataFrame.transform`` on the left frame.
@@ -71,6 +88,8 @@ class PairTransform:
     native : callable
         Spark's own operator on (left, right, spec, whether the user insists), or None where Spark
         has none that says the same.
+    then : Then, optional
+        What is done with the rows that the two frames make, in the same query.
     """
 
     operator: str
@@ -79,6 +98,7 @@ class PairTransform:
     core: PairCore
     right: DataFrame | None
     native: Callable[[DataFrame, DataFrame, Any, bool], DataFrame | None]
+    then: Then | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked.
@@ -101,7 +121,15 @@ class PairTransform:
                 fix=f"left.transform({self.operator}(right, ...)); None is for "
                 "streamops.testing, which brings both sides",
             )
-        return drive_pair(self, frame, self.right)
+        if self.then is None:
+            return drive_pair(self, frame, self.right)
+        first, second = self.steps(self.then)
+        return frame.transform(first).transform(second)
+
+    def steps(self, then: Then) -> tuple[PairTransform, RunningTransform]:
+        """Both steps as transforms. Only one state API lets another step follow."""
+        first = replace(self, options=replace(self.options, state_api="auto"), then=None)
+        return first, RunningTransform(self.operator, then.settings, self.options, then.core)
 
     @property
     def beyond_a_script(self) -> str | None:

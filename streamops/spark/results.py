@@ -94,10 +94,14 @@ def _declared(
             alike = output.field(name).type == came
             kind = _own(kind, origin.dataType if alike else ArrayType(origin.dataType))
         told = notes.get(name, {})
-        if name in _REVISING and name not in origins:
+        if name in _REVISING and (name not in origins or REVISED in _noted(origins[name][0])):
             told = {**told, REVISED: True}
         columns.append(_column(field, kind).alias(name, **({"metadata": told} if told else {})))
     return rows.select(*columns)
+
+
+def _noted(field: StructField) -> dict[str, Any]:
+    return field.metadata or {}
 
 
 def _fields(frame: DataFrame) -> dict[str, StructField]:

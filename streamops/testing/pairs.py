@@ -15,6 +15,7 @@ from streamops.spark.cells import packing
 from streamops.spark.pairs import PairTransform, bound
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.results import BatchResult
+from streamops.testing.running import RunningReplay, followed
 from streamops.testing.shards import Packs, Shards, carried_delay, newest_of, packs_of, parsed
 
 if TYPE_CHECKING:
@@ -55,12 +56,20 @@ class PairReplay:
         restart: bool = False,
     ) -> None:
         _refuse_beyond(transform)
+        then, second = transform.then, None
+        if then is not None:
+            transform, second = transform.steps(then)
         self._transform = transform
         left, right = self._schemas = canonical(schema[0]), canonical(schema[1])
         self._carried = _carried(transform, both_delays(watermark))
         bind = partial(bound, transform, left, right, carried=self._carried)
         count = transform.options.shards if shards is None else shards
-        self._shards = Shards(transform, bind, count, restart=restart)
+        whole = second is not None
+        self._shards = Shards(transform, bind, count, restart=restart, whole=whole)
+        self._then: RunningReplay | None = None
+        if second is not None:
+            joined = self._shards.spec.output
+            self._then = RunningReplay(second, joined, shards=shards, restart=restart)
         # Spark's watermarks of both sides, in milliseconds. A checkpoint does not have them.
         self._seen = [0, 0]
 
@@ -72,7 +81,8 @@ class PairReplay:
 
     def flush(self) -> BatchResult:
         """What is still open, as if the streams were over. Changes nothing."""
-        return self._shards.flush()
+        result = self._shards.flush()
+        return result if self._then is None else followed(result, self._then.flush())
 
     def _data(self, tables: tuple[pa.Table, pa.Table]) -> BatchResult:
         spec, timed = self._shards.spec, []
@@ -89,7 +99,7 @@ class PairReplay:
                 timed.append(self._seen[at])
         result = self._shards.step(packs)
         self._shards.move(min(timed, default=0))
-        return result
+        return result if self._then is None else followed(result, self._then.step(result.table))
 
     def _packed(self, side: SideName, of: Side, rows: pa.Table) -> tuple[Packs, int | None]:
         """Packs of each shard, and the greatest event time that the side's watermark sees."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,12 @@ from streamops.kernel.contract import Counts
 from streamops.spark.packing import NOTHING, packer
 from streamops.spark.running import Keeping, RunningTransform, told_by
 from streamops.testing.batches import canonical, to_table
-from streamops.testing.results import BatchResult
+from streamops.testing.results import BatchResult, split
 
 if TYPE_CHECKING:
     from streamops.testing.batches import Batch
 
-__all__ = ["replayed", "told"]
+__all__ = ["RunningReplay", "followed", "replayed", "told"]
 
 
 def replayed(
@@ -31,33 +32,89 @@ def replayed(
     restart: bool = False,
 ) -> list[BatchResult]:
     """What each micro-batch puts out, by the drive's own code. Nothing is ever open."""
-    schema = canonical(schema)
-    count = transform.options.shards if shards is None else shards
-    spec = transform.settings.bind(schema, shards=count)
-    step = Keeping(transform.operator, transform.core, spec, count)
-    pack: Any = packer(partial(transform.core.pack, spec), spec, count, newest=False)
-    stored: dict[int, Sequence[Any]] = {}
-    results, names = [], (*told_by(transform.core), "state_rows", "state_bytes")
-    for number, batch in enumerate(script):
-        if restart:  # state is kept as bytes in any case; the rest is made anew
-            spec = transform.settings.bind(schema, shards=count)
-            step = Keeping(transform.operator, transform.core, spec, count)
-        rows = to_table(batch, schema).select(spec.input.names)
+    played = RunningReplay(transform, schema, shards=shards, restart=restart)
+    return [played.step(to_table(batch, played.schema)) for batch in script]
+
+
+class RunningReplay:
+    """Running values of keys from micro-batch to micro-batch.
+
+    Parameters
+    ----------
+    transform : RunningTransform
+    schema : Schema
+        The columns of every micro-batch.
+    shards, restart
+        As in :func:`streamops.testing.replay`.
+    """
+
+    def __init__(
+        self,
+        transform: RunningTransform,
+        schema: pa.Schema,
+        *,
+        shards: int | None = None,
+        restart: bool = False,
+    ) -> None:
+        self.schema = canonical(schema)
+        self._transform = transform
+        self._restart = restart
+        self._count = transform.options.shards if shards is None else shards
+        self._names = (*told_by(transform.core), "state_rows", "state_bytes")
+        self._stored: dict[int, Sequence[Any]] = {}
+        self._batches = 0
+        self._start()
+
+    def _start(self) -> None:
+        transform, count = self._transform, self._count
+        self.spec = transform.settings.bind(self.schema, shards=count)
+        self._step = Keeping(transform.operator, transform.core, self.spec, count)
+
+    def step(self, rows: pa.Table) -> BatchResult:
+        """A micro-batch."""
+        if self._restart:  # state is kept as bytes in any case; the rest is made anew
+            self._start()
+        spec = self.spec
+        pack_rows = partial(self._transform.core.pack, spec)
+        pack: Any = packer(pack_rows, spec, self._count, newest=False)
         packs: dict[int, list[bytes]] = {}
-        for row in pack(iter(rows.to_batches())):
+        for row in pack(iter(rows.select(spec.input.names).to_batches())):
             (shard,), (packed,), _ = (column.to_pylist() for column in row.columns)
             packs.setdefault(shard, []).extend([] if packed == NOTHING else [packed])
-        emitted, totals = [spec.output.empty_table()], dict.fromkeys(names, 0)
+        emitted, totals = [spec.output.empty_table()], dict.fromkeys(self._names, 0)
         for shard, came in packs.items():
-            kept, frame = step(stored.get(shard), came)
+            kept, frame = self._step(self._stored.get(shard), came)
             if kept is not None:
-                stored[shard] = kept
-            for name, value in zip(names, frame["counts"][0], strict=True):
+                self._stored[shard] = kept
+            for name, value in zip(self._names, frame["counts"][0], strict=True):
                 totals[name] += value
             cells = [cell for cell in frame["emitted"] if cell is not None]
             emitted += [conform(ipc_read(cell), spec.output) for cell in cells]
-        results.append(told(transform, number, concat(emitted), totals))
-    return results
+        result = told(self._transform, self._batches, concat(emitted), totals)
+        self._batches += 1
+        return result
+
+    def flush(self) -> BatchResult:
+        """What is still open: nothing."""
+        nothing = self.spec.output.empty_table()
+        return BatchResult(self._batches, nothing, pa.table({}), None, Counts(), 0, 0)
+
+
+def followed(first: BatchResult, second: BatchResult) -> BatchResult:
+    """The result of an operator of two steps: what came is counted by the first, what goes by the other."""
+    table, late = split(second.table, None)
+    counts = None
+    if first.counts is not None and second.counts is not None:
+        said = second.counts
+        counts = replace(first.counts, results=said.results, corrections=said.corrections)
+    rows, size = (
+        None if one is None or other is None else one + other
+        for one, other in (
+            (first.state_rows, second.state_rows),
+            (first.state_bytes, second.state_bytes),
+        )
+    )
+    return BatchResult(first.batch, table, late, first.watermark, counts, rows, size)
 
 
 def told(

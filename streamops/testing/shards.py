@@ -48,6 +48,8 @@ class Shards:
         Number of shards.
     restart : bool
         Keep nothing between two micro-batches but the bytes that a checkpoint would hold.
+    whole : bool
+        Leave late rows among the results, as another step of the operator takes them.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Shards:
         count: int,
         *,
         restart: bool,
+        whole: bool = False,
     ) -> None:
         self._transform = transform
+        self._whole = whole
         self._bind = bind
         self._is_pair = isinstance(transform, PairTransform)
         self._restart = restart
@@ -133,6 +137,8 @@ class Shards:
         return BatchResult(self.batches, *halves, self._operators(spark), Counts(), 0, 0)
 
     def _halves(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+        if self._whole:
+            return table, pa.table({})
         return split(table, None if self._is_pair else self.spec.event_time)
 
     def _decoded(self, stored: Stored) -> dict[str, pa.Table]:

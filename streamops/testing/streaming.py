@@ -31,7 +31,7 @@ from streamops.testing.clocks import chained, told_of
 from streamops.testing.pairs import SIDES, both_delays, schemas_of, tables_of
 from streamops.testing.queries import read_table, run_query, scratch
 from streamops.testing.results import BatchResult, split
-from streamops.testing.running import told
+from streamops.testing.running import followed, told
 
 if TYPE_CHECKING:
     from streamops.spark.clocks import ClockTransform
@@ -211,7 +211,15 @@ def _stream_pair(
         frames.append(frame)
     left, right = frames
     ran = run_query(left.transform(replace(transform, right=right)), folder, timeout)
-    return [_result(None, transform, None, *each) for each in ran]
+    results = [_result(None, transform, None, *each) for each in ran]
+    if transform.then is None:
+        return results
+    _, second = transform.steps(transform.then)
+    name = f"{second.options.name}-2"  # as the second of its name in the query
+    return [
+        followed(result, told(second, n, rows, metrics_of(p.observedMetrics.get(name))))
+        for result, (n, rows, p) in zip(results, ran, strict=True)
+    ]
 
 
 def _with_watermark(frame: DataFrame, time: str, delay: Duration) -> DataFrame:

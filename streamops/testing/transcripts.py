@@ -182,6 +182,8 @@ def _transcript(said: Any, where: str) -> Transcript:
     spec: Any
     if isinstance(transform, PairTransform):
         spec = bound(transform, schemas[0], schemas[1], carried=(carried[0], carried[1]))
+        if transform.then is not None:
+            spec = transform.then.settings.bind(spec.output, shards=transform.options.shards)
     else:
         spec = transform.settings.bind(schemas[0], carried=carried[0])
     script = said["script"]

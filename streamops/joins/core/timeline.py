@@ -1,0 +1,192 @@
+"""Home timelines: of the posts joined with who follows their authors, the newest of each user.
+
+What comes are changes of that join. All posts of a user's timeline are kept, since one that goes is
+replaced by the newest that was not shown so far. A step looks at the users that something came for
+only: the newest posts of each before and after, and the difference is what is told. What was told is
+not kept: it follows from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, weights
+from streamops.kernel.columns import concat, conform, key_codes, one, take
+from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.hashing import xxhash64
+from streamops.kernel.ordering import ranks
+
+__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
+
+STATE = StateFormat("joins.timeline", 1)
+
+
+def layout(spec: TimelineSpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables."""
+    return {"rows": spec.rows}
+
+
+def empty(spec: TimelineSpec) -> State:
+    """The state before the first step."""
+    return State(None, {"rows": spec.rows.empty_table()})
+
+
+def pack(spec: TimelineSpec, rows: pa.Table) -> pa.Table:
+    """The rows as they are, with weights: a join tells its changes net."""
+    rows = conform(rows, spec.input)
+    columns = [rows.column(name) for name in spec.names]
+    columns.append(pa.array(weights(rows.column(CHANGE_TYPE))))
+    if spec.routed:
+        columns.append(rows.column("late"))
+    return pa.table(columns, schema=spec.packed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of the users that something came for, each once.
+
+    Parameters
+    ----------
+    table : Table
+        With the columns of the state, without weights.
+    before, after : array of int64
+        How often each is there.
+    user, post : array of int64
+        A code of the user, and one of the user and the post's key.
+    """
+
+    table: pa.Table
+    before: Ints
+    after: Ints
+    user: Ids
+    post: Ids
+
+
+def step(spec: TimelineSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+    """One micro-batch: see the module's docstring. The watermark does not matter."""
+    weight = np.asarray(one(packed.column("weight")))
+    moves = np.flatnonzero(weight)
+    came = packed.select(spec.rows.names[:-1])
+    kept = state.tables["rows"]
+    rows, untouched = _touched(
+        spec, kept, take(came, moves) if len(moves) < len(came) else came, weight[moves]
+    )
+
+    order = _newest_first(spec, rows)
+    was, is_ = np.zeros(len(order), np.bool_), np.zeros(len(order), np.bool_)
+    was[_shown(rows, order, rows.before > 0, spec.cap)] = True
+    is_[_shown(rows, order, rows.after > 0, spec.cap)] = True
+    changes, results, corrections = _told(spec, rows, was, is_)
+
+    stays = rows.after != 0
+    fresh = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
+    table = concat([kept.filter(pa.array(untouched)), fresh.filter(pa.array(stays))])
+    emitted = concat([changes, _aside(spec, take(packed, np.flatnonzero(weight == 0)))])
+    counts = Counts(rows=len(packed), results=results, corrections=corrections)
+    return Step(State(None, {"rows": table}), emitted, spec.output.empty_table(), counts)
+
+
+def _touched(
+    spec: TimelineSpec, kept: pa.Table, came: pa.Table, weight: Ints
+) -> tuple[_Rows, Mask]:
+    """Rows of the users that something came for; and which of the kept ones are of others."""
+    at = {name: f"c.{i}" for i, name in enumerate(spec.names)}
+    users = _codes([kept, came], [at[name] for name in spec.user])
+    groups, _ = Groups.of(users)
+    something = np.zeros(groups.count, np.bool_)
+    something[groups.ids[len(kept) :]] = True
+    active = something[groups.ids[: len(kept)]]
+    old = kept.filter(pa.array(active))
+    both = concat([old.drop_columns(["weight"]), came])
+    # A kept row is there once and stands first: its number is its place.
+    equal, firsts = Groups.of(key_codes(both.columns, len(both)))
+    before = np.zeros(equal.count, np.int64)
+    before[: len(old)] = np.asarray(one(old.column("weight")))
+    after = before + Groups(equal.ids[len(old) :], equal.count).sum_ints(weight)
+    table = take(both, firsts)
+    user = np.concatenate([groups.ids[: len(kept)][active], groups.ids[len(kept) :]])[firsts]
+    post = pair(user, _codes([table], [at[name] for name in spec.key]))
+    return _Rows(table, before, after, user, post), ~active
+
+
+def _codes(tables: list[pa.Table], names: list[str]) -> Ids:
+    columns = [pa.concat_arrays([one(each.column(name)) for each in tables]) for name in names]
+    return key_codes(columns, sum(map(len, tables)))
+
+
+def _newest_first(spec: TimelineSpec, rows: _Rows) -> Ids:
+    """The rows user by user, the newest first; among equally new ones the greatest key."""
+    at = {name: one(rows.table.column(i)) for i, name in enumerate(spec.names)}
+    order = [~ranks(at[name]) for name in (spec.ranked_by, *spec.key)]
+    # Of a post that has two authors for a while: by their hash, and not by which came first.
+    order.append(xxhash64([at[name] for name in spec.author]))
+    return np.lexsort([*reversed(order), rows.user])
+
+
+def _shown(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
+    """The rows that timelines show if these are there."""
+    ordered = order[there[order]]
+    _, firsts = Groups.of(rows.post[ordered])  # a post is shown once
+    ordered = ordered[firsts]
+    user = rows.user[ordered]
+    place = np.arange(len(user)) - np.searchsorted(user, user, "left")
+    return ordered[place < cap]
+
+
+def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Table, int, int]:
+    """The changes, how many rows are new, and how many say something else."""
+    goes, comes = np.flatnonzero(was & ~is_), np.flatnonzero(is_ & ~was)
+    stays, again = np.isin(rows.post[goes], rows.post[comes]), np.isin(rows.post[comes], rows.post[goes])
+    pieces = [
+        (DELETE, goes[~stays]),
+        (PREIMAGE, goes[stays]),
+        (POSTIMAGE, comes[again]),
+        (INSERT, comes[~again]),
+    ]
+    found = take(rows.table, np.concatenate([at for _, at in pieces]))
+    columns = dict(zip(spec.names, found.columns, strict=True))
+    columns[CHANGE_TYPE] = pa.concat_arrays([pa.repeat(word, len(at)) for word, at in pieces])
+    if spec.routed:
+        columns["late"] = pa.nulls(len(found), spec.output.field("late").type)
+    told = pa.table([columns[name] for name in spec.output.names], schema=spec.output)
+    return told, int(np.count_nonzero(~again)), int(np.count_nonzero(again))
+
+
+def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
+    """Rejected changes, as they came."""
+    if not spec.routed:
+        return spec.output.empty_table()
+    columns = {name: packed.column(i) for i, name in enumerate(spec.names)}
+    columns["late"] = packed.column("late")
+    columns[CHANGE_TYPE] = pa.nulls(len(packed), pa.string())
+    return pa.table([columns[name] for name in spec.output.names], schema=spec.output)
+
+
+def finish(spec: TimelineSpec, state: State) -> pa.Table:
+    """Nothing: every change has been told."""
+    return spec.output.empty_table()
+
+
+def run(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
+    """The batch result: all changes in one step."""
+    return step(spec, empty(spec), packed, None).emitted
+
+
+def next_deadline(spec: TimelineSpec, state: State) -> int | None:
+    """None: without rows there is nothing to do."""
+    return None
+
+
+def check(spec: TimelineSpec, state: State) -> None:
+    """Each row is there once, and only rows that are there."""
+    rows = state.tables["rows"]
+    shown = f"rows: {rows.to_pylist()}"
+    groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
+    assert groups.count == len(rows), f"a row twice: {shown}"
+    assert (np.asarray(one(rows.column("weight"))) > 0).all(), f"a row that is not there: {shown}"
