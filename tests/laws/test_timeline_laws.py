@@ -1,0 +1,352 @@
+"""Timelines are, after every micro-batch, the newest posts of those whom each user follows then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops import joins
+from streamops.joins.core import timeline
+from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.kernel.columns import concat
+from streamops.kernel.hashing import xxhash64
+from streamops.testing import fold, laws
+from streamops.testing.laws import rows_of
+from streamops.testing.pairs import PairReplay
+from streamops.testing.results import BatchResult
+from streamops.testing.values import comparable
+from tests.oracles.tables import Bag, Versions, bag_of
+from tests.oracles.timeline import Home, Row, TimelineOracle
+
+pytestmark = pytest.mark.laws
+
+NAN = float("nan")
+JOINED = pa.schema(
+    [
+        ("post", pa.int64()),
+        ("author", pa.string()),
+        ("rank", pa.float64()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("words", pa.list_(pa.string())),
+        ("user", pa.string()),
+        ("_change_type", pa.string()),
+    ]
+)
+UNDO = {
+    "insert": "delete",
+    "delete": "insert",
+    "update_preimage": "update_postimage",
+    "update_postimage": "update_preimage",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(TimelineSpec):
+    """Laws speak of times; this operator does not look at them."""
+
+    time: ClassVar[str] = "ts"
+    delay: ClassVar[int] = 0
+    lag: ClassVar[int] = 0
+
+
+def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row]:
+    """Changes of the join: some rows twice, some posts of two authors for a while."""
+    told = []
+    for _ in range(size):
+        if there and dice.random() < 0.45:
+            row = there.pop(dice.randrange(len(there)))
+            told.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
+            continue
+        post = dice.randint(1, 6)
+        row = {
+            "post": post,
+            "author": dice.choice(["x", "y"]),
+            "rank": [None, NAN, 0.0, 0.0, 1.0, -1.0][post - 1],
+            "ts": 10 * post,
+            "words": dice.choice([None, ["new"]]),
+            "user": dice.choice(["a", "b", None]),
+        }
+        same = [each for each in there if all(each[n] == row[n] for n in ("post", "author", "user"))]
+        row = dict(same[0]) if same else row
+        there.append(row)
+        told.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
+    return told
+
+
+def hashed(row: Row) -> int:
+    return int(xxhash64([pa.array([row["author"]])])[0])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> laws.Case:
+    """Few users and fewer places in their timelines, ranks that are equal, null and NaN."""
+    dice, there = random.Random(draw(st.integers(0, 2**16))), list[Row]()
+    sizes = draw(st.lists(st.sampled_from([0, 1, 3, 8]), max_size=6))
+    batches = [joined_changes(dice, size, there) for size in sizes]
+    cap = draw(st.integers(1, 4))
+    user, key = ("user",), ("post",)
+    spec = Timed("laws", user, ("author",), key, "rank", cap, False, JOINED)
+    oracle = TimelineOracle(user, key, "rank", cap, hashed)
+
+    def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
+        return oracle.fresh().step(rows_of(concat([batch for batch, _ in judged]))).emitted
+
+    return laws.Case(
+        core=timeline,
+        spec=spec,
+        batches=tuple(pa.Table.from_pylist(each, JOINED) for each in batches or [[]]),
+        identity=("user", "post"),
+        oracle=oracle.fresh,
+        accepted=accepted,
+        seed=draw(st.integers(0, 2**16)),
+    )
+
+
+@pytest.mark.parametrize("law", laws.CORE)
+@given(case=cases())
+def test_the_newest_of_each_user_keep_the_law_that(
+    law: Callable[[laws.Case], None], case: laws.Case
+) -> None:
+    law(case)
+
+
+@given(case=cases())
+def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
+    state, published = timeline.empty(case.spec), []
+    everything = concat(case.batches)
+    words = pa.array([UNDO[w] for w in everything.column("_change_type").to_pylist()], pa.string())
+    at = JOINED.names.index("_change_type")
+    undone = everything.set_column(at, JOINED.field(at), words)
+    backwards = undone.take(pa.array(range(len(undone) - 1, -1, -1), pa.int64()))
+    for batch in (*case.batches, backwards.slice(0, 3), backwards.slice(3)):
+        step = timeline.step(case.spec, state, timeline.pack(case.spec, batch), None)
+        state = step.state
+        published += rows_of(step.emitted)
+    assert state.rows == 0
+    assert fold(published, key=case.identity) == []
+
+
+POSTS = pa.schema(
+    [
+        ("post", pa.int64()),
+        ("author", pa.string()),
+        ("at", pa.float64()),
+        ("likes", pa.int64()),
+        ("lsn", pa.int64()),
+        ("_change_type", pa.string()),
+    ]
+)
+FOLLOWS = pa.schema(
+    [
+        ("whom", pa.string()),
+        ("since", pa.int64()),
+        ("user", pa.string()),
+        ("lsn", pa.int64()),
+        ("_change_type", pa.string()),
+    ]
+)
+Batch = tuple[list[Row], list[Row]]
+
+
+@dataclass(frozen=True)
+class History:
+    """Micro-batches of posts and follows, and deletes of all that is there at the end."""
+
+    cap: int
+    sequenced: bool
+    batches: list[Batch]
+    ending: Batch
+
+    @property
+    def transform(self) -> Any:
+        """The operator."""
+        said: dict[str, Any] = {"sequence": "lsn", "remember": 1000} if self.sequenced else {}
+        return joins.timeline(
+            None,
+            by={"author": "whom"},
+            user="user",
+            key="post",
+            ranked_by="at",
+            cap=self.cap,
+            shards=2,
+            **said,
+        )
+
+    def home(self) -> Home:
+        """The oracle."""
+        posts, follows = (
+            (Versions(("post", "author"), "lsn"), Versions(("user", "whom"), "lsn"))
+            if self.sequenced
+            else (Bag(), Bag())
+        )
+        by = {"author": "whom"}
+        return Home(posts, follows, by, ["user"], ["post"], "at", self.cap, hashed)
+
+    def play(self, batches: Sequence[Batch], **said: Any) -> list[BatchResult]:
+        return PairReplay(self.transform, (POSTS, FOLLOWS), **said).run(batches)
+
+
+class Side:
+    """A table whose rows are told, updated and deleted."""
+
+    def __init__(self, dice: random.Random, make: Callable[[], Row], key: tuple[str, ...]) -> None:
+        self.dice, self.make, self.key = dice, make, key
+        self.rows: dict[Any, Row] = {}
+        self.lsn = 0
+
+    def told(self, row: Row, word: str, lsn: int, *, sequenced: bool) -> Row:
+        return {**row, "lsn": lsn if sequenced else 0, "_change_type": word}
+
+    def changes(self, number: int, *, sequenced: bool) -> list[Row]:
+        told = []
+        for _ in range(number):
+            self.lsn += 1
+            row = self.make()
+            key = tuple(row[name] for name in self.key)
+            old = self.rows.pop(key, None)
+            if old is None:
+                self.rows[key] = row
+                told.append(self.told(row, "insert", self.lsn, sequenced=sequenced))
+            elif self.dice.random() < 0.6:
+                told.append(self.told(old, "delete", self.lsn, sequenced=sequenced))
+            else:
+                self.rows[key] = row
+                told.append(self.told(old, "update_preimage", self.lsn, sequenced=sequenced))
+                told.append(self.told(row, "update_postimage", self.lsn, sequenced=sequenced))
+        return told
+
+    def end(self, *, sequenced: bool) -> list[Row]:
+        self.lsn += 1
+        rows = self.rows.values()
+        return [self.told(row, "delete", self.lsn, sequenced=sequenced) for row in rows]
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, sequenced: bool) -> History:
+    """With a sequence, changes also come late and twice."""
+    dice = random.Random(draw(st.integers(0, 2**16)))
+    posts = Side(
+        dice,
+        lambda: {
+            "post": dice.randint(1, 7),
+            "author": dice.choice(["x", "y", "z", None]),
+            "at": dice.choice([0.0, -0.0, 1.0, NAN, None]),
+            "likes": dice.randint(0, 1),
+        },
+        ("post",),
+    )
+    follows = Side(
+        dice,
+        lambda: {
+            "user": dice.choice(["a", "b", "c" if sequenced else None]),
+            "whom": dice.choice(["x", "y", "z"]),
+            "since": dice.randint(0, 9),
+        },
+        ("user", "whom"),
+    )
+    sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5]), max_size=6))
+    batches: list[Batch] = []
+    for size in sizes:
+        one, two = (s.changes(dice.randint(0, size), sequenced=sequenced) for s in (posts, follows))
+        batches.append((one, two))
+    ending = posts.end(sequenced=sequenced), follows.end(sequenced=sequenced)
+    if sequenced and batches and draw(st.booleans()):
+        again = [(list[Row](), list[Row]()) for _ in batches]
+        for number, batch in enumerate(batches):
+            for rows, others in zip(batch, zip(*again, strict=True), strict=True):
+                for row in rows:
+                    others[number if dice.random() < 0.6 else dice.randrange(len(others))].append(row)
+                    if dice.random() < 0.2:
+                        others[dice.randrange(len(others))].append(row)
+        batches = [(dice.sample(a, len(a)), dice.sample(b, len(b))) for a, b in again]
+    return History(draw(st.integers(1, 4)), sequenced, batches, ending)
+
+
+each_kind = pytest.mark.parametrize("sequenced", [False, True], ids=["bags", "versions"])
+
+
+@each_kind
+def test_what_is_published_folds_to_the_timelines_recomputed_after_every_batch(
+    sequenced: bool,
+) -> None:
+    @given(history=histories(sequenced=sequenced))
+    def law(history: History) -> None:
+        home, published = history.home(), list[Row]()
+        for result, (posts, follows) in zip(
+            history.play(history.batches), history.batches, strict=True
+        ):
+            home.step(posts, follows)
+            published += result.rows
+            expected = home.rows()
+            # A user and a post say which row it is: the fold refuses what is told twice.
+            assert bag_of(fold(published, key=["user", "post"])) == bag_of(expected)
+            users = [comparable(row["user"]) for row in expected]
+            assert all(users.count(user) <= history.cap for user in users)
+            words = [row["_change_type"] for row in result.rows]
+            counts: Any = result.counts
+            assert counts.rows == len(posts) + len(follows)
+            assert (counts.results, counts.corrections) == (
+                words.count("insert"),
+                words.count("update_postimage"),
+            )
+
+    law()
+
+
+@each_kind
+def test_all_that_is_deleted_again_leaves_empty_timelines_and_an_empty_state(
+    sequenced: bool,
+) -> None:
+    @given(history=histories(sequenced=sequenced))
+    def law(history: History) -> None:
+        results = history.play([*history.batches, history.ending])
+        assert fold([row for each in results for row in each.rows], key=["user", "post"]) == []
+        gone = results[-1].state_rows
+        assert gone == 0 or history.sequenced  # the sequences of what is gone
+
+    law()
+
+
+@each_kind
+def test_the_inputs_may_interleave_and_be_cut_in_any_way(sequenced: bool) -> None:
+    @given(history=histories(sequenced=sequenced))
+    def law(history: History) -> None:
+        lefts, rights = ([batch[i] for batch in history.batches] for i in (0, 1))
+        everything = tuple([row for rows in side for row in rows] for side in (lefts, rights))
+        ways: list[list[Any]] = [
+            history.batches,
+            [*((rows, []) for rows in lefts), *(([], rows) for rows in rights)],
+            [*(([], rows) for rows in rights), *((rows, []) for rows in lefts)],
+            [each for one, two in history.batches for each in ((one, []), ([], two))],
+            [everything],
+        ]
+        found = [
+            bag_of(fold([row for r in history.play(way) for row in r.rows], key=["user", "post"]))
+            for way in ways
+        ]
+        assert all(each == found[0] for each in found)
+
+    law()
+
+
+@given(history=histories(sequenced=False), shards=st.integers(1, 3))
+def test_restarts_and_shards_change_nothing(history: History, shards: int) -> None:
+    one = history.play(history.batches, shards=1)
+    other = history.play(history.batches, shards=shards, restart=True)
+    for ours, theirs in zip(one, other, strict=True):
+        assert bag_of(ours.rows) == bag_of(theirs.rows)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+
+
+@given(case=cases())
+def test_the_order_of_columns_is_not_part_of_the_state(case: laws.Case) -> None:
+    turned = replace(case.spec, input=pa.schema(list(JOINED)[::-1]))
+    assert turned.identity == case.spec.identity
+    assert turned.rows == case.spec.rows
