@@ -1,0 +1,110 @@
+"""Histories of home timelines whose state is kept, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.timeline_states`` writes the bytes of histories that have none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.joins.core import timeline
+from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.kernel.codec import encode
+from streamops.kernel.contract import State, Step
+from streamops.testing.laws import rows_of
+from tests.golden.states import FOLDER, SHARDS
+from tests.oracles.timeline import TimelineOracle
+
+PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+ROWS = pa.schema(
+    [
+        ("post", pa.int64()),
+        ("author", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("place", PLACE),
+        ("user", pa.float64()),
+        ("_change_type", pa.string()),
+    ]
+)
+NAN = float("nan")
+PLUS, MINUS, PRE, POST = "insert", "delete", "update_preimage", "update_postimage"
+
+Changes = Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class History:
+    """What came, as rows of (user, post, author, time, change)."""
+
+    batches: Sequence[Changes]
+    more: Sequence[Changes]
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / "joins.timeline-v1.bin"
+
+    @property
+    def spec(self) -> TimelineSpec:
+        order = ("author",), ("post",), "at"
+        return TimelineSpec("golden", ("user",), *order, cap=2, routed=False, input=ROWS)
+
+    def spec_of(self, **changed: Any) -> TimelineSpec:
+        return replace(self.spec, **changed)
+
+    def state(self) -> State:
+        state = timeline.empty(self.spec)
+        for changes in self.batches:
+            state = stepped(self.spec, state, changes).state
+        return state
+
+    def oracle(self) -> TimelineOracle:
+        oracle = TimelineOracle(("user",), ("post",), "at", 2, lambda row: 0)
+        for changes in self.batches:
+            oracle.step(rows_of(table(changes)))
+        return oracle
+
+
+def table(changes: Changes) -> pa.Table:
+    """The rows of a micro-batch."""
+    rows = [
+        (post, author, at, {"x": post, "tags": ["a", None]} if post % 2 else None, user, change)
+        for user, post, author, at, change in changes
+    ]
+    columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(ROWS)]
+    return pa.table(columns, schema=ROWS)
+
+
+def stepped(spec: TimelineSpec, state: State, changes: Changes) -> Step:
+    return timeline.step(spec, state, timeline.pack(spec, table(changes)), None)
+
+
+HISTORY = History(
+    [
+        [(1.0, 1, "ä", 10, PLUS), (1.0, 2, "b", 20, PLUS), (NAN, 2, "b", 20, PLUS)],
+        [(1.0, 3, "b", 30, PLUS), (1.0, 3, "b", 30, PLUS), (None, 3, None, None, PLUS)],
+        [(1.0, 2, "b", 20, PRE), (1.0, 2, "b", -5, POST), (-0.0, 4, "b", 30, PLUS)],
+    ],
+    [
+        [(1.0, 3, "b", 30, MINUS), (NAN, 5, "b", 30, PLUS), (NAN, 6, "b", 40, PLUS)],
+        [(1.0, 3, "b", 30, MINUS), (0.0, 4, "b", 30, MINUS), (None, 1, "c", -1, PLUS)],
+    ],
+)
+
+
+def main() -> None:
+    """Write what is not there yet."""
+    if not HISTORY.file.exists():
+        state = HISTORY.state()
+        frame = encode(timeline.STATE, HISTORY.spec.identity, SHARDS, state.tables)
+        HISTORY.file.write_bytes(frame)
+        print(f"{HISTORY.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The newest posts of each user: what comes into a full timeline, and what is shown instead of what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.joins.core import timeline
+from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.kernel.contract import Counts, State, Step
+
+ROWS = pa.schema(
+    [
+        ("user", pa.string()),
+        ("post", pa.int64()),
+        ("at", pa.float64()),
+        ("author", pa.string()),
+        ("_change_type", pa.string()),
+    ]
+)
+LATE = pa.struct([("side", pa.string()), ("reason", pa.string())])
+PLUS, MINUS, PRE, POST = "insert", "delete", "update_preimage", "update_postimage"
+NAN = float("nan")
+
+Change = tuple[Any, ...]
+
+
+def spec_of(cap: int = 2, *, routed: bool = False, rows: pa.Schema = ROWS) -> TimelineSpec:
+    columns = rows.append(pa.field("late", LATE)) if routed else rows
+    return TimelineSpec("doc", ("user",), ("author",), ("post",), "at", cap, routed, columns)
+
+
+def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
+    """Rows of (user, post, at, change), or with the author before the change."""
+    state, steps = timeline.empty(spec), []
+    for rows in batches:
+        whole = [(*row[:3], "x", *row[3:]) if len(row) < 5 else row for row in rows]
+        table = pa.table(
+            [pa.array([row[at] for row in whole], f.type) for at, f in enumerate(spec.input)],
+            schema=spec.input,
+        )
+        steps.append(timeline.step(spec, state, timeline.pack(spec, table), None))
+        state = steps[-1].state
+        timeline.check(spec, state)
+        assert state.tables["rows"].schema == timeline.layout(spec)["rows"]
+        assert steps[-1].emitted.schema == steps[-1].late.schema == spec.output
+    return steps
+
+
+def told(step: Step) -> list[tuple[Any, ...]]:
+    return [(r["user"], r["post"], r["_change_type"]) for r in step.emitted.to_pylist()]
+
+
+def test_the_newest_are_shown_and_all_are_kept() -> None:
+    (step,) = play(spec_of(), [("a", 1, 1, PLUS), ("a", 3, 3, PLUS), ("a", 2, 2, PLUS)])
+    assert told(step) == [("a", 3, PLUS), ("a", 2, PLUS)]
+    assert step.state.rows == 3
+    assert step.counts == Counts(rows=3, results=2)
+
+
+def test_what_goes_stands_before_what_comes() -> None:
+    rows = [("a", 1, 1, PLUS), ("a", 2, 2, PLUS)]
+    steps = play(spec_of(), rows, [("a", 3, 3, PLUS), ("a", 2, 2, PRE), ("a", 2, 9, POST)])
+    assert told(steps[1]) == [("a", 1, MINUS), ("a", 2, PRE), ("a", 2, POST), ("a", 3, PLUS)]
+    assert steps[1].counts == Counts(rows=3, results=1, corrections=1)
+
+
+def test_a_user_that_nothing_came_for_is_not_looked_at() -> None:
+    steps = play(spec_of(1), [("a", 1, 1, PLUS), (None, 1, 1, PLUS)], [(None, 2, 2, PLUS)])
+    assert told(steps[1]) == [(None, 1, MINUS), (None, 2, PLUS)]
+    assert steps[1].state.rows == 3
+
+
+def test_changes_that_cancel_out_are_nothing() -> None:
+    steps = play(spec_of(), [("a", 1, 1, PLUS)], [("a", 2, 2, PLUS), ("a", 2, 2, MINUS)], [])
+    assert [told(step) for step in steps[1:]] == [[], []]
+    assert steps[1].state.rows == 1
+
+
+def test_what_is_there_twice_is_shown_once_and_stays_while_one_is_there() -> None:
+    row = ("a", 1, 1)
+    steps = play(spec_of(), [(*row, PLUS), (*row, PLUS)], [(*row, MINUS)], [(*row, MINUS)])
+    assert [told(step) for step in steps] == [[("a", 1, PLUS)], [], [("a", 1, MINUS)]]
+    assert [step.state.rows for step in steps] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "shown"),
+    [
+        ([1.0, NAN, 2.0, None], [2, 3]),  # NaN is greater than any number
+        ([None, None, None, None], [3, 4]),  # the greatest key
+        ([0.0, -0.0, 0.0, -1.0], [2, 3]),  # they are equal
+        ([None, -1.0, None, None], [2, 4]),  # what has no time is the oldest
+    ],
+)
+def test_ranks_compare_as_in_spark_and_equal_ones_by_key(
+    ranks: list[float | None], shown: list[int]
+) -> None:
+    (step,) = play(spec_of(), [("a", n, rank, PLUS) for n, rank in enumerate(ranks, start=1)])
+    assert sorted(post for _, post, _ in told(step)) == shown
+
+
+def test_a_post_with_two_authors_for_a_while_is_shown_once() -> None:
+    one, two = ("a", 1, 1, "x"), ("a", 1, 1, "y")
+    for first, second in ((one, two), (two, one)):
+        steps = play(spec_of(), [(*first, PLUS)], [(*second, PLUS)], [(*first, MINUS)])
+        assert told(steps[0]) == [("a", 1, PLUS)]
+        # Which of the two holds in between is not a matter of which came first.
+        moved = [PRE, POST]
+        assert [word for step in steps[1:] for _, _, word in told(step)] == moved
+    shown = [
+        play(spec_of(), [(*a, PLUS), (*b, PLUS)])[0].emitted.column("author").to_pylist()
+        for a, b in ((one, two), (two, one))
+    ]
+    assert len(shown[0]) == 1
+    assert shown[0] == shown[1]
+
+
+def test_one_place_per_post_even_if_another_row_of_it_is_older() -> None:
+    rows = [("a", 1, 5, "x", PLUS), ("a", 1, 4, "y", PLUS), ("a", 2, 3, "x", PLUS)]
+    (step,) = play(spec_of(), rows)
+    assert told(step) == [("a", 1, PLUS), ("a", 2, PLUS)]
+
+
+def test_rejected_changes_go_on_as_they_came() -> None:
+    spec = spec_of(routed=True)
+    reason = {"side": "left", "reason": "bad_change"}
+    rows = [("a", 1, 1, "x", PLUS, None), (None, None, None, None, None, reason)]
+    (step,) = play(spec, rows)
+    assert told(step) == [("a", 1, PLUS), (None, None, None)]
+    assert step.emitted.column("late").to_pylist() == [None, reason]
+    assert step.state.rows == 1
+
+
+def test_a_batch_is_one_step_and_nothing_is_left_to_say() -> None:
+    spec = spec_of(1)
+    table = pa.table(
+        [["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.input
+    )
+    assert timeline.run(spec, timeline.pack(spec, table)).column("post").to_pylist() == [2]
+    state = timeline.empty(spec)
+    assert len(timeline.finish(spec, state)) == 0
+    assert timeline.next_deadline(spec, state) is None
+
+
+def test_a_state_that_cannot_be_is_noticed() -> None:
+    spec = spec_of()
+    (step,) = play(spec, [("a", 1, 1, PLUS)])
+    rows = step.state.tables["rows"]
+    for wrong in (
+        pa.concat_tables([rows, rows]),
+        rows.set_column(4, rows.schema.field(4), pa.array([0])),
+    ):
+        with pytest.raises(AssertionError):
+            timeline.check(spec, State(None, {"rows": wrong}))

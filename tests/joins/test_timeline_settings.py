@@ -1,0 +1,174 @@
+"""What `joins.timeline` takes, and what it refuses while the plan is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import joins
+from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.spark.pairs import bound as bound_pair
+
+CHANGE = ("_change_type", pa.string())
+MAP = pa.map_(pa.string(), pa.int64())
+POSTS = pa.schema(
+    [("post", pa.int64()), ("author", pa.string()), ("at", pa.int64()), ("lsn", pa.int64()), ("m", MAP), ("l", pa.list_(pa.int64())), CHANGE]
+)  # fmt: skip
+FOLLOWS = pa.schema(
+    [("since", pa.int64()), ("user", pa.int32()), ("whom", pa.string()), ("lsn", pa.int64()), ("m", MAP), CHANGE]
+)  # fmt: skip
+SAID: dict[str, Any] = {
+    "by": {"author": "whom"},
+    "user": "user",
+    "key": "post",
+    "ranked_by": "at",
+    "cap": 100,
+}
+VERSIONED: dict[str, Any] = {"sequence": "lsn", "remember": 10}
+
+
+def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> TimelineSpec:
+    transform = joins.timeline(None, **(SAID | said))
+    joined = bound_pair(transform, left, right, carried=(None, None))
+    assert transform.then is not None
+    spec = transform.then.settings.bind(joined.output, shards=8)
+    assert isinstance(spec, TimelineSpec)
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "act"),
+    [
+        (SpecError, "NO_KEY", lambda: bound(by=[])),
+        (SpecError, "NO_KEY", lambda: bound(user=[])),
+        (SpecError, "NO_KEY", lambda: bound(key=())),
+        (SpecError, "NOT_A_NAME", lambda: bound(user=3)),
+        (SpecError, "NOT_A_NAME", lambda: bound(key=["post", None])),
+        (SpecError, "NOT_A_NAME", lambda: bound(ranked_by=None)),
+        (SpecError, "CAP_OUT_OF_RANGE", lambda: bound(cap=0)),
+        (SpecError, "CAP_OUT_OF_RANGE", lambda: bound(cap=1 << 31)),
+        (SpecError, "CAP_OUT_OF_RANGE", lambda: bound(cap=True)),
+        (SpecError, "CAP_OUT_OF_RANGE", lambda: bound(cap=100.0)),
+        (SpecError, "USER_IS_AUTHOR", lambda: bound(user="whom")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(state_api="both")),
+        (SpecError, "REMEMBER_WITH_SEQUENCE", lambda: bound(sequence="lsn")),
+        (SpecError, "REMEMBER_OUT_OF_RANGE", lambda: bound(**(VERSIONED | {"remember": -1}))),
+        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(user="usr")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(key="pots")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(ranked_by="now")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="author")),
+        (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(sequence=("lsn", "no"), remember=0)),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(ranked_by="l")),
+        (SchemaError, "COLUMN_TYPE", lambda: bound(key=["post", "m"])),
+        (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(user="m")),
+        (SchemaError, "KEY_TYPES_DIFFER", lambda: bound(by={"post": "whom"})),
+        (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence=("m", "lsn"), remember=0)),
+        (SchemaError, "NOT_A_CHANGE_STREAM", lambda: bound(POSTS.remove(6))),
+        (SchemaError, "NOT_A_CHANGE_STREAM", lambda: bound(right=FOLLOWS.remove(5))),
+        (
+            SchemaError,
+            "NAME_TAKEN",
+            lambda: bound(POSTS.append(pa.field("User", MAP)).append(pa.field("user_right", MAP))),
+        ),
+        (
+            SchemaError,
+            "NAME_TAKEN",
+            lambda: bound(POSTS.append(pa.field("Late", MAP)), rejected="route"),
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_its_code(
+    kind: type[StreamopsError], code: str, act: Callable[[], object]
+) -> None:
+    with pytest.raises(kind) as caught:
+        act()
+    assert caught.value.code == code
+
+
+def test_an_error_says_which_side_it_is_about_and_what_may_be_meant() -> None:
+    with pytest.raises(ColumnNotFound) as caught:
+        bound(user="usr")
+    assert str(caught.value).startswith("[COLUMN_NOT_FOUND] joins.timeline, right side: ")
+    assert "'user'" in str(caught.value)
+    with pytest.raises(SpecError) as refused:
+        bound(cap=0)
+    assert str(refused.value) == (
+        "[CAP_OUT_OF_RANGE] joins.timeline: `cap` is not a number of posts\n"
+        "  got:       cap=0\n"
+        "  expected:  an integer from 1 to 2147483647\n"
+        "  fix:       cap=800, or as many posts as are read of a timeline"
+    )
+
+
+def test_the_output_has_the_columns_of_the_posts_and_then_the_user() -> None:
+    names = ["post", "author", "at", "lsn", "m", "l"]
+    assert bound().output.names == [*names, "user", "_change_type"]
+    assert bound(rejected="route").output.names == [*names, "user", "_change_type", "late"]
+    assert bound(**VERSIONED).output.names == [*names, "user", "_change_type"]
+
+
+def test_a_user_whose_name_the_posts_have_gets_another_one() -> None:
+    spec = bound(POSTS.append(pa.field("User", pa.string())), **VERSIONED)
+    assert spec.user == ("user_right",)
+    assert spec.output.names[-3:] == ["User", "user_right", "_change_type"]
+
+
+@pytest.mark.parametrize("said", [{}, VERSIONED, {"sequence": ("at", "since"), "remember": 0}])
+def test_a_user_may_be_several_columns_in_any_order_of_the_frame(said: dict[str, Any]) -> None:
+    spec = bound(user=["user", "lsn", "user"], **said)
+    assert spec.user == ("user", "lsn_right")
+    assert spec.by == spec.user
+    turned = bound(right=pa.schema(list(FOLLOWS)[::-1]), user=["user", "lsn"], **said)
+    assert turned.identity == spec.identity
+
+
+def test_columns_joined_on_twice_are_one() -> None:
+    left = POSTS.append(pa.field("other", pa.string()))
+    spec = bound(left, by={"author": "whom", "other": "whom"})
+    assert spec.user == ("user",)
+    assert spec.author == ("author", "other")
+
+
+def test_the_repr_shows_all_that_was_said() -> None:
+    assert repr(joins.timeline(None, **SAID, **VERSIONED)) == (
+        "joins.timeline(by={'author': 'whom'}, user=('user',), key=('post',), ranked_by='at', "
+        "cap=100, sequence=('lsn', 'lsn'), remember=10, rejected='drop', engine='kernel', "
+        "state_api='auto', shards=8, name='timeline')"
+    )
+
+
+def test_whatever_changes_what_is_published_belongs_to_the_checkpoint() -> None:
+    same = bound().identity
+    assert bound(rejected="route").identity == same
+    for other in ({"cap": 99}, {"ranked_by": "lsn"}, {"key": ["post", "at"]}):
+        assert bound(**other).identity != same
+
+
+def test_the_first_step_lets_another_one_follow_whatever_is_said_of_the_second() -> None:
+    transform = joins.timeline(None, **SAID, state_api="applyInPandasWithState", shards=3)
+    assert transform.then is not None
+    first, second = transform.steps(transform.then)
+    assert (first.options.state_api, first.then) == ("auto", None)
+    assert second.options == transform.options
+    assert first.options.shards == 3
+
+
+def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
+    unused: Any = object()
+    with pytest.raises(SpecError) as caught:
+        joins.timeline(None, **SAID)(unused)
+    assert caught.value.code == "RIGHT_MISSING"
+
+
+def test_nothing_waits_for_a_watermark() -> None:
+    settings = joins.timeline(None, **SAID).settings
+    assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
+    assert settings.reads == (("author", "post", "at"), ("whom", "user"))
+    assert bound().event_time == "_change_type"
+    assert "_change_type" not in bound().origins
