@@ -68,7 +68,7 @@ def timeline(
         The author of a post, and who is followed: columns that must be equal; where they are called
         otherwise on the right, ``{"author": "whom"}``. A null is followed by nobody.
     user : str or sequence of str
-        Columns of the right that say who follows. A null is a user.
+        Columns of the right that say who follows. Without `sequence` a null is a user, too.
     key : str or sequence of str
         Primary key of the posts. A post is in a timeline once, whatever is said twice. Orders posts
         that are equal in `ranked_by`: the greatest comes first.

@@ -12,7 +12,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import changes, joins
 from streamops.changes.core import aggregate
-from streamops.joins.core import tables
+from streamops.joins.core import tables, timeline
 from streamops.joins.core.tables_spec import REASONS, How, Rejected
 from tests.docs.test_readme import ROOT, words
 
@@ -21,6 +21,11 @@ JOIN: Any = joins.tables(None, by="k").settings.bind(TABLE, TABLE, carried=(None
 TOTALS: Any = changes.aggregate(
     by="k", agg={"n": agg.count(), "least": agg.min("k")}
 ).settings.bind(TABLE, shards=1)
+FOLLOWS = pa.schema([("k", pa.string()), ("user", pa.string()), ("_change_type", pa.string())])
+HOME: Any = joins.timeline(None, by="k", user="user", key="k", ranked_by="k", cap=1)
+NEWEST: Any = HOME.then.settings.bind(
+    HOME.settings.bind(TABLE, FOLLOWS, carried=(None, None)).output, shards=1
+)
 
 
 def test_every_word_is_in_the_glossary() -> None:
@@ -35,7 +40,9 @@ def test_every_reason_is_documented() -> None:
     assert all(f'"{reason}"' in (joins.tables.__doc__ or "") for reason in REASONS)
 
 
-@pytest.mark.parametrize(("core", "spec"), [(tables, JOIN), (aggregate, TOTALS)])
+@pytest.mark.parametrize(
+    ("core", "spec"), [(tables, JOIN), (timeline, NEWEST), (aggregate, TOTALS)]
+)
 def test_the_layout_of_the_state_is_documented(core: Any, spec: Any) -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {core.STATE.kind}, version {core.STATE.version}\n"

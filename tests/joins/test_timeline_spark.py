@@ -12,7 +12,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from streamops import joins
+from streamops import aggregates as agg
+from streamops import joins, windows
+from streamops.kernel.errors import SchemaError
 from streamops.testing import assert_rows, at, fold, replay, stream
 
 pytestmark = pytest.mark.spark
@@ -110,7 +112,9 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
     right = spark.createDataFrame(
         [(7, "bob", PLUS), (8, "bob", PLUS), (8, "bob", MINUS)],
         "user int, whom string, _change_type string",
-    ).select(F.col("user").alias("user", metadata={"comment": "who follows"}), "whom", "_change_type")
+    ).select(
+        F.col("user").alias("user", metadata={"comment": "who follows"}), "whom", "_change_type"
+    )
     said: dict[str, Any] = SAID | {"by": {"author": "whom"}, "user": "user", "ranked_by": "post"}
     home = left.transform(joins.timeline(right, cap=1, **said))
     assert home.dtypes == [
@@ -126,9 +130,6 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
         ("bob", 1, "b", 7, PLUS),
         *[("bob", 2, "c", 7, PLUS)] * 2,
     ]
-    with pytest.raises(Exception, match="ROWS_REVISED"):
-        from streamops import aggregates as agg
-        from streamops import windows
-
-        per_minute = windows.tumbling("1 minute", time="at", agg={"n": agg.count()}, delay="1 second")
+    per_minute = windows.tumbling("1 minute", time="at", agg={"n": agg.count()}, delay="1 second")
+    with pytest.raises(SchemaError, match="ROWS_REVISED"):
         home.withColumn("at", F.current_timestamp()).transform(per_minute)

@@ -73,7 +73,9 @@ def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row
             "words": dice.choice([None, ["new"]]),
             "user": dice.choice(["a", "b", None]),
         }
-        same = [each for each in there if all(each[n] == row[n] for n in ("post", "author", "user"))]
+        same = [
+            each for each in there if all(each[n] == row[n] for n in ("post", "author", "user"))
+        ]
         row = dict(same[0]) if same else row
         there.append(row)
         told.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
@@ -262,7 +264,9 @@ def histories(draw: st.DrawFn, *, sequenced: bool) -> History:
         for number, batch in enumerate(batches):
             for rows, others in zip(batch, zip(*again, strict=True), strict=True):
                 for row in rows:
-                    others[number if dice.random() < 0.6 else dice.randrange(len(others))].append(row)
+                    others[number if dice.random() < 0.6 else dice.randrange(len(others))].append(
+                        row
+                    )
                     if dice.random() < 0.2:
                         others[dice.randrange(len(others))].append(row)
         batches = [(dice.sample(a, len(a)), dice.sample(b, len(b))) for a, b in again]

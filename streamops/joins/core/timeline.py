@@ -142,7 +142,10 @@ def _shown(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
 def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Table, int, int]:
     """The changes, how many rows are new, and how many say something else."""
     goes, comes = np.flatnonzero(was & ~is_), np.flatnonzero(is_ & ~was)
-    stays, again = np.isin(rows.post[goes], rows.post[comes]), np.isin(rows.post[comes], rows.post[goes])
+    stays, again = (
+        np.isin(rows.post[goes], rows.post[comes]),
+        np.isin(rows.post[comes], rows.post[goes]),
+    )
     pieces = [
         (DELETE, goes[~stays]),
         (PREIMAGE, goes[stays]),

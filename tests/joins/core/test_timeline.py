@@ -137,9 +137,7 @@ def test_rejected_changes_go_on_as_they_came() -> None:
 
 def test_a_batch_is_one_step_and_nothing_is_left_to_say() -> None:
     spec = spec_of(1)
-    table = pa.table(
-        [["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.input
-    )
+    table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.input)
     assert timeline.run(spec, timeline.pack(spec, table)).column("post").to_pylist() == [2]
     state = timeline.empty(spec)
     assert len(timeline.finish(spec, state)) == 0
