@@ -16,7 +16,7 @@ from IPython.display import Image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from PIL import Image as picture
 
 INK, SOFT, GRID, PAPER = "#1c2530", "#5c6672", "#e4e7ea", "#ffffff"
@@ -129,6 +129,32 @@ def bar(
         x, y, str(words), ha=at, va="center_baseline", fontsize=11, zorder=3,
         color=SOFT if gone else INK, clip_on=True,
         bbox={"facecolor": FILL[GONE], "edgecolor": "none", "pad": 1.2} if gone else None,
+    )  # fmt: skip
+
+
+def cell(
+    axes: Axes,
+    left: float,
+    y: float,
+    width: float,
+    fill: str,
+    edge: str,
+    words: str,
+    *,
+    gone: bool = False,
+    height: float = 0.74,
+) -> None:
+    """A cell of a grid, with what it says."""
+    axes.add_patch(
+        Rectangle(
+            (left, y - height / 2), width, height, facecolor=fill, edgecolor=edge, linewidth=1.4,
+            hatch="////" if gone else None, zorder=2,
+        )
+    )  # fmt: skip
+    axes.text(
+        left + width / 2, y, words, ha="center", va="center_baseline", fontsize=11, zorder=3,
+        color=SOFT if gone else INK,
+        bbox={"facecolor": fill, "edgecolor": "none", "pad": 1.2} if gone else None,
     )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
 ) -> None:
     left = spark.createDataFrame(
         [("bob", 1, "a", PLUS), ("bob", 1, "a", PRE), ("bob", 1, "b", POST), ("bob", 2, "c", PLUS)],
-        "author string, post int, text varchar(9), _change_type string",
+        "author string, post int, text string, _change_type string",
     )
     right = spark.createDataFrame(
         [(7, "bob", PLUS), (8, "bob", PLUS), (8, "bob", MINUS)],

@@ -1,0 +1,381 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Joins: an evening at a marketplace
+#
+# People search, click on what they find, and buy it at the price of the moment; and they follow sellers, whose news
+# make up the page they start from. Each of these is two streams that must be brought together, and what comes of it
+# depends on what is late, on what never comes at all, and on what is taken back. In pictures:
+#
+# 1. Searches and clicks: rows of two streams that lie close in time, and rows without a partner
+# 2. Prices as of event time: what a table said when it happened
+# 3. Home timelines: a view on two tables that change
+# 4. What they do not do
+#
+# It runs on a laptop in about a minute: `pip install ".[java,notebook]"` in a clone, then open it in any Jupyter.
+# `make notebooks` runs it and renews its pictures. How they are drawn is in `drawing.py` and `joins_pictures.py`.
+
+# %%
+import datetime as dt
+import tempfile
+from pathlib import Path
+
+import joins_pictures as pictures
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from drawing import show
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import joins, local_session, windows
+from streamops.testing import fold, micro_batches, replay, stream
+
+spark = local_session(
+    shuffle_partitions=1,
+    # Over in a minute: the JVM's optimising compiler would not pay off.
+    conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+)
+six = dt.datetime(2026, 3, 2, 18, tzinfo=dt.UTC)
+
+
+def at(minute: float) -> dt.datetime:
+    """So many minutes after six in the evening."""
+    return six + dt.timedelta(minutes=float(minute))
+
+
+# %% [markdown]
+# ## 1. Searches and clicks
+#
+# Which searches led to a click within half an hour? A search is kept until its click comes; and if none does, until none
+# can come any more. Then it is *expired*, and that is a result, too: without it nobody knows how many searches were in vain.
+# Six searches, and their clicks, in three micro-batches:
+
+# %%
+searched = {"red shoes": 0, "a lamp": 4, "tea": 9, "a tent": 15, "skates": 22, "a kite": 62}
+clicked = [("red shoes", 6), ("tea", 12), ("tea", 17), ("a lamp", 40), ("skates", 52)]
+
+
+def searches(*queries: str) -> list[dict]:
+    """Searches, by what was searched for."""
+    return [{"query": query, "searched_at": at(searched[query])} for query in queries]
+
+
+def clicks(*numbers: int) -> list[dict]:
+    """Clicks, by their number."""
+    return [{"query": clicked[n][0], "clicked_at": at(clicked[n][1])} for n in numbers]
+
+
+half_an_hour = {
+    "by": "query",
+    "time": ("searched_at", "clicked_at"),
+    "how": "left",
+    "delay": "2 minutes",
+}
+with_click = joins.interval(None, "0 seconds", "30 minutes", **half_an_hour)
+script = [
+    (searches("red shoes", "a lamp", "tea"), clicks(0, 1)),
+    (searches("a tent", "skates"), clicks(2, 3)),
+    (searches("a kite"), [*clicks(4), {"query": "a kite", "clicked_at": at(64)}]),
+]
+found = replay(with_click, script)
+show(
+    pictures.waiting(
+        found, {q: at(m) for q, m in searched.items()}, [(q, at(m)) for q, m in clicked], 30
+    )
+)
+
+# %% [markdown]
+# The bars are how long a search waits: both of its ends belong to it, so the click on the skates, after exactly thirty
+# minutes, counts. The click on the lamp came after thirty-six and has no search. The tent waits until the *watermark*, which
+# is the slower one of both streams, has reached the end of its bar.
+#
+# ### The rate, and what it is without those who did not click
+#
+# Four hours of the same on Spark, as a stream: the join, and behind it in the same query a window that averages. From
+# eight o'clock on, the button does not work in one browser of two.
+
+# %%
+rng = np.random.default_rng(2013)
+many = 480
+minutes = np.sort(rng.uniform(0, 240, many))
+works = (minutes < 120) | (rng.random(many) < 0.5)
+clicks_at = np.where((rng.random(many) < 0.4) & works, minutes + rng.exponential(6, many), np.nan)
+asked = pa.table({"query": np.arange(many), "searched_at": [at(m) for m in minutes]})
+order = [n for n in np.argsort(clicks_at) if not np.isnan(clicks_at[n])]
+answered = pa.table({"query": order, "clicked_at": [at(clicks_at[n]) for n in order]})
+
+
+def cut(table: pa.Table, time: str, borders: list[dt.datetime]) -> list[pa.Table]:
+    """The table in micro-batches, by when its rows happened."""
+    times = table[time].to_pylist()
+    edges = np.searchsorted(times, borders)
+    return [table.slice(a, b - a) for a, b in zip([0, *edges], [*edges, len(times)], strict=True)]
+
+
+hours = [at(80), at(160)]
+end = pa.table({"query": [-1], "searched_at": [at(400)]})  # it moves the watermark past it all
+ended = pa.table({"query": [-1], "clicked_at": [at(401)]})
+frames = [
+    micro_batches(spark, [*cut(table, time, hours), last.cast(table.schema)])
+    for table, time, last in ((asked, "searched_at", end), (answered, "clicked_at", ended))
+]
+is_click = F.when(F.col("status") == "matched", 1.0).otherwise(0.0)
+per_half_hour = windows.tumbling(
+    "30 minutes",
+    time="searched_at",
+    agg={"searches": agg.count(), "rate": agg.mean("clicked")},
+    shards=1,
+)
+first = {**half_an_hour, "matches": "first", "tie_break": ("query", "query"), "shards": 1}
+place = Path(tempfile.mkdtemp(prefix="streamops-"))
+query = (
+    frames[0]
+    .transform(joins.interval(frames[1], "0 seconds", "30 minutes", **first))
+    .withColumn("clicked", is_click)
+    .transform(per_half_hour)
+    .writeStream.format("parquet")
+    .option("path", str(place / "rates"))
+    .option("checkpointLocation", str(place / "checkpoint"))
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+rates = spark.read.parquet(str(place / "rates")).toPandas().sort_values("window_start")
+rates = rates[rates["searches"] > 1].reset_index(drop=True)
+assert rates["searches"].sum() == many
+show(pictures.rate(rates))
+
+# %% [markdown]
+# An inner join would have told the clicks alone: fewer of them from eight on, as at any time when fewer people search.
+# That nearly the same number of searches came to nothing is said by the rows that expired.
+#
+# ### A click that was held up
+#
+# A phone was in a tunnel. Its click comes when its search was already published as expired. With `stragglers="retract"` the
+# output is a *change stream*: what was said is taken back, and the match takes its place.
+
+# %%
+held_up = joins.interval(
+    None, "0 seconds", "30 minutes", stragglers="retract", allowed_lateness="1 hour", **half_an_hour
+)
+tunnel = [
+    (searches("red shoes", "a lamp"), clicks(0)),
+    ([{"query": "-", "searched_at": at(50)}], [{"query": "-", "clicked_at": at(50)}]),
+    (None, None),
+    (None, [{"query": "a lamp", "clicked_at": at(20)}]),
+]
+told = replay(held_up, tunnel)
+states = [[row for row in each.rows if row["query"] != "-"] for each in told[: len(tunnel)]]
+show(
+    pictures.known(
+        states,
+        "query",
+        lambda row: row["status"],
+        "What was known of two searches",
+        "After each micro-batch; hatched is what was taken back in it. The click on the lamp was made "
+        "at 18:20, and came last.",
+    )
+)
+
+# %% [markdown]
+# ## 2. Prices as of event time
+#
+# An order is worth the price that held *when it was made*. Looked up when the order is processed, a table says what it
+# happens to hold by then: another price after a restart, and another one in each replay. `joins.temporal` waits until the
+# watermark has reached the order, and takes the version of its event time.
+#
+# Here the rise at 18:20 becomes known only after the orders of 18:25 and 18:32 had their answers. `late_versions="retract"`
+# gives these anew.
+
+# %%
+price_at = [(0, 100), (20, 130), (45, 90)]
+orders_at = [6, 15, 25, 32, 50, 55]
+
+
+def prices(*numbers: int) -> list[dict]:
+    """Versions of the price of a lamp, by their number."""
+    return [
+        {"what": "lamp", "since": at(price_at[n][0]), "seq": n, "price": price_at[n][1]}
+        for n in numbers
+    ]
+
+
+def orders(*minutes: int) -> list[dict]:
+    """Orders of lamps, by when they were made."""
+    return [{"what": "lamp", "ordered_at": at(minute)} for minute in minutes]
+
+
+as_of = joins.temporal(
+    None,
+    by="what",
+    time="ordered_at",
+    version="since",
+    sequence="seq",
+    waits_for="facts",
+    delay="0 seconds",
+    late_versions="retract",
+    allowed_lateness="2 hours",
+)
+script = [
+    (orders(6, 15), prices(0)),
+    (orders(25, 32), None),
+    (orders(50), prices(2)),
+    (None, prices(1)),  # the rise, late
+    (orders(55), None),
+]
+priced = replay(as_of, script)
+worth = fold((row for result in priced for row in result.rows), rows="bag")
+assert [row["price"] for row in sorted(worth, key=lambda row: row["ordered_at"])] == [
+    *(100, 100, 130, 130, 90, 90)
+]
+show(pictures.steps([(at(m), p) for m, p in price_at], priced, at(60)))
+
+# %%
+of_orders = [[row for row in each.rows if row["what"] == "lamp"] for each in priced]
+show(
+    pictures.known(
+        of_orders,
+        lambda row: f"order of {row['ordered_at']:%H:%M}",
+        lambda row: f"{row['price']}",
+        "Each answer, and the two that were given anew",
+        "What was known of each order after each micro-batch; hatched is what was taken back in it.\n"
+        "An order is answered in the first micro-batch whose watermark has reached it.",
+    )
+)
+
+# %% [markdown]
+# However the two streams are cut and whichever comes first: the folded answers are the same, because they go by what
+# happened. Here are all orders and all prices in one micro-batch, and the prices all before the orders:
+
+# %%
+ways = {
+    "at once": [(orders(*orders_at), prices(0, 1, 2))],
+    "prices first": [(None, prices(2, 0, 1)), (orders(*orders_at[::-1]), None)],
+    "orders first": [(orders(*orders_at), None), (None, prices(1, 2, 0))],
+}
+final = {
+    words: sorted(
+        (row["ordered_at"], row["price"])
+        for row in fold(
+            (r for result in replay(as_of, way, flush=True) for r in result.rows), rows="bag"
+        )
+    )
+    for words, way in ways.items()
+}
+assert len({tuple(each) for each in final.values()}) == 1
+pd.DataFrame({words: dict(each) for words, each in final.items()}).rename(
+    index=lambda when: f"{when:%H:%M}"
+)
+
+# %% [markdown]
+# ## 3. Home timelines
+#
+# Sellers post news; a person starts from the newest of those whom they follow. To look them all up whenever somebody opens
+# the page is dear where pages are read more often than news are written. So the page is kept: a cache, as a view on the join
+# of two *tables that change*, the posts and who follows whom. A post, a deleted post, a new follow (whose news of before come
+# in) and an unfollow (whose news go) are nothing but changes of the two.
+
+# %%
+home = joins.timeline(
+    None,
+    by={"seller": "whom"},
+    user="user",
+    key="post",
+    ranked_by="at",
+    cap=4,
+    shards=1,
+)
+
+
+def post(seller: str, number: int, change: str = "insert") -> dict:
+    """News of a seller; they are numbered as time goes on."""
+    return {"seller": seller, "post": number, "at": at(number), "_change_type": change}
+
+
+def follow(whom: str, change: str = "insert", user: str = "ann") -> dict:
+    """Who follows whom."""
+    return {"user": user, "whom": whom, "_change_type": change}
+
+
+happenings = [
+    ("ann follows\nblue and gold", [post("blue", 1), post("red", 2), post("gold", 3)],
+     [follow("blue"), follow("gold")]),
+    ("blue posts\n4 and 5", [post("blue", 4), post("blue", 5)], None),
+    ("gold posts 6", [post("gold", 6)], None),
+    ("red posts 7,\nann follows red", [post("red", 7)], [follow("red")]),
+    ("gold deletes 6", [post("gold", 6, "delete")], None),
+    ("ann unfollows\nblue", None, [follow("blue", "delete")]),
+    ("red posts 8", [post("red", 8)], None),
+]  # fmt: skip
+script = [(posts, follows) for _, posts, follows in happenings]
+on_spark = stream(spark, home, script)
+without_spark = replay(home, script)
+seen, grid = [], []
+for result in on_spark:
+    seen += result.rows
+    shown = fold(seen, key=["user", "post"])
+    grid.append(sorted(shown, key=lambda row: row["post"], reverse=True))
+assert [len(result.rows) for result in on_spark] == [len(each.rows) for each in without_spark]
+show(pictures.timeline([words for words, _, _ in happenings], grid, 4))
+
+# %% [markdown]
+# Gold's post 3 falls off the end when Ann follows red, and comes back when gold deletes 6. Red's post 2 is older than her
+# follow, and is there once blue has gone. That is why all of them are kept: the cap bounds what is shown, and not the state.
+# With forty people, twelve sellers and two hundred posts, of which the last micro-batches delete all, the oldest first:
+
+# %%
+sellers = [f"seller {n}" for n in range(12)]
+popular = 1 / np.arange(1, 13)
+people = [
+    follow(str(whom), user=f"user {n}")
+    for n in range(40)
+    for whom in rng.choice(sellers, size=3, replace=False, p=popular / popular.sum())
+]
+posts = [post(str(rng.choice(sellers)), number) for number in range(200)]
+gone = [{**each, "_change_type": "delete"} for each in posts]
+evening = [(posts[n : n + 20], people if n == 0 else None) for n in range(0, 200, 20)]
+evening += [(gone[n : n + 50], None) for n in range(0, 200, 50)]
+results = replay(home, evening)
+seen, sizes = [], []
+for result in results:
+    seen += result.rows
+    sizes.append((len(result.rows), len(fold(seen, key=["user", "post"])), result.state_rows))
+assert sizes[-1][1:] == (0, len(people))
+show(pictures.costs(pd.DataFrame(sizes, columns=["told", "shown", "kept"]), 10, 40 * 4))
+
+# %% [markdown]
+# A post that everybody's page had lost is deleted without a word. What is left in the state at the end is who follows whom.
+
+# %% [markdown]
+# ## 4. What they do not do
+#
+# - **They do not wait for a stream that is silent.** The watermark is that of the slower side: while no click comes from
+#   anybody, no search expires. Where a side can be silent for long, give it heartbeats, or `waits_for="facts"` in a
+#   temporal join.
+# - **They do not guess who belongs together.** Rows meet by equal keys and by their times, not by likeness.
+# - **They do not make the state of an interval join small.** What may still have a partner is kept: a longer interval, and
+#   a longer lateness, is a larger state.
+# - **They do not repair what is final.** A price that comes later than `allowed_lateness` is counted and can be delivered;
+#   the orders before it keep their answers.
+# - **They do not bound the state of tables by a cap.** A join of tables keeps both of them, and a timeline every post of
+#   those who are followed. What is too old must be deleted by those who own it.
+# - **They do not make famous sellers cheap.** A post of somebody whom a million follow is a million changes. A service that
+#   has such sellers reads their posts when a page is opened, and keeps the rest.
+# - **They do not order what shards say.** Within a micro-batch what one shard takes back may come after what another one
+#   inserts; fold by key, or apply removals first.
+#
+# The rules are in [docs/joins.md](../docs/joins.md).
+
+# %%
+spark.stop()
