@@ -68,7 +68,7 @@ def test_what_goes_stands_before_what_comes() -> None:
     assert steps[1].counts == Counts(rows=3, results=1, corrections=1)
 
 
-def test_a_user_that_nothing_came_for_is_not_looked_at() -> None:
+def test_nothing_is_said_of_a_user_that_nothing_came_for() -> None:
     steps = play(spec_of(1), [("a", 1, 1, PLUS), (None, 1, 1, PLUS)], [(None, 2, 2, PLUS)])
     assert told(steps[1]) == [(None, 1, MINUS), (None, 2, PLUS)]
     assert steps[1].state.rows == 3
