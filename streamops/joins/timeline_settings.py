@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
-from streamops.joins.inputs import refuse_missing, refuse_type, shown_keys
+from streamops.joins.inputs import refuse_missing, shown_keys
 from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import names_of
+from streamops.spark.parameters import distinct_names, refuse_type
 
 __all__ = ["NewestSettings", "TimelineSettings"]
 
@@ -55,8 +55,8 @@ class TimelineSettings:
         shards: int,
     ) -> TimelineSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        users = _some(user, "user", "who follows: user='user_id'", where)
-        posts = _some(key, "key", "what identifies a post: key='post_id'", where)
+        users = distinct_names(user, parameter="user", where=where)
+        posts = distinct_names(key, parameter="key", where=where)
         require_name(ranked_by, parameter="ranked_by", where=where)
         _refuse_cap(cap, where)
         # Who follows whom is the key of the right; joined once more, with what is joined on.
@@ -148,20 +148,6 @@ class NewestSettings:
         columns = pa.schema([schema.field(name) for name in kept])
         order = said.key, said.ranked_by, said.cap
         return TimelineSpec(said.where, users, author, *order, routed, columns)
-
-
-def _some(value: object, parameter: str, example: str, where: str) -> Names:
-    names = names_of(value, parameter=parameter, where=where)
-    if not names:
-        raise SpecError(
-            "NO_KEY",
-            f"`{parameter}` names no column",
-            where=where,
-            got=f"{parameter}={value!r}",
-            expected="at least one column",
-            fix=f"say {example}",
-        )
-    return tuple(dict.fromkeys(names))
 
 
 def _refuse_cap(cap: object, where: str) -> None:

@@ -8,36 +8,19 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import timeline
-from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
-from tests.golden.states import SHARDS
-from tests.golden.test_golden_states import bag
+from tests.golden.reading import Format, bag
 from tests.golden.timeline_states import HISTORY, ROWS, stepped, table
 
-
-def read(**known: Any) -> State:
-    said = {"layout": timeline.STATE, "identity": HISTORY.spec.identity, "shards": SHARDS} | known
-    return State(None, decode(HISTORY.file.read_bytes(), **said, where="joins.timeline"))
-
-
-def refused(**known: Any) -> StateFormatError:
-    with pytest.raises(StateFormatError) as caught:
-        read(**known)
-    return caught.value
+FORMAT = Format(timeline, "joins.timeline")
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    found, now = read().tables["rows"], HISTORY.state().tables["rows"]
-    assert len(found) == 6
-    assert found.schema == now.schema
-    assert bag(rows_of(found)) == bag(rows_of(now))
-    timeline.check(HISTORY.spec, read())
+    assert FORMAT.is_what_is_left(HISTORY).rows == 6
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
-    state, oracle, published = read(), HISTORY.oracle(), 0
+    state, oracle, published = FORMAT.read(HISTORY), HISTORY.oracle(), 0
     for changes in HISTORY.more:
         step = stepped(HISTORY.spec, state, changes)
         state = step.state
@@ -48,8 +31,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:
-    error = refused(layout=StateFormat("joins.timeline", 2))
-    assert (error.code, error.got) == ("STATE_VERSION", "frame 1, joins.timeline version 1")
+    FORMAT.refuses_another_version(HISTORY)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +46,6 @@ def test_state_of_version_1_is_refused_by_another_version() -> None:
     ],
 )
 def test_state_is_refused_by_timelines_with_another(name: str, settings: dict[str, Any]) -> None:
-    error = refused(identity=HISTORY.spec_of(**settings).identity)
+    error = FORMAT.refused(HISTORY, identity=HISTORY.spec_of(**settings).identity)
     assert error.code == "STATE_PARAMETERS"
     assert name in error.what.partition(": ")[2].split(", ")

@@ -44,8 +44,9 @@ def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> T
     ("kind", "code", "act"),
     [
         (SpecError, "NO_KEY", lambda: bound(by=[])),
-        (SpecError, "NO_KEY", lambda: bound(user=[])),
-        (SpecError, "NO_KEY", lambda: bound(key=())),
+        (SpecError, "NO_COLUMNS", lambda: bound(user=[])),
+        (SpecError, "NO_COLUMNS", lambda: bound(key=())),
+        (SpecError, "SAME_COLUMN", lambda: bound(user=["user", "lsn", "user"])),
         (SpecError, "NOT_A_NAME", lambda: bound(user=3)),
         (SpecError, "NOT_A_NAME", lambda: bound(key=["post", None])),
         (SpecError, "NOT_A_NAME", lambda: bound(ranked_by=None)),
@@ -121,7 +122,7 @@ def test_a_user_whose_name_the_posts_have_gets_another_one() -> None:
 
 @pytest.mark.parametrize("said", [{}, VERSIONED, {"sequence": ("at", "since"), "remember": 0}])
 def test_a_user_may_be_several_columns_in_any_order_of_the_frame(said: dict[str, Any]) -> None:
-    spec = bound(user=["user", "lsn", "user"], **said)
+    spec = bound(user=["user", "lsn"], **said)
     assert spec.user == ("user", "lsn_right")
     assert spec.by == spec.user
     turned = bound(right=pa.schema(list(FOLLOWS)[::-1]), user=["user", "lsn"], **said)

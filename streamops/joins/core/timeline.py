@@ -21,6 +21,7 @@ from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
+from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
@@ -171,19 +172,9 @@ def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
     return pa.table([columns[name] for name in spec.output.names], schema=spec.output)
 
 
-def finish(spec: TimelineSpec, state: State) -> pa.Table:
-    """Nothing: every change has been told."""
-    return spec.output.empty_table()
-
-
 def run(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
     """The batch result: all changes in one step."""
     return step(spec, empty(spec), packed, None).emitted
-
-
-def next_deadline(spec: TimelineSpec, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
-    return None
 
 
 def check(spec: TimelineSpec, state: State) -> None:
