@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops import joins
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import SchemaError, SpecError, StateFormatError, WatermarkError
 from streamops.testing import assert_rows, at, fold, replay
@@ -172,3 +173,15 @@ def test_a_transform_without_a_right_frame_runs_in_the_test_kit_only() -> None:
         earlier(delay="0 seconds")(None)  # type: ignore[arg-type]
     assert refused.value.code == "RIGHT_MISSING"
     assert repr(earlier(delay="1 second", shards=3)).startswith("joins.earlier(by=('k', 'key'), ")
+
+
+def test_an_operator_of_two_steps_is_played_as_one() -> None:
+    """What came is counted by the first step, what was published by the second; both keep state."""
+    home = joins.timeline(None, by="k", user="user", key="n", ranked_by="n", cap=1)
+    posts = [{"k": "a", "n": n, "_change_type": "insert"} for n in (1, 2)]
+    follows = [{"k": "a", "user": "ann", "_change_type": "insert"}]
+    first, last = replay(home, [(posts, follows)], restart=True, flush=True)
+    assert [(row["user"], row["n"]) for row in first.rows] == [("ann", 2)]
+    assert first.counts == Counts(rows=3, on_time=3, results=1)
+    assert first.state_rows == 3 + 2
+    assert (last.rows, last.state_rows) == ([], 0)
