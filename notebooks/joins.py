@@ -137,11 +137,10 @@ per_half_hour = windows.tumbling(
     agg={"searches": agg.count(), "rate": agg.mean("clicked")},
     shards=1,
 )
-first = {**half_an_hour, "matches": "first", "tie_break": ("query", "query"), "shards": 1}
 place = Path(tempfile.mkdtemp(prefix="streamops-"))
 query = (
     frames[0]
-    .transform(joins.interval(frames[1], "0 seconds", "30 minutes", **first))
+    .transform(joins.interval(frames[1], "0 seconds", "30 minutes", shards=1, **half_an_hour))
     .withColumn("clicked", is_click)
     .transform(per_half_hour)
     .writeStream.format("parquet")
