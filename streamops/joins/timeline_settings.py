@@ -40,6 +40,8 @@ class TimelineSettings:
     rejected: Rejected
     joined: TablesSettings = field(repr=False)
 
+    of_results: ClassVar[tuple[bool, bool]] = (True, True)
+
     @staticmethod
     def of(
         where: str,
