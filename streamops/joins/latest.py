@@ -174,7 +174,8 @@ def latest(
         shards=shards,
     )
     options = Options("kernel", state_api, shards, name or "latest").validated(_WHERE)
-    return LatestTransform(_WHERE, settings, options, core, right, lambda *_: None, snapshot)
+    said = (_WHERE, settings, options, core, right, lambda *_: None)
+    return LatestTransform(*said, snapshot=snapshot)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
