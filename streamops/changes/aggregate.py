@@ -83,7 +83,8 @@ def aggregate(
         ``NAME_TAKEN``, ``UNKNOWN_CHOICE`` or ``SHARDS_OUT_OF_RANGE``.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type: ``NOT_A_CHANGE_STREAM``, ``AGGREGATE_TYPE``,
-        ``KEY_NOT_HASHABLE``; or an aggregate is a sketch: ``SKETCH_CANNOT_FORGET``.
+        ``KEY_NOT_HASHABLE``; or an aggregate is a sketch: ``SKETCH_CANNOT_FORGET``. The frame has
+        updates without the row before: ``NO_PREIMAGES``.
     CapacityError
         While the query runs: ``SUM_OVERFLOW``, or ``AGGREGATE_FULL`` of an aggregate with a bound.
 

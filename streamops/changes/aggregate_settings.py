@@ -39,6 +39,7 @@ class AggregateSettings:
     rejected: Rejected
 
     of_results: ClassVar[bool] = True
+    needs_preimages: ClassVar[bool] = True
 
     @staticmethod
     def of(
