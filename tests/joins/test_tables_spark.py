@@ -178,7 +178,7 @@ def test_rows_that_totals_reject_are_delivered_as_they_came(
 
 def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
     rows = [("a", "x", PLUS), ("a", "y", "upsert"), (None, "z", None)]
-    frame = spark.createDataFrame(rows, "k string, note varchar(5), _change_type string")
+    frame = spark.createDataFrame(rows, "k string, note string, _change_type string")
     frame = frame.withColumn("at", F.lit("2020-01-01 00:00:00").cast("timestamp_ntz"))
     totals = changes.aggregate(by="k", agg={"n": agg.count()}, rejected="route")
     good, rejected = changes.split_rejected(frame.transform(totals))
