@@ -11,11 +11,11 @@ import pyarrow as pa
 from streamops.aggregates import Aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec, Asked, Rejected
 from streamops.changes.core.bags import COUNTED_ONCE
-from streamops.changes.core.spec import REJECTED
 from streamops.changes.core.totals import Counted, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.keyed import REJECTED
 from streamops.spark.parameters import (
     names_of,
     refuse_taken,

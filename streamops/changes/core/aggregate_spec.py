@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from streamops.changes.core.spec import REJECTED
 from streamops.changes.core.totals import Total
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Summary, identified
+from streamops.kernel.keyed import REJECTED
 
 __all__ = ["AggregateSpec", "Asked", "Rejected"]
 

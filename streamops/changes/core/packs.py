@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.changes.core.spec import REASONS, REJECTED
 from streamops.kernel.changes import CHANGE_TYPE, weights
 from streamops.kernel.columns import concat, conform, key_codes, nulls, one, take
 from streamops.kernel.groups import Groups, Ints
+from streamops.kernel.keyed import REJECTED
 
 __all__ = ["States", "apart", "pack", "weighed"]
 
 States = list[pa.Array]
 
-_ASIDE = (REJECTED, "late")
+_ASIDE, _UNKNOWN = (REJECTED, "late"), "unknown_operation"
 
 
 def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
@@ -58,7 +58,7 @@ def _passed(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
     What another operator put aside keeps its reason.
     """
     count = len(rows)
-    reason = pa.repeat(REASONS[0], count)
+    reason = pa.repeat(_UNKNOWN, count)
     for name in _ASIDE:
         if _tells_reason(spec.input, name):
             reason = pc.coalesce(pc.struct_field(one(rows.column(name)), "reason"), reason)
