@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streamops.changes.aggregate_settings import AggregateSettings
 from streamops.changes.core import aggregate as core
+from streamops.changes.core.aggregate_spec import Rejected
 from streamops.kernel.contract import Aggregation
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
@@ -17,6 +18,7 @@ def aggregate(
     *,
     by: str | Sequence[str] = (),
     agg: Mapping[str, Aggregation],
+    rejected: Rejected = "drop",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
     name: str | None = None,
@@ -31,7 +33,8 @@ def aggregate(
                  update as its two images, a delete with the values of its row · key columns of any
                  type without a map in it (null is a key) · columns that the aggregates read
     Output       key columns · the aggregates · _change_type: string: "insert" for a new group, the
-                 two images where a value changes, "delete" for a group that has no row any more
+                 two images where a value changes, "delete" for a group that has no row any more ·
+                 where rejected rows are routed: rejected: struct<reason, row>, null in a change
     Output mode  append
     Watermark    none is needed
     State        per group that has rows: a counter, 8 to 24 bytes for each count, sum or mean of
@@ -54,14 +57,19 @@ def aggregate(
         own, rows are kept, and of each group that changes they are computed again: their cost is that
         of the group. Sketches cannot forget and are refused, as are ``first``, ``last`` and
         ``collect``, which go by event time.
+    rejected : "drop" or "route"
+        What happens to a row whose _change_type is no word of a change stream: dropped, or delivered
+        as a row of its own, whole, to be told apart by :func:`split_rejected`; counted in either
+        case. Reason: "unknown_operation"; of a row that an operator before put aside, in its column
+        ``rejected`` or ``late``, the one it had.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
         Spark's interface to state. "auto" is the second, which needs RocksDB and lets operators be
         chained.
     shards : int
         Pieces that the keys are spread over. Belongs to the checkpoint.
     name : str
-        Under which the counts appear in the query's ``observedMetrics``; ``ignored`` are rows whose
-        _change_type is no word of a change stream.
+        Under which the counts appear in the query's ``observedMetrics``: `rows`, `rejected`,
+        `results`, `corrections`, `state_rows`, `state_bytes`.
 
     Returns
     -------
@@ -71,11 +79,12 @@ def aggregate(
     Raises
     ------
     SpecError
-        ``NO_AGGREGATE``, ``NOT_AN_AGGREGATE``, ``AGGREGATE_BY_TIME``, ``NOT_A_NAME``, ``NAME_TAKEN``
-        or ``SHARDS_OUT_OF_RANGE``.
+        ``NO_AGGREGATE``, ``NOT_AN_AGGREGATE``, ``AGGREGATE_BY_TIME``, ``NOT_A_NAME``,
+        ``NAME_TAKEN``, ``UNKNOWN_CHOICE`` or ``SHARDS_OUT_OF_RANGE``.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type: ``NOT_A_CHANGE_STREAM``, ``AGGREGATE_TYPE``,
-        ``KEY_NOT_HASHABLE``; or an aggregate is a sketch: ``SKETCH_CANNOT_FORGET``.
+        ``KEY_NOT_HASHABLE``; or an aggregate is a sketch: ``SKETCH_CANNOT_FORGET``. The frame has
+        updates without the row before: ``NO_PREIMAGES``.
     CapacityError
         While the query runs: ``SUM_OVERFLOW``, or ``AGGREGATE_FULL`` of an aggregate with a bound.
 
@@ -98,6 +107,7 @@ def aggregate(
 
     See Also
     --------
+    split_rejected : changes and rejected rows apart.
     streamops.joins.tables : the join of two tables that change, whose output this understands.
     streamops.windows.tumbling : aggregates of events that are only ever added, per window.
 
@@ -107,6 +117,6 @@ def aggregate(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Maintaining materialized views".
     """
     where = "changes.aggregate"
-    settings = AggregateSettings.of(where, by=by, agg=agg)
+    settings = AggregateSettings.of(where, by=by, agg=agg, rejected=rejected)
     options = Options("kernel", state_api, shards, name or "aggregate").validated(where)
     return RunningTransform(where, settings, options, core)

@@ -9,18 +9,20 @@ from typing import ClassVar
 import pyarrow as pa
 
 from streamops.aggregates import Aggregate
-from streamops.changes.core.aggregate_spec import AggregateSpec, Asked
+from streamops.changes.core.aggregate_spec import AggregateSpec, Asked, Rejected
 from streamops.changes.core.bags import COUNTED_ONCE
 from streamops.changes.core.totals import Counted, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.keyed import REJECTED
 from streamops.spark.parameters import (
     names_of,
     refuse_taken,
     require_aggregates,
     require_keys,
 )
+from streamops.spark.transform import choice
 
 __all__ = ["AggregateSettings"]
 
@@ -34,14 +36,21 @@ class AggregateSettings:
     where: str = field(repr=False)
     by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
+    rejected: Rejected
 
     of_results: ClassVar[bool] = True
+    needs_preimages: ClassVar[bool] = True
 
     @staticmethod
     def of(
-        where: str, *, by: str | Sequence[str], agg: Mapping[str, Aggregation]
+        where: str,
+        *,
+        by: str | Sequence[str],
+        agg: Mapping[str, Aggregation],
+        rejected: Rejected = "drop",
     ) -> AggregateSettings:
         """Settings as the user wrote them, normalised, or an error."""
+        choice(rejected, Rejected, parameter="rejected", where=where)
         names = names_of(by, parameter="by", where=where)
         require_aggregates(agg, where=where)
         if not agg:
@@ -57,8 +66,9 @@ class AggregateSettings:
             _refuse_by_time(name, each, where)
         given = {"by": list(names), "agg": list(agg)}
         fix = "name the aggregate, or rename the key column, differently"
-        refuse_taken([*names, *agg], (CHANGE_TYPE,), given, fix, where)
-        return AggregateSettings(where, names, tuple(agg.items()))
+        added = (CHANGE_TYPE, *([REJECTED] if rejected == "route" else []))
+        refuse_taken([*names, *agg], added, given, fix, where)
+        return AggregateSettings(where, names, tuple(agg.items()), rejected)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -84,8 +94,9 @@ class AggregateSettings:
         asked = tuple(self._asked(name, each, schema) for name, each in self.agg)
         read = {*self.by, CHANGE_TYPE}
         read |= {column for each in asked for column in each.summary.inputs}
-        columns = pa.schema([column for column in schema if column.name in read])
-        return AggregateSpec(self.where, self.by, asked, columns)
+        if self.rejected == "drop":
+            schema = pa.schema([column for column in schema if column.name in read])
+        return AggregateSpec(self.where, self.by, asked, schema, self.rejected)
 
     def _asked(self, name: str, each: Aggregation, schema: pa.Schema) -> Asked:
         for column in each.columns:  # also one that does not look for itself

@@ -20,6 +20,8 @@ from streamops.spark.columns import column, require_name
 from streamops.spark.comparing import comparable
 from streamops.spark.keyed import parse_horizon, shown_horizon
 from streamops.spark.parameters import distinct_names
+from streamops.spark.results import UPSERTS
+from streamops.spark.rowwise import noted
 from streamops.spark.transform import choice, shown
 
 __all__ = ["CompactTransform"]
@@ -100,7 +102,8 @@ class CompactTransform:
         newest = log.agg(F.max(_AGE).alias(_NEWEST))
         log = log.crossJoin(F.broadcast(newest))
         log = log.withColumn(_STAYS, self._stays(kinds, says))
-        return log.where(_STAYS).select(*map(column, frame.columns))
+        left = log.where(_STAYS).select(*map(column, frame.columns))
+        return noted(left, CHANGE_TYPE, {UPSERTS: True}) if says else left
 
     def _stays(self, kinds: dict[str, StructField], says: bool) -> Column:
         window = Window.partitionBy(_KEY)

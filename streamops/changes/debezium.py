@@ -69,7 +69,8 @@ def from_debezium(
     placeholder : str
         The connector's ``unavailable.value.placeholder``.
     preimages : "drop" or "publish"
-        Whether the row before an update, where there is one, is an ``update_preimage``.
+        Whether the row before an update, where there is one, is an ``update_preimage``. Operators
+        that take rows back refuse a stream without.
     tombstones : "drop" or "keep"
         Records whose value is null, which follow a delete for the sake of compaction. "keep": as rows
         with their key and ``_tombstone``; to state they mean nothing.

@@ -16,6 +16,8 @@ from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import require_name
 from streamops.spark.parameters import distinct_names
+from streamops.spark.results import UPSERTS
+from streamops.spark.rowwise import noted
 from streamops.spark.transform import choice
 
 __all__ = ["Absent", "DebeziumSettings", "Preimages", "Tombstones"]
@@ -181,7 +183,7 @@ class DebeziumSettings:
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The changes that the records stand for."""
-        return Records(
+        changes = Records(
             self._row(frame),
             self.key,
             self.value,
@@ -193,6 +195,7 @@ class DebeziumSettings:
             self.tombstones,
             self.keep,
         ).read(frame)
+        return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
 
     def _row(self, frame: DataFrame) -> StructType:
         if isinstance(self.schema, StructType):

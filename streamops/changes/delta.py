@@ -38,7 +38,7 @@ def from_delta(
         Columns that identify a row.
     preimages : "publish" or "drop"
         Whether rows from before an update are kept. Operators that remember the last row of each key
-        need none.
+        need none; those that take rows back refuse a stream without.
     name : str, optional
         Under which the counts appear in the query's ``observedMetrics``. A batch is counted only
         where it is given.

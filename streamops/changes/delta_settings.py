@@ -16,6 +16,8 @@ from streamops.kernel.changes import CHANGE_TYPE, CHANGES, PREIMAGE, TAKEN_BACK
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 from streamops.spark.columns import column, nullable
 from streamops.spark.parameters import distinct_names
+from streamops.spark.results import UPSERTS
+from streamops.spark.rowwise import noted
 from streamops.spark.transform import choice
 
 __all__ = ["REASONS", "DeltaSettings", "Preimages"]
@@ -85,13 +87,14 @@ class DeltaSettings:
         if self.preimages == "drop":
             frame = frame.where(~F.coalesce(word == PREIMAGE, F.lit(False)))
         names = [each for each in frame.columns if each not in _FEED]
-        return frame.select(
+        changes = frame.select(
             *(column(name) for name in names),
             F.when(is_good, word).alias(CHANGE_TYPE),
             F.when(is_good, sequence).alias(SEQUENCE),
             column(_COMMITTED).alias(CHANGED_AT),
             F.when(~is_good, told).alias(REJECTED),
         )
+        return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
 
     def counts(self) -> Mapping[str, Column]:
         """Changes, and what is none, by reason."""

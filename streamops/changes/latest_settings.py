@@ -46,6 +46,7 @@ class LatestSettings:
     when_full: WhenFull
 
     of_results: ClassVar[bool] = True
+    needs_preimages: ClassVar[bool] = False
 
     @staticmethod
     def of(

@@ -21,7 +21,8 @@ def split_rejected(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     Parameters
     ----------
     batch : DataFrame
-        Output of ``from_debezium``, ``from_delta``, ``normalize`` or ``apply``.
+        Output of ``from_debezium``, ``from_delta``, ``normalize``, ``apply``, or ``aggregate`` with
+        ``rejected="route"``.
 
     Returns
     -------

@@ -65,6 +65,7 @@ class IntervalJoin:
     into: str
 
     of_results: ClassVar[tuple[bool, bool]] = (False, False)
+    needs_preimages: ClassVar[bool] = False
 
     @staticmethod
     def of(

@@ -49,6 +49,7 @@ class LatestJoin:
     shards: int = field(repr=False)
 
     of_results: ClassVar[tuple[bool, bool]] = (False, True)
+    needs_preimages: ClassVar[bool] = False
 
     @staticmethod
     def of(

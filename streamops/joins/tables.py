@@ -107,7 +107,8 @@ def tables(
         ``SHARDS_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
-        ``SEQUENCE_TYPE`` or ``NAME_TAKEN``.
+        ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without the row before:
+        ``NO_PREIMAGES``.
 
     Examples
     --------

@@ -37,6 +37,7 @@ class TablesSettings:
     shards: int = field(repr=False)
 
     of_results: ClassVar[tuple[bool, bool]] = (True, True)
+    needs_preimages: ClassVar[bool] = True
 
     @staticmethod
     def of(

@@ -60,6 +60,7 @@ class TemporalJoin:
     into: str
 
     of_results: ClassVar[tuple[bool, bool]] = (False, True)
+    needs_preimages: ClassVar[bool] = False
 
     @staticmethod
     def of(

@@ -35,6 +35,7 @@ class RunningSettings:
     when_full: WhenFull
 
     of_results: ClassVar[bool] = False
+    needs_preimages: ClassVar[bool] = False
 
     @staticmethod
     def of(

@@ -33,7 +33,7 @@ from streamops.spark.preflight import (
     refuse_unchainable,
     state_api,
 )
-from streamops.spark.results import declared_pair, refuse_revised
+from streamops.spark.results import declared_pair, refuse_revised, refuse_upserts
 from streamops.spark.runners import Advance, timed
 from streamops.spark.transform import StateApi, is_named
 from streamops.spark.untimed import Beginning, Standing, untimed
@@ -71,6 +71,8 @@ def drive_pair(
     ):
         if not of_results:
             refuse_revised(frame, where=f"{transform.operator}, {side} frame")
+        if transform.settings.needs_preimages:
+            refuse_upserts(frame, where=f"{transform.operator}, {side} frame")
     options, streaming = transform.options, left.isStreaming
     name, names = metric_name(left, options.name, right)
     delays = [

@@ -44,6 +44,10 @@ class PairSettings(Protocol):
         """Whether each side reads results that may be told again, instead of rows that count once."""
 
     @property
+    def needs_preimages(self) -> bool:
+        """Whether an update must come with the row before, on both sides."""
+
+    @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Columns whose values are compared or computed with."""
 

@@ -16,11 +16,22 @@ from streamops.kernel.pairs import PairSpec, SideName
 from streamops.spark.columns import column, nullable, spark_schema
 from streamops.spark.preflight import WATERMARK
 
-__all__ = ["REVISED", "declared", "declared_pair", "refuse_revised"]
+__all__ = [
+    "REVISED",
+    "UPSERTS",
+    "declared",
+    "declared_pair",
+    "refuse_revised",
+    "refuse_upserts",
+]
 
 REVISED = "streamops.revised"
 """Key under which an operator tells that rows of its output revise others, or are late rows: on the
 columns that say so."""
+
+UPSERTS = "streamops.upserts"
+"""Key under which a reader tells that its updates come without the row before: on what it says of
+changes."""
 
 _REVISING = (REVISION, CHANGE_TYPE, "late")
 
@@ -187,6 +198,27 @@ def refuse_revised(frame: DataFrame, *, where: str) -> None:
         if REVISION in said
         else "fold them to a table first, in foreachBatch or behind the stream",
     )
+
+
+def refuse_upserts(frame: DataFrame, *, where: str) -> None:
+    """Refuse updates without the row before, where this has to be taken back.
+
+    Raises
+    ------
+    SchemaError
+        ``NO_PREIMAGES``.
+    """
+    said = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
+    if said:
+        raise SchemaError(
+            "NO_PREIMAGES",
+            "an update would add its row and leave the one before",
+            where=where,
+            got=f"upserts, by {', '.join(said)}: what they replace is not there",
+            expected="a change stream, with each update as its two images",
+            fix="df.transform(changes.normalize(...)) in between, which remembers the rows before; or "
+            'preimages="publish" in the reader, where each update has its row before',
+        )
 
 
 def _on_time(names: Sequence[str], said: Sequence[str]) -> str:

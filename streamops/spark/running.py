@@ -26,7 +26,7 @@ from streamops.spark.preflight import (
     metric_name,
     state_api,
 )
-from streamops.spark.results import declared, refuse_revised
+from streamops.spark.results import declared, refuse_revised, refuse_upserts
 from streamops.spark.runners import Stored
 from streamops.spark.transform import Options, is_named, shown
 from streamops.spark.untimed import untimed
@@ -65,6 +65,10 @@ class PerKey(Protocol):
     def of_results(self) -> bool:
         """Whether it reads rows that revise others, instead of events."""
 
+    @property
+    def needs_preimages(self) -> bool:
+        """Whether an update must come with the row before."""
+
     def bind(self, schema: pa.Schema, *, shards: int) -> Any:
         """The spec over these columns."""
 
@@ -89,6 +93,8 @@ class RunningTransform:
         spec = self.settings.bind(schema, shards=shards)
         if not self.settings.of_results:
             refuse_revised(frame, where=where)
+        if self.settings.needs_preimages:
+            refuse_upserts(frame, where=where)
         made = spark_schema(spec.output)
         if not frame.isStreaming:
             if is_named(self.options, where):

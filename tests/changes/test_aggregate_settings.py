@@ -39,6 +39,8 @@ def bound(schema: pa.Schema = SCHEMA, **said: Any) -> AggregateSpec:
         (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
         (SpecError, "NAME_TAKEN", lambda: bound(agg={"K": agg.count()})),
         (SpecError, "NAME_TAKEN", lambda: bound(agg={"_change_type": agg.count()})),
+        (SpecError, "NAME_TAKEN", lambda: bound(agg={"Rejected": agg.count()}, rejected="route")),
+        (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
         (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
         (SpecError, "AGGREGATE_BY_TIME", lambda: bound(agg={"x": agg.last("n", tie_break="n")})),
         (
@@ -100,6 +102,25 @@ def test_only_what_is_read_travels_and_the_result_is_typed() -> None:
     assert spec.origins == {"k": "k", "most": "n"}
 
 
+def test_where_rejected_rows_are_routed_all_columns_travel_and_one_tells_of_them() -> None:
+    spec = bound(rejected="route")
+    assert spec.input == SCHEMA
+    assert spec.output == pa.schema(
+        [
+            ("k", pa.string()),
+            ("rows", pa.int64()),
+            ("_change_type", pa.string()),
+            ("rejected", pa.struct([("reason", pa.string()), ("row", pa.struct(list(SCHEMA)))])),
+        ]
+    )
+    assert "rejected" in bound(agg={"rejected": agg.count()}).output.names
+
+
+def test_the_repr_says_what_happens_to_rejected_rows() -> None:
+    said = repr(changes.aggregate(by="k", agg={"n": agg.count()}, rejected="route"))
+    assert "rejected='route'" in said
+
+
 def test_the_same_words_are_the_same_checkpoint() -> None:
     assert bound().identity == bound(shards=3).identity
     assert bound().identity != bound(by=()).identity
@@ -129,3 +150,17 @@ def test_a_replay_over_shards_with_restarts_folds_to_the_aggregates() -> None:
     ]
     assert results[2].counts.rejected == 1
     assert [result.state_rows for result in results] == [8, 5, 5]
+
+
+def test_rows_that_normalize_rejected_are_told_on_with_their_reason() -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("lsn", pa.int64())])
+    upserts = changes.normalize("id", sequence="lsn", horizon=10)
+    script = [[{"id": 1, "city": "Ulm", "lsn": 1}, {"id": None, "city": "Rom", "lsn": 2}]]
+    (first,) = replay(upserts, script, schema=schema)
+    totals = changes.aggregate(by="city", agg={"n": agg.count()}, rejected="route")
+    (second,) = replay(totals, [first.rows], schema=first.table.schema, restart=True)
+    (bad,) = [row["rejected"] for row in second.rows if row["rejected"] is not None]
+    assert bad["reason"] == "null_key"
+    assert bad["row"]["rejected"]["row"] == {"id": None, "city": "Rom", "lsn": 2}
+    assert [row["city"] for row in second.rows if row["rejected"] is None] == ["Ulm"]
+    assert second.counts.rejected == 1

@@ -7,7 +7,8 @@ import datetime as dt
 import pytest
 from pyspark.sql import SparkSession
 
-from streamops import changes
+from streamops import aggregates as agg
+from streamops import changes, joins
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 
 pytestmark = pytest.mark.spark
@@ -73,3 +74,33 @@ def test_what_is_no_feed_is_refused(spark: SparkSession) -> None:
         feed.transform(changes.from_delta("ID"))
     with pytest.raises(SchemaError, match=r"\[NAME_TAKEN\]"):
         feed.withColumn("rejected", feed["id"]).transform(changes.from_delta("id"))
+
+
+def test_upserts_are_refused_where_rows_are_taken_back_until_they_are_normalized(
+    spark: SparkSession,
+) -> None:
+    feed = spark.createDataFrame(ROWS[:5], FEED)
+    log = spark.createDataFrame([("{}", 1)], "value string, offset long")
+    read = changes.from_debezium("id int, v int", key="id", sequence=["offset"])
+    upserts = [
+        log.transform(read),
+        feed.transform(changes.from_delta("id", preimages="drop")),
+        feed.transform(changes.compact("id", sequence="_commit_version", retention=0)),
+    ]
+    whole = feed.transform(changes.from_delta("id"))
+    totals = changes.aggregate(agg={"n": agg.count(), "v": agg.sum("v")})
+    for frame in upserts:
+        with pytest.raises(SchemaError, match=r"NO_PREIMAGES\] changes\.aggregate"):
+            frame.where("id > 0").transform(totals)
+        with pytest.raises(SchemaError, match=r"NO_PREIMAGES\] joins\.tables, right frame"):
+            whole.transform(joins.tables(frame, by="id"))
+    with pytest.raises(SchemaError, match=r"NO_PREIMAGES\] joins\.tables, left frame"):
+        upserts[0].transform(joins.tables(whole, by="id"))
+    normal = changes.normalize("id", sequence="_sequence", horizon="1 day", time="_changed_at")
+    for frame in (whole, upserts[1].transform(normal)):
+        (row,) = frame.transform(totals).collect()
+        assert (row["n"], row["v"]) == (1, 3)
+    publishing = changes.from_debezium(
+        "id int, v int", key="id", sequence=["offset"], preimages="publish"
+    )
+    assert log.transform(publishing).transform(totals).columns == ["n", "v", "_change_type"]

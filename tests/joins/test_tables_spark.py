@@ -158,6 +158,39 @@ def test_totals_of_changes_are_wired_also_after_a_restart(
     }
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_rows_that_totals_reject_are_delivered_as_they_came(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    asked = {"paid": agg.sum("price"), "last": agg.max("order")}
+    totals = changes.aggregate(
+        by="customer", agg=asked, rejected="route", shards=2, state_api=api, name="totals"
+    )
+    script = [left or [] for left, _ in SCRIPT[2:]]
+    got = stream(spark, totals, script, schema=ORDERS, directory=tmp_path)
+    for ours, theirs in zip(got, replay(totals, script, schema=ORDERS), strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+    aside = [row["rejected"] for each in got for row in each.rows if row["rejected"] is not None]
+    assert aside == [{"reason": "unknown_operation", "row": orders((4, "c", "upsert"))[0]}]
+    assert sum(each.counts.rejected for each in got) == 1
+
+
+def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
+    rows = [("a", "x", PLUS), ("a", "y", "upsert"), (None, "z", None)]
+    frame = spark.createDataFrame(rows, "k string, note string, _change_type string")
+    frame = frame.withColumn("at", F.lit("2020-01-01 00:00:00").cast("timestamp_ntz"))
+    totals = changes.aggregate(by="k", agg={"n": agg.count()}, rejected="route")
+    good, rejected = changes.split_rejected(frame.transform(totals))
+    assert [tuple(row) for row in good.collect()] == [("a", 1, PLUS)]
+    assert rejected.select("rejected.row.*").dtypes == frame.dtypes
+    told = {
+        (row["reason"], row["note"])
+        for row in rejected.select("rejected.reason", "rejected.row.note").collect()
+    }
+    assert told == {("unknown_operation", "y"), ("unknown_operation", "z")}
+
+
 def test_a_join_of_tables_and_totals_of_it_in_one_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:

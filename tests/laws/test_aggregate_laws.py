@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,6 +20,9 @@ from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import rows_of
+from streamops.testing.laws.cases import cut
+from streamops.testing.laws.comparing import same_rows
+from tests.laws import playing
 from tests.oracles import aggregate as oracle
 from tests.oracles.windows import Row
 
@@ -113,7 +117,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
     settings = AggregateSettings.of("laws", by=by, agg={name: ANSWERS[name][0] for name in names})
     bound = settings.bind(SCHEMA, shards=1)
     read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
-    spec = Timed(bound.where, bound.by, bound.asked, pa.schema(read))
+    spec = Timed(bound.where, bound.by, bound.asked, pa.schema(read), "drop")
     seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names})
 
     def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
@@ -151,3 +155,35 @@ def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
     assert state.rows == 0
     changes = [row["_change_type"] for row in published]
     assert changes.count("insert") == changes.count("delete")
+
+
+@given(case=histories(), seed=st.integers(0, 2**16))
+def test_each_rejected_row_is_delivered_once_and_whole_and_changes_nothing(
+    case: laws.Case, seed: int
+) -> None:
+    dice, rng = random.Random(seed), np.random.default_rng(seed)
+    routing = AggregateSpec(case.spec.where, case.spec.by, case.spec.asked, SCHEMA, "route")
+    restarted = playing.restart(aggregate, routing)
+    dropped, state = aggregate.empty(case.spec), aggregate.empty(routing)
+    for whole in case.batches:
+        rows = [
+            {**row, "_change_type": dice.choice([None, "", "upsert"])}
+            if dice.random() < 0.3
+            else row
+            for row in rows_of(whole)
+        ]
+        batch = table_of(rows)
+        pieces = [aggregate.pack(routing, piece) for piece in cut(batch, rng)]
+        without = aggregate.step(case.spec, dropped, aggregate.pack(case.spec, batch), None)
+        step = aggregate.step(routing, restarted(state), concat(pieces), None)
+        dropped, state = without.state, step.state
+        aggregate.check(routing, state)
+        told = rows_of(step.emitted)
+        changes = [row for row in told if row.pop("rejected") is None]
+        same_rows(changes, rows_of(without.emitted), "with and without the rejected")
+        aside = [row["rejected"] for row in rows_of(step.emitted) if row["rejected"] is not None]
+        bad = [row for row in rows_of(batch) if row["_change_type"] not in UNDO]
+        same_rows([each["row"] for each in aside], bad, "what is rejected, and delivered")
+        assert {each["reason"] for each in aside} <= {"unknown_operation"}
+        assert step.counts == without.counts
+        assert step.counts.rejected == len(bad)

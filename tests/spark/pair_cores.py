@@ -46,6 +46,7 @@ class Settings:
     lag: int = 0
     word: str = ""
     of_results: tuple[bool, bool] = (False, False)
+    needs_preimages: bool = False
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -17,17 +17,30 @@ import pyarrow as pa
 
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.changes.core.bags import estimated, netted
-from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, weights
-from streamops.kernel.columns import changed, concat, conform, key_codes, one, take
+from streamops.changes.core.packs import States, apart, pack, weighed
+from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import changed, concat, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.untimed import finish, next_deadline
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
+__all__ = [
+    "STATE",
+    "TOLD",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
 
 STATE = StateFormat("changes.aggregate", 1)
 
-States = list[pa.Array]
+TOLD = {name: name for name in ("rows", "rejected", "results", "corrections")}
+"""What is told of a micro-batch, and where it stands among the counts."""
 
 
 def layout(spec: AggregateSpec) -> Mapping[str, pa.Schema]:
@@ -38,24 +51,6 @@ def layout(spec: AggregateSpec) -> Mapping[str, pa.Schema]:
 def empty(spec: AggregateSpec) -> State:
     """The state before the first step."""
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
-def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
-    """Net changes: totals of the groups; or different rows, where rows are kept."""
-    rows = conform(rows, spec.input)
-    weight = weights(rows.column(CHANGE_TYPE))
-    names = [*spec.by, *spec.told] if spec.again else [*spec.by]
-    columns = [one(rows.column(name)) for name in names]
-    groups, firsts = Groups.of(key_codes(columns, len(rows)))
-    index = pa.array(firsts)
-    counted = [groups.sum_ints(weight), groups.sizes(), groups.sum_ints((weight == 0) * 1)]
-    states = [] if spec.again else _weighed(spec, groups, rows, weight)
-    arrays = [*(each.take(index) for each in columns), *map(pa.array, counted), *states]
-    return pa.table(arrays, schema=spec.packed)
-
-
-def _weighed(spec: AggregateSpec, groups: Groups, rows: pa.Table, weight: Ints) -> States:
-    return [state for total in spec.totals for state in total.weighed(groups, rows, weight)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +80,8 @@ class _Touched:
 
 def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
+    rows, bad = (int(np.asarray(one(packed.column(name))).sum()) for name in ("changes", "bad"))
+    packed, rejected = apart(spec, packed)
     kept = state.tables["groups"]
     touched = _touched(spec, state, packed)
     was = [one(column).take(pa.array(touched.kept)) for column in _states(spec, kept)]
@@ -121,12 +118,8 @@ def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | N
         **tables,
     }
     emitted, results, corrections = _told(spec, touched.keys, before, said, after, says)
-    counts = Counts(
-        rows=int(np.asarray(one(packed.column("changes"))).sum()),
-        rejected=int(np.asarray(one(packed.column("bad"))).sum()),
-        results=results,
-        corrections=corrections,
-    )
+    counts = Counts(rows=rows, rejected=bad, results=results, corrections=corrections)
+    emitted = concat([emitted, rejected])
     return Step(State(None, tables), emitted, spec.output.empty_table(), counts)
 
 
@@ -160,9 +153,7 @@ def _merged(
 ) -> States:
     """The totals of the groups with what came."""
     if spec.again:
-        came = _weighed(
-            spec, Groups(touched.slots, touched.count), _told_rows(spec, packed), weight
-        )
+        came = weighed(spec, Groups(touched.slots, touched.count), _told_rows(spec, packed), weight)
         slots = np.arange(touched.count)
     else:
         came = [one(column) for column in _states(spec, packed)]
@@ -253,6 +244,7 @@ def _told(
         columns = [key.take(pa.array(groups[at])) for key in keys]
         columns += [value.take(pa.array(at)) for value in values]
         columns.append(pa.repeat(change, len(at)))
+        columns += [pa.nulls(len(at), field.type) for field in spec.aside]
         tables.append(pa.table(columns, schema=spec.output))
     return concat(tables), len(fresh), int(np.count_nonzero(differs))
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from streamops.changes.core.totals import Total
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Summary, identified
+from streamops.kernel.keyed import REJECTED
 
-__all__ = ["AggregateSpec", "Asked"]
+__all__ = ["AggregateSpec", "Asked", "Rejected"]
+
+Rejected = Literal["drop", "route"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,16 @@ class AggregateSpec:
     asked : tuple of Asked
         The aggregates.
     input : Schema
-        The columns that are read.
+        The columns that are read; where rows are routed, all of them.
+    rejected : str
+        What happens to rows that are no change.
     """
 
     where: str
     by: tuple[str, ...]
     asked: tuple[Asked, ...]
     input: pa.Schema
+    rejected: Rejected
 
     @property
     def keys(self) -> list[pa.Field]:
@@ -104,20 +110,32 @@ class AggregateSpec:
         return pa.schema([*self.keys, *named, ("weight", pa.int64())])
 
     @property
+    def aside(self) -> list[pa.Field]:
+        """Where rejected rows are routed, the column that tells of them."""
+        if self.rejected == "drop":
+            return []
+        told = pa.struct([("reason", pa.string()), ("row", pa.struct(list(self.input)))])
+        return [pa.field(REJECTED, told)]
+
+    @property
     def packed(self) -> pa.Schema:
-        """Net changes: totals of the groups; or different rows, where rows are kept."""
+        """Net changes: totals of the groups; or different rows, where rows are kept.
+
+        Rejected rows stand beside them where they are routed.
+        """
         counted = [(name, pa.int64()) for name in ("weight", "changes", "bad")]
         if not self.again:
-            return pa.schema([*self.keys, *counted, *list(self.groups)[len(self.by) + 1 :]])
+            totals = list(self.groups)[len(self.by) + 1 :]
+            return pa.schema([*self.keys, *counted, *totals, *self.aside])
         told = [self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.told)]
-        return pa.schema([*self.keys, *told, *counted])
+        return pa.schema([*self.keys, *told, *counted, *self.aside])
 
     @property
     def output(self) -> pa.Schema:
-        """Keys, values, and what happens to them."""
+        """Keys, values, what happens to them, and rejected rows where they are routed."""
         keys = [self.input.field(name) for name in self.by]
         values = [(each.name, each.summary.result) for each in self.asked]
-        return pa.schema([*keys, *values, (CHANGE_TYPE, pa.string())])
+        return pa.schema([*keys, *values, (CHANGE_TYPE, pa.string()), *self.aside])
 
     @property
     def origins(self) -> dict[str, str]:
@@ -137,7 +155,7 @@ class AggregateSpec:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on."""
+        """Everything the state depends on. What happens to rejected rows is not in it."""
         return {
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "agg": [

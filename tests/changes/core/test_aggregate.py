@@ -23,8 +23,11 @@ PLUS, MINUS = "insert", "delete"
 Change = tuple[str | None, Any, str]
 
 
-def spec_of(schema: pa.Schema = SCHEMA, *, by: Any = "k", **asked: Any) -> AggregateSpec:
-    return AggregateSettings.of("changes.aggregate", by=by, agg=asked).bind(schema, shards=1)
+def spec_of(
+    schema: pa.Schema = SCHEMA, *, by: Any = "k", rejected: Any = "drop", **asked: Any
+) -> AggregateSpec:
+    settings = AggregateSettings.of("changes.aggregate", by=by, agg=asked, rejected=rejected)
+    return settings.bind(schema, shards=1)
 
 
 def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SCHEMA) -> list[Step]:
@@ -101,6 +104,84 @@ def test_a_word_that_is_no_change_is_counted_and_does_nothing() -> None:
     assert told(step) == [("b", 1, PLUS)]
     assert step.counts == Counts(rows=3, rejected=2, results=1)
     assert step.state.rows == 1
+
+
+@pytest.mark.parametrize("asked", [agg.sum("v"), agg.max("v")], ids=repr)
+def test_a_row_that_is_no_change_is_delivered_whole_where_it_is_routed(asked: Any) -> None:
+    schema = pa.schema([("note", pa.map_(pa.string(), pa.int64())), *SCHEMA])
+    batch = [
+        ([("n", 1)], "a", 1, "upsert"),
+        (None, "b", 2, PLUS),
+        (None, None, None, None),
+        ([("n", 1)], "a", 1, "upsert"),
+    ]
+    spec = spec_of(schema, rejected="route", x=asked)
+    (step,) = play(spec, batch, schema=schema)
+    last = "_change_type"
+    upsert = {"note": [("n", 1)], "k": "a", "v": 1, last: "upsert"}
+    nothing = {"note": None, "k": None, "v": None, last: None}
+    assert told(step) == [
+        ("b", 2, PLUS, None),
+        *(
+            (None, None, None, {"reason": "unknown_operation", "row": row})
+            for row in (upsert, nothing, upsert)
+        ),
+    ]
+    assert step.counts == Counts(rows=4, rejected=3, results=1)
+    assert len(step.state.tables["groups"]) == 1
+
+
+@pytest.mark.parametrize("aside", ["rejected", "late"])
+def test_a_row_that_was_put_aside_before_keeps_its_reason(aside: str) -> None:
+    kind = pa.struct([("value", pa.string()), ("reason", pa.string())])
+    schema = pa.schema([*SCHEMA, (aside, kind)])
+    batch = [
+        (None, None, None, {"value": "{", "reason": "unparsable_json"}),
+        ("a", 1, "upsert", None),
+        (None, None, None, {"value": "?", "reason": None}),
+        ("a", 1, PLUS, None),
+    ]
+    (step,) = play(spec_of(schema, rejected="route", n=agg.count()), batch, schema=schema)
+    rows = [each for *_, each in told(step) if each is not None]
+    assert [row["reason"] for row in rows] == [
+        "unparsable_json",
+        *("unknown_operation", "unknown_operation"),
+    ]
+    assert rows[0]["row"][aside] == {"value": "{", "reason": "unparsable_json"}
+    assert told(step)[0] == ("a", 1, PLUS, None)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.struct([("reason", pa.int64())]), pa.struct([("why", pa.string())])]
+)
+def test_a_column_that_only_has_the_name_of_the_reasons_is_a_value(kind: pa.DataType) -> None:
+    schema = pa.schema([*SCHEMA, ("rejected", kind)])
+    (step,) = play(
+        spec_of(schema, rejected="route", n=agg.count()), [("a", 1, "?", None)], schema=schema
+    )
+    assert told(step)[0][-1]["reason"] == "unknown_operation"
+
+
+def test_a_micro_batch_of_rejected_rows_alone_leaves_no_group() -> None:
+    spec = spec_of(rejected="route", by=(), n=agg.count())
+    steps = play(spec, [("a", 1, "?")], [("a", 1, PLUS)], [])
+    assert [step.state.rows for step in steps] == [0, 1, 1]
+    assert [len(step.emitted) for step in steps] == [1, 1, 0]
+    assert steps[0].counts == Counts(rows=1, rejected=1)
+
+
+def test_a_batch_delivers_what_is_rejected() -> None:
+    spec = spec_of(rejected="route", n=agg.count())
+    rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, "?"]}, schema=SCHEMA)
+    good, bad = aggregate.run(spec, aggregate.pack(spec, rows)).to_pylist()
+    assert (good["n"], bad["rejected"]["row"]["_change_type"]) == (1, "?")
+
+
+def test_what_happens_to_rejected_rows_may_change_from_step_to_step() -> None:
+    asked: dict[str, Any] = {"n": agg.count(), "most": agg.max("v")}
+    dropping, routing = spec_of(**asked), spec_of(rejected="route", **asked)
+    assert dropping.identity == routing.identity
+    assert aggregate.layout(dropping) == aggregate.layout(routing)
 
 
 def test_sums_of_doubles_forget_what_was_taken_away_to_the_last_bit() -> None:
