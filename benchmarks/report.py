@@ -58,9 +58,9 @@ AIMS = [
             for aim in (
                 Aim(500_000, rows, kernel, native, 0.5, windows="interval"),
                 Aim(10_000, rows, "naive", kernel, 10.0, at_most=False, windows="temporal"),
-                Aim(100_000, rows, kernel, None, 1e6 / 100_000, windows="tables"),
             )
         ),
+        Aim(100_000, 500_000, kernel, None, 1e6 / 100_000, windows="tables"),
         *(
             aim
             for keys in (1_000, 10_000)
