@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 from benchmarks import report
 from benchmarks.measure import Run, RunFailed, measure, verify
+from benchmarks.stream import DELAY
 from benchmarks.systems import MASTER, SETTINGS, SYSTEMS
-from benchmarks.workloads import DELAY, TUMBLING, WORKLOADS, Workload, for_verification, standard
+from benchmarks.workloads import TUMBLING, WORKLOADS, Workload, for_verification, standard
 
 RESULTS = Path(__file__).with_name("results")
 BATCHES = (500_000, 60_000, 1_000)

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.cpu import ProcessTree
+from benchmarks.joins import KINDS
 from benchmarks.systems import SYSTEMS, session
 from benchmarks.workloads import RATE, P, Workload, prepare
 
@@ -89,6 +90,8 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
         found = pq.read_table(Path(folder) / "output").to_pandas()
     if run.rows_dropped:
         raise RunFailed(f"{system}: {run.rows_dropped:,} rows were dropped as late; none is")
+    if workload.is_join:
+        return _equal(system, KINDS[workload.windows].found(found), workload.expected())
     if system == "ceiling":
         sent = pd.DataFrame(workload.events())
         if (len(found), found["v"].sum()) != (len(sent), sent["v"].sum()):
@@ -122,6 +125,16 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
     return f"{len(rows):,} results of {rows['n'].sum():,} events, each equal to the answer"
 
 
+def _equal(system: str, found: pd.DataFrame, expected: pd.DataFrame) -> str:
+    if not found.equals(expected):
+        both = found.merge(expected, how="outer", indicator=True)
+        raise RunFailed(
+            f"{system} differs from the answer: {len(found):,} results, {len(expected):,} expected:\n"
+            f"{both[both['_merge'] != 'both'].head(20)}"
+        )
+    return f"{len(found):,} results, each equal to the answer"
+
+
 def _within_error(system: str, found: pd.DataFrame, expected: pd.DataFrame) -> str:
     """Estimates may be off, and of thousands of them one may be far off, but not all to one side."""
     start = found["window_start"].to_numpy("datetime64[ms]").astype("int64")
@@ -147,7 +160,7 @@ def _in_process(
         "shards": shards,
         "sink": sink,
         "folder": str(folder),
-        "steps": [[str(path) for path in step] for step in prepare(workload, cache)],
+        "steps": [[[*map(str, files)] for files in step] for step in prepare(workload, cache)],
     }
     spec_file, result_file, log_file = (folder / name for name in ("spec", "result", "log"))
     spec_file.write_text(json.dumps(spec))
@@ -183,12 +196,13 @@ def _run(spec: dict[str, Any]) -> Run:
     with ProcessTree() as tree:
         spark = session(system.store)
         java = _java_version(spark)
-        events = (
-            spark.readStream.schema(workload.schema)
-            .option("maxFilesPerTrigger", 1)
-            .parquet(str(incoming))
-        )
-        results = system.build(events, workload.windows, spec["shards"])
+        frames = []
+        for name, schema in workload.schemas.items():
+            (incoming / name).mkdir()
+            reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+            frames.append(reader.parquet(str(incoming / name)))
+        build: Any = system.join if workload.is_join else system.build
+        results = build(*frames, workload.windows, spec["shards"])
         writer = results.writeStream.outputMode("append").format(spec["sink"])
         if spec["sink"] == "parquet":
             writer = writer.option("path", str(folder / "output"))
@@ -202,8 +216,9 @@ def _run(spec: dict[str, Any]) -> Run:
             used, wall = tree.read().since(before), time.perf_counter() - started
             progress = query.recentProgress[first:]
             rows = phase.rows // workload.divisor * phase.batches
-            if sum(report.numInputRows for report in progress) != rows:
-                raise RunFailed(f"the measured batches did not read the {rows:,} rows sent")
+            read = [report.numInputRows for report in progress if report.numInputRows]
+            if read != [phase.rows // workload.divisor] * phase.batches:
+                raise RunFailed(f"the measured batches read {read}, not the {rows:,} rows sent")
             if measured:
                 reading = Reading(
                     rows_per_batch=phase.rows,
@@ -237,12 +252,13 @@ def _java_version(spark: SparkSession) -> str:
     return str(spark.sql(query).collect()[0]["version"])
 
 
-def _feed(query: StreamingQuery, incoming: Path, files: list[str]) -> None:
+def _feed(query: StreamingQuery, incoming: Path, batches: list[list[str]]) -> None:
     # Linked in the order in which they are to be read, with the times they were prepared with: the
     # source takes the oldest file that it sees, and none that comes later is older.
-    for name in files:
-        os.link(name, incoming / Path(name).name)
-    if files:
+    for files in batches:
+        for file in map(Path, files):
+            os.link(file, incoming / file.parent.name / file.name)
+    if batches:
         query.processAllAvailable()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.joins import KINDS
 from benchmarks.measure import Reading, Run
 from benchmarks.systems import SYSTEMS
 
@@ -53,6 +54,15 @@ AIMS = [
         Aim(10_000_000, 500_000, kernel, None, 1e6 / 300_000, windows="seen"),
         *(
             aim
+            for rows in (500_000, 60_000)
+            for aim in (
+                Aim(500_000, rows, kernel, native, 0.5, windows="interval"),
+                Aim(10_000, rows, "naive", kernel, 10.0, at_most=False, windows="temporal"),
+            )
+        ),
+        Aim(100_000, 500_000, kernel, None, 1e6 / 100_000, windows="tables"),
+        *(
+            aim
             for keys in (1_000, 10_000)
             for aim in (
                 Aim(keys, 500_000, kernel, native, 0.5, windows="distinct"),
@@ -95,7 +105,11 @@ _Cell = dict[str, _Figure]
 _TITLES = {
     "distinct": "Distinct items in tumbling windows of ten minutes",
     "seen": "Suppression of duplicates",
+    "interval": "Left outer interval join, within an hour",
+    "temporal": "Temporal join",
+    "tables": "Join of two tables that change",
 }
+_UNITS = {"seen": "items", "interval": "searches an hour", "tables": "rows of the left"}
 
 
 def cells(runs: Iterable[Run]) -> dict[_Place, _Cell]:
@@ -121,7 +135,7 @@ def _figure(readings: list[tuple[Reading, Run]]) -> _Figure:
 
 def _order(place: _Place) -> tuple[int, int, int]:
     windows, keys, rows = place
-    kinds = ("tumbling", "hopping", "session", "sliding", "distinct", "seen")
+    kinds = ("tumbling", "hopping", "session", "sliding", "distinct", "seen", *KINDS)
     return kinds.index(windows), -keys, -rows
 
 
@@ -132,7 +146,7 @@ def markdown(runs: Iterable[Run]) -> str:
     for (windows, keys, rows), cell in table.items():
         lines += [
             f"#### {_TITLES.get(windows, f'{windows.capitalize()} windows')}, {keys:,} "
-            f"{'items' if windows == 'seen' else 'keys'}, micro-batches of {rows:,} rows",
+            f"{_UNITS.get(windows, 'keys')}, micro-batches of {rows:,} rows",
             "",
             "| system | state store | CPU s per million rows | lowest to highest | JVM | Python "
             "| ÷ `native` | ÷ `native-rocksdb` | ÷ `ceiling` | state, MB | rows measured |",

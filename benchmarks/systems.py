@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,23 +15,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from benchmarks import join_systems
+from benchmarks.join_systems import Join, StateApi
+from benchmarks.stream import DELAY, LARGE, MINUTE_MS, SMALL, Phase
 from benchmarks.workloads import (
     CAPACITY,
     COUNTED_MS,
-    DELAY,
     GAP_MS,
     HOPS,
-    LARGE,
-    MINUTE_MS,
     RATE,
     REACH_MS,
-    SMALL,
     P,
-    Phase,
     Workload,
 )
 
-StateApi = Literal["applyInPandasWithState", "transformWithStateInPandas"]
 RESULT = "k long, window_start timestamp, window_end timestamp, n long, total double"
 STORES = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -42,6 +39,8 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # Files of both inputs are linked while Spark is not looking, so that a micro-batch has both.
+    "spark.sql.streaming.pollingDelay": "1s",
     # The default keeps 100 progress reports; the rows of every batch are checked at the end.
     "spark.sql.streaming.numRecentProgressUpdates": "10000",
 }
@@ -57,6 +56,8 @@ class System:
     """State store provider: `hdfs` (Spark's default), `rocksdb`, or `none` (no state)."""
     build: Callable[[DataFrame, str, int | None], DataFrame]
     """From the stream of events, a kind of windows and a number of shards to the results."""
+    join: Join
+    """The same of two streams."""
     parts: Callable[[Workload], list[Workload]] = lambda workload: [workload]
     """What this system is given in place of the full workload, one process for each part."""
 
@@ -200,7 +201,7 @@ def _in_minutes(workload: Workload) -> list[Workload]:
     Small batches stay at full scale: in a replica, what a batch costs before it does anything would
     be divided by a tenth of the rows.
     """
-    if workload.windows not in ("tumbling", "distinct"):
+    if workload.windows not in ("tumbling", "distinct", "temporal"):
         return []
     phases = [_fewer(phase) for phase in workload.phases]
     if workload.keys < 10_000:
@@ -212,8 +213,9 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 
 
 def _on_a_grid(workload: Workload) -> list[Workload]:
-    """Return the workload if Spark has its operator: no sliding window, no Bloom filter."""
-    return [] if workload.windows in ("sliding", "seen") else [workload]
+    """Return the workload if Spark has its operator on streams."""
+    lacks = ("sliding", "seen", "temporal", "tables")
+    return [] if workload.windows in lacks else [workload]
 
 
 def _fewer(phase: Phase) -> Phase:
@@ -261,6 +263,12 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
     return build
 
 
+def _kernels(
+    state_api: StateApi,
+) -> tuple[Callable[[DataFrame, str, int | None], DataFrame], Join]:
+    return _kernel(state_api), join_systems.kernel(state_api)
+
+
 def _ceiling(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
     def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -271,11 +279,11 @@ def _ceiling(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
 SYSTEMS = {
     system.name: system
     for system in (
-        System("ceiling", "none", _ceiling),
-        System("native", "hdfs", _native, _on_a_grid),
-        System("native-rocksdb", "rocksdb", _native, _on_a_grid),
-        System("kernel-aipws", "hdfs", _kernel("applyInPandasWithState")),
-        System("kernel-tws", "rocksdb", _kernel("transformWithStateInPandas")),
-        System("naive", "hdfs", _naive, _in_minutes),
+        System("ceiling", "none", _ceiling, join_systems.ceiling),
+        System("native", "hdfs", _native, join_systems.native, _on_a_grid),
+        System("native-rocksdb", "rocksdb", _native, join_systems.native, _on_a_grid),
+        System("kernel-aipws", "hdfs", *_kernels("applyInPandasWithState")),
+        System("kernel-tws", "rocksdb", *_kernels("transformWithStateInPandas")),
+        System("naive", "hdfs", _naive, join_systems.naive, _in_minutes),
     )
 }

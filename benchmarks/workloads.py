@@ -9,6 +9,7 @@ beforehand without Spark.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -22,23 +23,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-MINUTE_MS = 60_000
-DELAY = "30 seconds"
-DELAY_MS = 30_000
-DISORDER_MS = 10_000
+from benchmarks import joins
+from benchmarks.stream import (
+    DELAY_MS,
+    DISORDER_MS,
+    LARGE,
+    MINUTE_MS,
+    ORIGIN_MS,
+    SMALL,
+    Phase,
+)
+
 # 30,000 events a minute over 100,000 keys: 0.3 events per key and window, so 0.86 results per
 # event. The same rate over 1,000 keys: 30 events per key and window, one result for 30 events.
 ROWS_PER_MINUTE = 30_000
 # After two minutes of events windows close as fast as they open: state is as large as it will get.
 FILL_MINUTES = 2
-# A whole minute well after 1970: a watermark of 0 means "none yet" to Spark's Python state API.
-ORIGIN_MS = 1_700_000_040_000
 SCHEMA = "k long, v double, ts timestamp"
 ITEM = "u long"
 """A further column of what is counted distinct: who did it."""
-# Micro-batches of this many rows and more are large; of fewer than that, small.
-LARGE = 200_000
-SMALL = 10_000
 # Number of keys (or of items to be remembered), and the windows that are computed over them.
 WORKLOADS = {
     "100k-keys": (100_000, "tumbling"),
@@ -49,6 +52,9 @@ WORKLOADS = {
     "1k-keys-distinct": (1_000, "distinct"),
     "10k-keys-distinct": (10_000, "distinct"),
     "10m-items-seen": (10_000_000, "seen"),
+    "500k-rows-interval": (500_000, "interval"),
+    "10k-keys-temporal": (10_000, "temporal"),
+    "100k-rows-tables": (100_000, "tables"),
 }
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute
@@ -59,15 +65,6 @@ ITEMS = 200_000
 CAPACITY, RATE = 16_000_000, 0.001  # of the filter: what is promised of how many items
 P = 12
 """Of HyperLogLog: 2^P registers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """Micro-batches of one size: `warm` of them, then a pause, then `batches` that are measured."""
-
-    rows: int
-    warm: int
-    batches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,8 @@ class Workload:
     @property
     def batches(self) -> list[list[int]]:
         """Rows of each micro-batch: the fill, then each phase's warm ones and its measured ones."""
-        steps = [[FILL_MINUTES * ROWS_PER_MINUTE // self.divisor]]
+        fill = joins.FILL[self.windows] if self.is_join else FILL_MINUTES * ROWS_PER_MINUTE
+        steps = [[fill // self.divisor]]
         for phase in self.phases:
             steps.append([phase.rows // self.divisor] * phase.warm)
             steps.append([phase.rows // self.divisor] * phase.batches)
@@ -107,9 +105,23 @@ class Workload:
         return sum(map(sum, self.batches))
 
     @property
-    def schema(self) -> str:
-        """Columns of the events, as Spark has them."""
-        return f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA
+    def is_join(self) -> bool:
+        """Whether the stream is two: a left and a right side."""
+        return self.windows in joins.KINDS
+
+    @property
+    def schemas(self) -> dict[str, str]:
+        """Columns of each input, as Spark has them."""
+        if self.is_join:
+            return joins.KINDS[self.windows].schemas
+        return {"events": f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA}
+
+    def inputs(self) -> dict[str, joins.Input]:
+        """Return the rows of each input, and at which places of the whole stream they arrive."""
+        if self.is_join:
+            make = joins.KINDS[self.windows].make
+            return make(self.rows, self.keys // self.divisor, self.divisor, self.seed)
+        return {"events": (self.events(), np.arange(self.rows))}
 
     def events(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all events in arrival order: key, value, event time in milliseconds, item."""
@@ -133,6 +145,8 @@ class Workload:
 
     def expected(self) -> pd.DataFrame:
         """Return the windows that are closed at the end of the stream, computed without Spark."""
+        if self.is_join:
+            return joins.KINDS[self.windows].expected(self.inputs())
         frame = pd.DataFrame(self.events())
         watermark = int(frame["ts"].max()) - DELAY_MS
         if self.windows == "sliding":
@@ -195,6 +209,8 @@ def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
     phases = [Phase(500_000, 2 if quick else 8, 0)]
     if windows == "seen":  # all items are known before the first measurement
         phases = [Phase(500_000, -(-keys // 500_000), 0)]
+    if windows in joins.KINDS:
+        return Workload(keys, joins.phases(sizes, quick), windows=windows)
     for rows in sorted(sizes):
         if rows >= LARGE:
             warm, measured = 2, 1_000_000 if quick else 4_000_000
@@ -214,38 +230,47 @@ def for_verification(name: str) -> Workload:
     phases = (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10))
     if windows == "seen":
         keys = 300_000
+    if windows in joins.KINDS:
+        phases = (Phase(300_000, 0, 3), Phase(60_000, 0, 5), Phase(20_000, 0, 5))
     return Workload(keys, phases, windows=windows)
 
 
-def prepare(workload: Workload, cache: Path) -> list[list[Path]]:
+def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
     """Write the micro-batches as Parquet files, once, and return them step by step.
 
-    File times rise by two seconds, because the file source takes files in the order of their
-    modification times.
+    A micro-batch is a file for each input, in a folder of the input's name. File times rise by
+    two seconds, because the file source takes files in the order of their modification times.
     """
     steps = workload.batches
     events = {name: said for name, said in asdict(workload).items() if name != "windows"}
-    identity = json.dumps([events, workload.schema, ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS])
+    about: list[Any] = [ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS]
+    if workload.is_join:
+        about = [workload.windows, joins.VERSION]
+    identity = json.dumps([events, workload.schemas, *about])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     folder = cache / f"events-{workload.keys}-keys-{digest}"
     if not folder.exists():
         partial = cache / f"{folder.name}.partial-{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        _write(workload, [rows for step in steps for rows in step], partial)
+        sizes = [rows for step in steps for rows in step]
+        for name, (columns, places) in workload.inputs().items():
+            _write(columns, np.searchsorted(places, np.cumsum([0, *sizes])), partial / name)
         partial.rename(folder)
-    files = iter(sorted(folder.iterdir()))
-    return [[next(files) for _ in step] for step in steps]
+    inputs = [sorted((folder / name).iterdir()) for name in workload.schemas]
+    batches = iter(zip(*inputs, strict=True))
+    return [[list(next(batches)) for _ in step] for step in steps]
 
 
-def _write(workload: Workload, sizes: list[int], folder: Path) -> None:
-    columns = workload.events()
-    times = pa.array(columns["ts"] * 1000).cast(pa.timestamp("us", tz="UTC"))
-    table = pa.table(columns | {"ts": times})
-    offset = 0
-    for index, rows in enumerate(sizes):
+def _write(columns: joins.Columns, borders: np.ndarray[Any, Any], folder: Path) -> None:
+    folder.mkdir(parents=True)
+    times = {
+        name: pa.array(values * 1000).cast(pa.timestamp("us", tz="UTC"))
+        for name, values in columns.items()
+        if name in ("ts", "since")
+    }
+    table = pa.table({**columns, **times})
+    for index, (start, end) in enumerate(itertools.pairwise(borders.tolist())):
         path = folder / f"{index:05d}.parquet"
         # Several row groups, so that a large file is read by more than one task.
-        pq.write_table(table.slice(offset, rows), path, row_group_size=125_000)
+        pq.write_table(table.slice(start, end - start), path, row_group_size=125_000)
         os.utime(path, times=(ORIGIN_MS // 1000 + 2 * index,) * 2)
-        offset += rows

@@ -3,7 +3,7 @@
 Layout, little-endian (normative description: ``docs/state-formats.md``)::
 
     magic        4 bytes   b"SOPS"
-    frame        uint16    version of this layout: 1
+    frame        uint16    version of this layout: 2
     version      uint16    version of the operator's state
     shards       uint32    number of shards the keys are spread over
     kind_size    uint32    bytes of kind
@@ -13,7 +13,9 @@ Layout, little-endian (normative description: ``docs/state-formats.md``)::
     kind         UTF-8     the operator, such as "windows.fixed"
     identity     JSON      the parameters the state depends on
     body                   per table: uint16 name size, name, uint64 size, Arrow IPC stream,
-                           its buffers compressed by LZ4
+                           the bytes of its numbers apart (see :mod:`streamops.kernel.planes`),
+                           its buffers compressed by Zstandard; in version 1 numbers as they
+                           are, compressed by LZ4
 
 Nothing is ever unpickled. The checksum stops accidents, not attackers: whoever may write a
 checkpoint may write any state.
@@ -31,11 +33,14 @@ import pyarrow as pa
 
 from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import StateFormatError
+from streamops.kernel.planes import apart, together
 
 __all__ = ["decode", "encode", "fingerprint", "ipc_read", "ipc_write"]
 
 MAGIC = b"SOPS"
-FRAME = 1
+FRAME = 2
+_WHOLE = 1
+"""The version in which the bytes of numbers were not taken apart."""
 _HEADER = struct.Struct("<4sHHIIIQ")
 _CHECKSUM = struct.Struct("<I")
 _NAME = struct.Struct("<H")
@@ -59,7 +64,7 @@ def encode(
     kind, ident = layout.kind.encode(), _text(identity)
     parts = []
     for name, table in tables.items():
-        stream = ipc_write(table, compression="lz4")
+        stream = ipc_write(apart(table), compression="zstd")
         parts += [_NAME.pack(len(name.encode())), name.encode(), _SIZE.pack(len(stream)), stream]
     body = b"".join(parts)
     header = _HEADER.pack(MAGIC, FRAME, layout.version, shards, len(kind), len(ident), len(body))
@@ -96,8 +101,8 @@ def decode(
         ``STATE_SHARDS`` or ``STATE_PARAMETERS``: what differs, and what to do.
     """
     rest, (frame, version, spread, kind_size, ident_size) = _verified(bytes(blob), where)
-    if frame != FRAME:  # nothing inside can be known
-        _refuse_version(f"frame {frame}", f"frame {FRAME}", where)
+    if frame not in (_WHOLE, FRAME):  # nothing inside can be known
+        _refuse_version(f"frame {frame}", f"frame {_WHOLE} or {FRAME}", where)
     kind = rest[:kind_size].decode()
     if kind != layout.kind:
         _refuse(
@@ -109,7 +114,7 @@ def decode(
             fix=_RESTART,
         )
     if version != layout.version:
-        was, known = (f"frame {FRAME}, {kind} version {v}" for v in (version, layout.version))
+        was, known = (f"frame {frame}, {kind} version {v}" for v in (version, layout.version))
         _refuse_version(was, known, where)
     if spread != shards:
         _refuse(
@@ -132,7 +137,8 @@ def decode(
             expected=", ".join(f"{k}={ident.get(k)!r}" for k in differing) + ", as written",
             fix="give the parameters as they were, or start from a new checkpoint",
         )
-    return dict(_tables(rest[kind_size + ident_size :]))
+    tables = _tables(rest[kind_size + ident_size :])
+    return {name: table if frame == _WHOLE else together(table) for name, table in tables}
 
 
 def _verified(blob: bytes, where: str) -> tuple[bytes, tuple[int, int, int, int, int]]:
@@ -191,7 +197,7 @@ def _refuse(code: str, what: str, **facts: Any) -> NoReturn:
     raise StateFormatError(code, what, **facts)
 
 
-def ipc_write(table: pa.Table, *, compression: Literal["lz4"] | None = None) -> bytes:
+def ipc_write(table: pa.Table, *, compression: Literal["zstd"] | None = None) -> bytes:
     """A table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     # No threads: the tables are small, and Spark has a task on every core already.

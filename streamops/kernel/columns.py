@@ -74,8 +74,10 @@ def instants(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bo
     valid : array of bool
     """
     array = one(column)
-    valid = np.asarray(array.is_valid())
-    return np.asarray(array.cast(pa.int64()).fill_null(0)), valid
+    micros = array.cast(pa.int64())
+    if not array.null_count:  # no copy
+        return micros.to_numpy(), np.ones(len(array), np.bool_)
+    return np.asarray(micros.fill_null(0)), np.asarray(array.is_valid())
 
 
 def floats(array: pa.Array) -> npt.NDArray[np.float64]:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import changed
-from streamops.kernel.groups import Ids, Mask, in_order
+from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.time import Instants
 
 __all__ = ["Line", "expanded", "hashed", "same_keys"]
+
+_BORDERS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,22 @@ class Line:
         >>> [each.tolist() for each in line.spans(*asked)]
         [[1, 1, 3], [3, 2, 3]]
         """
-        if not len(self) or not len(hashes):
-            nowhere = np.zeros(len(hashes), np.int64)
-            return nowhere, nowhere
-        heads = np.append(True, self.hashes[1:] != self.hashes[:-1])
-        distinct = self.hashes[heads]
-        run = np.searchsorted(distinct, hashes)
-        known = distinct[np.minimum(run, len(distinct) - 1)] == hashes
-        # Even numbers lie between the runs: there belongs a hash that no row has.
-        asked = 2 * run + known
-        own = 2 * np.cumsum(heads) - 1
-        first, last = int(self.times.min()), int(self.times.max())
-        bounds = (np.clip(each, first - 1, last + 1) for each in (since, until))
-        codes = in_order(np.concatenate([own, asked, asked]), np.concatenate([self.times, *bounds]))
-        mine, since, until = np.split(codes, [len(own), len(own) + len(asked)])
-        return np.searchsorted(mine, since), np.searchsorted(mine, until, "right")
+        lows, highs = (np.searchsorted(self.hashes, hashes, side) for side in _BORDERS)
+        return self._place(lows, highs, since), self._place(lows, highs, until + 1)
+
+    def _place(self, lows: Ids, highs: Ids, times: Instants) -> Ids:
+        """The first place, in a span of one hash, of a row that is not before a time."""
+        starts = lows.copy()
+        left = np.flatnonzero(lows < highs)
+        lows, highs, times = lows[left], highs[left], times[left]
+        while len(left):  # as often as the longest span can be halved
+            middle = (lows + highs) >> 1
+            before = self.times[middle] < times
+            lows, highs = np.where(before, middle + 1, lows), np.where(before, highs, middle)
+            more = lows < highs
+            starts[left] = lows
+            left, lows, highs, times = left[more], lows[more], highs[more], times[more]
+        return starts
 
     def merged(self, other: Line) -> tuple[Line, Ids]:
         """Both as one; equal rows of this one first.
