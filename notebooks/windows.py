@@ -409,7 +409,7 @@ for result in results:
 # - **They do not answer within milliseconds.** They work in micro-batches; Spark's Real-Time Mode allows no Python operator.
 # - **They do not keep a large state cheaply.** The state of a shard is read and written whole, and should stay at a
 #   few megabytes; the number of shards of a checkpoint cannot be changed.
-# - **They do not join, sketch or follow changes.** Not yet.
+# - **They do not join or follow changes.** `streamops.joins` and `streamops.changes` do.
 #
 # The rules, to the last microsecond, are in [docs/windows.md](../docs/windows.md).
 

@@ -41,6 +41,7 @@ class TimelineSettings:
     joined: TablesSettings = field(repr=False)
 
     of_results: ClassVar[tuple[bool, bool]] = (True, True)
+    needs_preimages: ClassVar[bool] = True
 
     @staticmethod
     def of(
@@ -130,6 +131,7 @@ class NewestSettings:
     timeline: TimelineSettings
 
     of_results: ClassVar[bool] = True
+    needs_preimages: ClassVar[bool] = True
 
     @property
     def reads(self) -> Names:
