@@ -5,8 +5,9 @@ PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 NO_JVM := not spark and not connect and not postgres and not slow
 QUICK  := $(NO_JVM) and not laws
-# `make check` has a minute: what needs Spark or draws histories is not even imported.
-CHECK  := -m "$(QUICK) and not thorough" --ignore=tests/demo --ignore=tests/laws --ignore-glob='*_spark.py'
+# `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
+LATER  := demo golden laws spark transcripts
+CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo notebooks test check format test-spark laws coverage bench hooks clean
