@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=60,
         metavar="MINUTES",
-        help="of arrivals in a micro-batch on 8 March (%(default)s); the rest comes by the month",
+        help="of arrivals in a micro-batch on 8 March (%(default)s); the rest comes by the quarter",
     )
     parser.add_argument(
         "--check", action="store_true", help="run nothing, verify the last run's tables again"
@@ -122,8 +122,8 @@ def _run(logs: Mapping[str, pd.DataFrame], out: Path, days: int | None, every: i
         f"{len(logs['departures']):,} departures, in the order in which they left: a log of {files} "
         "files, and as many for the schedule,\nthe landings, the weather and a register of "
         f"aircraft. On 8 March, with snow and long delays, one is {every}\nminutes of arrivals, else "
-        "a month: rows are judged by the watermark of the micro-batch before, so\nin a month hardly "
-        "one can be late."
+        "a quarter: rows are judged by the watermark of the micro-batch before, so\nin a quarter "
+        "hardly one can be late."
     )
     (out / "run.json").unlink(missing_ok=True)
     for old in ("changes", "late", "table", "checkpoint"):

@@ -170,25 +170,20 @@ QUERIES = {
         "Every hour, and the three hours before", files=1, windows=("hourly", "three_hours")
     ),
     "days": Query(
-        "Days in New York, working days of aircraft, the last hour at each departure",
+        "Days, working days, the last hour at each departure; aircraft, delays, routes by sketches",
         files=4,
-        windows=("days", "working_days", "last_hour"),
-    ),
-    "sketches": Query(
-        "Aircraft of airlines, delays of routes, the busiest routes, by sketches",
-        files=16,
-        windows=("airline_days",),
+        windows=("days", "working_days", "last_hour", "airline_days"),
         running=("route_delays", "busiest_routes"),
     ),
     "landings": Query(
         "Flights with their landing within a day, or without",
-        files=9,
+        files=12,
         joined=("arrivals",),
         shows=("results",),
     ),
     "departures": Query(
         "Departures with the weather of the moment, and with the aircraft of the register",
-        files=9,
+        files=12,
         joined=("weather", "aircraft"),
         shows=("results", "corrections"),
     ),

@@ -23,14 +23,14 @@ _SPARK = {pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
 def borders(every: dt.timedelta) -> pd.DatetimeIndex:
     """Instants at which the log is cut into micro-batches.
 
-    One batch a month, and on the day of the storm, from six to midnight, one batch for each
+    One batch a quarter, and on the day of the storm, from six to midnight, one batch for each
     `every` of arrivals.
     """
-    months = pd.date_range("2013-01-01", "2013-12-01", freq="MS", tz=NEW_YORK)
+    quarters = pd.date_range("2013-01-01", "2013-10-01", freq="QS", tz=NEW_YORK)
     morning = pd.Timestamp(STORM, tz=NEW_YORK) + pd.Timedelta(hours=6)
     midnight = pd.Timestamp(STORM + dt.timedelta(days=1), tz=NEW_YORK)
     live = pd.date_range(morning, midnight, freq=every)
-    cuts: pd.DatetimeIndex = months.union(live).union(pd.DatetimeIndex([midnight]))
+    cuts: pd.DatetimeIndex = quarters.union(live).union(pd.DatetimeIndex([midnight]))
     return cuts.tz_convert("UTC").as_unit("us")
 
 

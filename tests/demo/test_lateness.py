@@ -36,8 +36,8 @@ def test_rows_left_out_too_soon_are_found(
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the sketches, too, four files to a micro-batch: rows are judged by the one before."""
-    monkeypatch.setitem(QUERIES, "sketches", replace(QUERIES["sketches"], files=4))
+    """Two files to a micro-batch: the last is judged by what came after the storm."""
+    monkeypatch.setitem(QUERIES, "days", replace(QUERIES["days"], files=2))
 
 
 @pytest.mark.usefixtures("often")

@@ -70,7 +70,7 @@ def test_the_watermark_is_shown_in_new_york_and_kept_in_utc() -> None:
 
 
 def test_values_without_windows_have_no_watermark_and_no_stragglers() -> None:
-    progress = Progress("sketches", 3, io.StringIO())
+    progress = Progress("days", 3, io.StringIO())
     windowed = {"airline_days": metrics(rows=10)["hourly"]}
     running = {"rows": 10, "ignored": 0, "results": 4, "corrections": 1, "state_rows": 4}
     progress.add({**windowed, "route_delays": running, "busiest_routes": running}, rows=True)
