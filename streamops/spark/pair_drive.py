@@ -63,9 +63,6 @@ def drive_pair(
     """
     frames: Frames = {"left": left, "right": right}
     _refuse_mixed(transform, frames)
-    schemas = _schemas(transform, frames)
-    carried = _carried(transform, frames)
-    spec = bound(transform, *schemas, carried=carried)
     for (side, frame), of_results in zip(
         frames.items(), transform.settings.of_results, strict=True
     ):
@@ -73,6 +70,9 @@ def drive_pair(
             refuse_revised(frame, where=f"{transform.operator}, {side} frame")
         if transform.settings.needs_preimages:
             refuse_upserts(frame, where=f"{transform.operator}, {side} frame")
+    schemas = _schemas(transform, frames)
+    carried = _carried(transform, frames)
+    spec = bound(transform, *schemas, carried=carried)
     options, streaming = transform.options, left.isStreaming
     name, names = metric_name(left, options.name, right)
     delays = [
