@@ -8,7 +8,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
@@ -53,10 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(refusal)
         return 2
     begun = time.monotonic()
-    logs = feeds(flights(), chosen.days if run is None else run.days)
     if run is None:
-        run = _run(logs, chosen.out, chosen.days, chosen.every)
+        logs, run = _run(chosen.out, chosen.days, chosen.every)
         write_tables(chosen.out)
+    else:
+        logs = feeds(flights(), run.days)
     rows = logs["departures"]
     facts = {windows: gather(chosen.out, rows, run, windows) for windows in WINDOWS}
     found, joints = gather_promises(chosen.out, rows, run), gather_joints(chosen.out, logs, run)
@@ -112,12 +114,23 @@ def _is_ours(out: Path, *, new: bool) -> bool:
     return (out / _MARK).exists() and (new or (out / "run.json").exists())
 
 
-def _run(logs: Mapping[str, pd.DataFrame], out: Path, days: int | None, every: int) -> Run:
+def _run(out: Path, days: int | None, every: int) -> tuple[dict[str, pd.DataFrame], Run]:
     # Imported late: neither help nor a check needs Spark.
     from streamops.demo import job, session
     from streamops.demo.progress import Progress
 
-    files = write_feeds(logs, borders(dt.timedelta(minutes=every)), out / "log")
+    def write() -> tuple[dict[str, pd.DataFrame], int]:
+        logs = feeds(flights(), days)
+        return logs, write_feeds(logs, borders(dt.timedelta(minutes=every)), out / "log")
+
+    (out / "run.json").unlink(missing_ok=True)
+    for old in ("published", "table", "checkpoint"):
+        shutil.rmtree(out / old, ignore_errors=True)
+    print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
+    with ThreadPoolExecutor(1) as aside:  # flights are read while the JVM starts
+        writing = aside.submit(write)
+        spark = session.start(out / "spark.log")
+        logs, files = writing.result()
     print(
         f"{len(logs['departures']):,} departures, in the order in which they left: a log of {files} "
         "files, and as many for the schedule,\nthe landings, the weather and a register of "
@@ -125,27 +138,20 @@ def _run(logs: Mapping[str, pd.DataFrame], out: Path, days: int | None, every: i
         "a quarter: rows are judged by the watermark of the micro-batch before, so\nin a quarter "
         "hardly one can be late."
     )
-    (out / "run.json").unlink(missing_ok=True)
-    for old in ("changes", "late", "table", "checkpoint"):
-        shutil.rmtree(out / old, ignore_errors=True)
-    print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
-    spark = session.start(out / "spark.log")
     # In its first micro-batch Spark starts a Python process for each operator, one after the other,
     # and gives it ten seconds: no two queries begin at once.
     beginning = threading.Lock()
 
     def run(name: str, screen: TextIO) -> Progress:
         about = QUERIES[name]
-        print(f"\n{about.title}: {_files(about.files)} to a micro-batch.", file=screen, flush=True)
+        print(f"\n{about.title}: {_files(about.files)} to a micro-batch.", file=screen)
         progress = Progress(name, -(-files // about.files), screen)
-        spark.streams.addListener(progress)
+        print(progress.header(), file=screen, flush=True)
         with beginning:
             query = job.start(spark, out / "log", out, name)
-            progress.wait_for_first(seconds=60)
-        query.awaitTermination()
-        told = progress.wait(seconds=60)
-        spark.streams.removeListener(progress)
-        if not told or progress.watermark is None:
+            progress.follow(query, batches=1)
+        progress.follow(query)
+        if progress.watermark is None:
             sys.exit("Spark did not say what the last micro-batch counted: run it again.")
         return progress
 
@@ -157,7 +163,7 @@ def _run(logs: Mapping[str, pd.DataFrame], out: Path, days: int | None, every: i
     counts = {name: dict(each) for p in told.values() for name, each in p.counts.items()}
     result = Run(days, every, files, watermarks, counts)
     result.write(out)
-    return result
+    return logs, result
 
 
 def _files(number: int) -> str:
@@ -176,11 +182,10 @@ def _show(out: Path, every: int) -> None:
     places = {
         picture: "how 8 March changed as stragglers came in",
         out / "table": "the final tables",
-        out / "changes": "everything that was published, with its corrections",
-        out / "late": "the rows that came too late",
+        out / "published": "everything that was published, with its corrections, and late rows",
     }
     for path, what in places.items():
-        print(f"{path!s:<28}{what}")
+        print(f"{path!s:<24}{what}")
 
 
 if __name__ == "__main__":

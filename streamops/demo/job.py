@@ -63,30 +63,22 @@ def _of(read: Callable[[str], DataFrame], name: str) -> DataFrame:
 
 
 def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
-    """Write each micro-batch of a query into folders of its own; no late rows where there are none.
+    """Write each micro-batch of a query into a folder of its own, late rows beside what is published.
 
     Spark may deliver a micro-batch twice, after a failure, under the same number: it replaces
-    what it wrote the first time. Both times it finds the same late rows.
+    what it wrote the first time. One write computes it once: `windows.split_late` would make two
+    frames of it, and the batch would have to be kept for them.
     """
 
-    def keep(rows: DataFrame, folder: str, number: int) -> None:
-        path = str(out / folder / query / f"batch={number:04d}")
-        rows.coalesce(1).write.mode("overwrite").parquet(path)
-
     def write(batch: DataFrame, number: int) -> None:
-        if "late" not in batch.columns:
-            keep(batch, "changes", number)
-            return
-        # Without this, each of the two writes would compute the batch, state included.
-        batch.persist()
-        try:
-            results, late = windows.split_late(batch)
-            keep(results, "changes", number)
-            # Hardly a micro-batch has any, and a look costs less than an empty file.
-            if not late.isEmpty():
-                keep(late, "late", number)
-        finally:
-            batch.unpersist()
+        kind = F.lit("changes")
+        if "late" in batch.columns:
+            kind = F.when(F.col("late").isNull(), kind).otherwise("late")
+            batch = batch.select("*", "late.*", kind.alias("kind")).drop("late")
+        else:
+            batch = batch.withColumn("kind", kind)
+        path = str(out / "published" / query / f"batch={number:04d}")
+        batch.coalesce(1).write.mode("overwrite").partitionBy("kind").parquet(path)
 
     return write
 

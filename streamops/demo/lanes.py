@@ -10,7 +10,7 @@ from typing import TextIO, TypeVar
 
 __all__ = ["Held", "side_by_side"]
 
-_LANES = 2
+_LANES = 3
 Told = TypeVar("Told")
 
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from streamops.demo.contents import QUERIES, TOLD
 from streamops.demo.flights import NEW_YORK
@@ -23,10 +17,14 @@ from streamops.demo.flights import NEW_YORK
 __all__ = ["Progress"]
 
 _COLUMNS = 6  # as many counts as there is room for, of all windows
+_LOOK = 0.3  # seconds from one look at a query to the next
 
 
-class Progress(StreamingQueryListener):
+class Progress:
     """Adds up the counts of each micro-batch of a query, and shows them.
+
+    It asks the query: to tell a listener in Python of a micro-batch costs the JVM as much as a small
+    one itself, and it tells each listener of each query.
 
     Parameters
     ----------
@@ -50,51 +48,36 @@ class Progress(StreamingQueryListener):
         self._told = QUERIES[query].told
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in self._told}
         self.watermark: dt.datetime | None = None
-        self._query = query
-        self._run = ""
         self._batches = batches
         self._shown = QUERIES[query].shows[: _COLUMNS // len(self._told)]
         self._screen = screen
         self._alive = screen.isatty()
         self._done = 0
-        self._begun = threading.Event()
-        self._ended = threading.Event()
+        self._seen = -1  # the number of the last micro-batch that was told
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """The query runs: say what the columns are."""
-        if event.name == self._query:
-            self._run = str(event.runId)
-            print(self.header(), file=self._screen, flush=True)
+    def follow(self, query: StreamingQuery, batches: int | None = None) -> None:
+        """Show each micro-batch of the query until it has ended, or so many are done.
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A micro-batch is done."""
-        if event.progress.name == self._query:
-            metrics = {n: row.asDict() for n, row in event.progress.observedMetrics.items()}
-            self.add(metrics, rows=event.progress.numInputRows > 0)
-            self._begun.set()
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing to do, nothing to say."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Every micro-batch was told."""
-        if str(event.runId) == self._run:
-            self._begun.set()
-            self._ended.set()
-
-    def wait_for_first(self, seconds: float) -> bool:
-        """Wait until a micro-batch was told, or the end; False if that takes too long."""
-        return self._begun.wait(seconds)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until the last micro-batch was told; False if that takes too long.
-
-        Spark tells listeners from a thread of its own, after the query itself has ended.
+        Raises
+        ------
+        StreamingQueryException
+            The query failed.
         """
-        ended = self._ended.wait(seconds)
-        if self._alive:
+        ended = False
+        while not ended and (batches is None or self._done < batches):
+            ended = bool(query.awaitTermination(_LOOK))
+            last = query.lastProgress
+            if last is not None and last.batchId > self._seen:
+                self._take(query.recentProgress)
+        if ended and self._alive:
             print(file=self._screen)
-        return ended
+
+    def _take(self, told: Iterable[StreamingQueryProgress]) -> None:
+        for each in told:
+            if each.batchId > self._seen:
+                self._seen = each.batchId
+                metrics = {name: row.asDict() for name, row in each.observedMetrics.items()}
+                self.add(metrics, rows=bool(each.numInputRows))
 
     def add(self, metrics: Mapping[str, Mapping[str, Any]], *, rows: bool) -> None:
         """Take in what the operators counted in a micro-batch, and show the totals."""

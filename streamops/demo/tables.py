@@ -38,7 +38,7 @@ class OtherVersionError(Exception):
     """The folder holds a run that another version of this made."""
 
 
-_FORMAT = 4
+_FORMAT = 5
 """Of a run's folder: goes up with every change in what a check reads there."""
 
 
@@ -93,14 +93,14 @@ class Run:
 
 def changes(out: Path, windows: str) -> pa.Table:
     """Everything that was published of these windows, in the order of publication."""
-    table = _batches(out / "changes", windows)
-    assert table is not None, "every micro-batch has a file of what it published"
+    table = _batches(out, "changes", windows)
+    assert table is not None, "every query publishes something"
     return table.select([*TOLD[windows].columns, "_change_type"])
 
 
 def late(out: Path, windows: str) -> pd.DataFrame:
     """The rows that came too late, once per window that they missed."""
-    table = _batches(out / "late", windows)
+    table = _batches(out, "late", windows)
     told = _LATE.empty_table()
     if table is not None:
         row = table.column("row").combine_chunks()
@@ -158,9 +158,10 @@ def _path(out: Path, windows: str) -> Path:
     return out / "table" / f"windows={windows}" / "part.parquet"
 
 
-def _batches(folder: Path, windows: str) -> pa.Table | None:
+def _batches(out: Path, kind: str, windows: str) -> pa.Table | None:
     # One after the other, because the order of the micro-batches matters.
-    files = sorted((folder / query_of(windows)).glob("batch=*/*.parquet"))
+    folder = out / "published" / query_of(windows)
+    files = sorted(folder.glob(f"batch=*/kind={kind}/*.parquet"))
     if not files:
         return None
     table = pa.concat_tables(

@@ -149,7 +149,7 @@ def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
         if name == "late" and not any(map(len, tables)):
             continue
         number = next(iter(results.values())).batch
-        folder = out / name / query / f"batch={number:04d}"
+        folder = out / "published" / query / f"batch={number:04d}" / f"kind={name}"
         folder.mkdir(parents=True)
         together = pa.concat_tables(tables, promote_options="default")
         pq.write_table(together, folder / "part.parquet")

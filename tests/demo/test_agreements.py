@@ -111,7 +111,7 @@ def test_the_command_exits_zero_only_if_joins_are_equal(
 
 
 def test_a_row_that_was_published_twice_does_not_fold(out: Path) -> None:
-    path = next((out / "changes" / query_of("arrivals")).glob("batch=*/*.parquet"))
+    path = next((out / "published" / query_of("arrivals")).glob("batch=*/kind=changes/*.parquet"))
     table = pq.read_table(path, partitioning=None)
     pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
     with pytest.raises(ValueError, match="INSERTED_TWICE"):

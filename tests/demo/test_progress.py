@@ -12,12 +12,29 @@ from streamops.demo.progress import Progress
 HOURS = QUERIES["hours"].windows
 
 
-class Event:
-    """As much of an event of Spark's as is looked at."""
+class Query:
+    """As much of a query of Spark's as is looked at: micro-batches that are done one look later."""
 
-    def __init__(self, name: str, run: str, **counts: int) -> None:
-        self.name, self.runId = name, run
-        self.progress = self
+    def __init__(self, *batches: dict[str, int], fails: bool = False) -> None:
+        self.recentProgress: list[Told] = []
+        self._coming = [Told(number, **counts) for number, counts in enumerate(batches)]
+        self._fails = fails
+
+    def awaitTermination(self, timeout: float) -> bool:
+        if self._coming:
+            self.recentProgress.append(self._coming.pop(0))
+        elif self._fails:
+            raise RuntimeError("failed")
+        return not (self._coming or self._fails)
+
+    @property
+    def lastProgress(self) -> Told | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+
+class Told:
+    def __init__(self, number: int, **counts: int) -> None:
+        self.batchId = number
         self.numInputRows = counts.get("rows", 0)
         self.observedMetrics = {each: Row(told) for each, told in metrics(**counts).items()}
 
@@ -97,34 +114,36 @@ def test_columns_stand_under_their_headings(query: str) -> None:
     assert line[: titles.index("rows   kB") + 9].endswith("1,234   56")
 
 
-def test_one_that_was_never_told_the_end_says_so() -> None:
-    assert not Progress("hours", 1, io.StringIO()).wait(seconds=0)
-
-
-def test_what_runs_beside_it_is_told_elsewhere() -> None:
+def test_a_query_is_followed_to_its_end() -> None:
     screen = io.StringIO()
     progress = Progress("hours", 2, screen)
-    ours, other = ((name, f"run of {name}") for name in ("hours", "days"))
-    progress.onQueryStarted(Event(*other))
-    assert screen.getvalue() == ""
-    progress.onQueryStarted(Event(*ours))
-    progress.onQueryProgress(Event(*other, rows=7))
-    assert not progress.wait_for_first(seconds=0)
-    progress.onQueryProgress(Event(*ours, rows=10))
-    assert progress.wait_for_first(seconds=0)
-    progress.onQueryTerminated(Event(*other))
-    assert not progress.wait(seconds=0)
-    progress.onQueryTerminated(Event(*ours))
-    assert progress.wait(seconds=0)
+    query: Any = Query({"rows": 10}, {"rows": 20}, {})
+    progress.follow(query, batches=1)
     assert progress.counts["hourly"]["rows"] == 10
-    assert progress.header().splitlines()[0] in screen.getvalue()
+    progress.follow(query)
+    assert progress.counts["hourly"]["rows"] == 30
+    assert [line.split()[0] for line in screen.getvalue().splitlines()] == ["1/2", "2/2", "2/2"]
+
+
+def test_micro_batches_between_two_looks_are_told_too() -> None:
+    progress = Progress("hours", 3, io.StringIO())
+    query: Any = Query()
+    query.recentProgress = [Told(n, rows=10) for n in range(3)]
+    progress.follow(query)
+    assert progress.counts["hourly"]["rows"] == 30
 
 
 def test_one_that_ends_without_a_micro_batch_does_not_keep_others_waiting() -> None:
-    progress = Progress("hours", 2, io.StringIO())
-    progress.onQueryStarted(Event("hours", "run"))
-    progress.onQueryTerminated(Event("hours", "run"))
-    assert progress.wait_for_first(seconds=0)
+    screen = io.StringIO()
+    nothing: Any = Query()
+    Progress("hours", 2, screen).follow(nothing, batches=1)
+    assert screen.getvalue() == ""
+
+
+def test_a_query_that_fails_says_why() -> None:
+    broken: Any = Query({"rows": 10}, fails=True)
+    with pytest.raises(RuntimeError, match="failed"):
+        Progress("hours", 2, io.StringIO()).follow(broken)
 
 
 def test_what_is_before_a_join_is_counted_and_not_shown() -> None:

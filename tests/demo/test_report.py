@@ -27,7 +27,7 @@ def change_table(out: Path, windows: str, change: Callable[[pd.DataFrame], pd.Da
 
 def change_late(out: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change the hourly rows of the first file of late rows that has any."""
-    for path in sorted((out / "late" / "hours").glob("batch=*/*.parquet")):
+    for path in sorted((out / "published" / "hours").glob("batch=*/kind=late/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         ours = table.filter(pc.field("windows") == "hourly")
         if len(ours):
@@ -172,7 +172,7 @@ def test_a_departure_missing_from_the_log_is_found(out: Path, days: pd.DataFrame
 
 
 def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> None:
-    for path in sorted((out / "changes" / "hours").glob("batch=*/*.parquet")):
+    for path in sorted((out / "published" / "hours").glob("batch=*/kind=changes/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         if pc.any(pc.equal(table["_change_type"], "update_preimage")).as_py():
             spoilt = table.filter(pc.field("_change_type") != "update_preimage")
@@ -184,7 +184,9 @@ def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> Non
 
 @pytest.mark.parametrize("windows", WINDOWS)
 def test_a_result_that_was_published_twice_does_not_fold(windows: str, out: Path) -> None:
-    for path in sorted((out / "changes" / query_of(windows)).glob("batch=*/*.parquet")):
+    for path in sorted(
+        (out / "published" / query_of(windows)).glob("batch=*/kind=changes/*.parquet")
+    ):
         table = pq.read_table(path, partitioning=None)
         ours = table.filter(pc.field("windows") == windows)
         if len(ours):
@@ -242,11 +244,11 @@ def test_a_number_that_is_none_is_refused(words: list[str]) -> None:
 def test_a_folder_of_someone_else_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    (tmp_path / "late").mkdir()
-    (tmp_path / "late" / "homework.txt").write_text("precious")
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "homework.txt").write_text("precious")
     assert main(["--out", str(tmp_path)]) == 2
     assert "--out" in capsys.readouterr().out
-    assert (tmp_path / "late" / "homework.txt").read_text() == "precious"
+    assert (tmp_path / "published" / "homework.txt").read_text() == "precious"
 
 
 def test_there_is_nothing_to_check_before_a_run(tmp_path: Path, out: Path) -> None:
