@@ -23,8 +23,8 @@ _LOOK = 0.3  # seconds from one look at a query to the next
 class Progress:
     """Adds up the counts of each micro-batch of a query, and shows them.
 
-    It asks the query: to tell a listener in Python of a micro-batch costs the JVM as much as a small
-    one itself, and it tells each listener of each query.
+    It asks the query, because to tell a listener in Python of a micro-batch costs the JVM a tenth of
+    a CPU second, and it tells each listener of each query.
 
     Parameters
     ----------
