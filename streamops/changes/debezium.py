@@ -100,9 +100,10 @@ def from_debezium(
 
     Notes
     -----
-    Reasons: "unparsable_json", "no_operation", "unknown_operation", "truncate" (the whole table was
-    emptied, which no row tells), "no_row", "row_does_not_fit", "null_key", "no_sequence". Records of
-    operation `m`, which are about no row, are left out.
+    Reasons: "unparsable_json" (also where text is behind the JSON), "no_operation",
+    "unknown_operation", "truncate" (the whole table was emptied, which no row tells), "no_row",
+    "row_does_not_fit", "null_key", "no_sequence". Records of operation `m`, which are about no row,
+    are left out.
 
     Within Oracle's scn and Postgres' lsn the place in the transaction is told only with the
     connector's ``provide.transaction.metadata``; it is 0 otherwise.

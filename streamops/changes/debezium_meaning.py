@@ -57,8 +57,8 @@ class Meaning:
         tombstone = F.array(mark) if self.tombstones == "keep" else F.slice(F.array(mark), 1, 0)
         result = (
             F.when(F.col("__is_tombstone"), tombstone)
-            .when(op == MESSAGE, F.slice(F.array(nothing), 1, 0))
             .when(F.col("__reason").isNotNull(), F.array(nothing))
+            .when(op == MESSAGE, F.slice(F.array(nothing), 1, 0))
             .when(op == DELETED, F.array(gone))
             .when((op == "u") & known & moved, F.array(gone, came))
         )

@@ -53,6 +53,7 @@ _TEXT = StringType()
 _OUTER = {"columnNameOfCorruptRecord": _BAD}
 _IMAGES, _RECORD = ("before", "after"), ("op", "before", "after", "source", "transaction")
 _SAVED, _TRUNCATED = ["c", "u", "r"], "t"
+_END = "_streamops_end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Records:
             F.struct(column(self.value).alias("value"), message_key.alias("key")).alias("__given"),
             F.struct(*(column(name) for name in others), F.lit(0).alias("_")).alias("__others"),
             text.alias("__text"),
+            _is_one_value(text).alias("__is_one"),
             F.from_json(text, self._as_text(), _OUTER).alias("__said"),
             F.from_json(without(text, self.placeholder), self._as_rows(), _OUTER).alias("__rows"),
             self._key_image(message_key.cast("string")).alias("__key"),
@@ -139,7 +141,7 @@ class Records:
         names = {each.name: each.dataType for each in self.row.fields}
         fields = [StructField(name, names[name]) for name in self.key]
         wrapped = StructType([*fields, StructField("payload", StructType(fields))])
-        read = F.from_json(text, wrapped)
+        read = F.when(_is_one_value(text), F.from_json(text, wrapped))
         return F.struct(
             *(
                 (
@@ -180,10 +182,16 @@ class Records:
 
     def _is_tombstone(self) -> Column:
         """A value that is null: itself, in JSON, or in the wrapper with the schema."""
-        text, op = F.col("__text"), F.col("__env")["op"]
-        bare = F.trim(text) == "null"
-        wrapped = op.isNull() & text.rlike(r'^\s*\{.*"payload"\s*:\s*null\s*\}\s*$')
-        return text.isNull() | F.coalesce(bare | wrapped, F.lit(False))
+        text, said = F.col("__text"), F.col("__said")
+        names = F.array_remove(F.json_object_keys(text), "schema")
+        empty = ~self._is_malformed() & said["op"].isNull() & said["payload"].isNull()
+        wrapped = F.when(empty, names == F.array(F.lit("payload")))
+        return text.isNull() | text.rlike(r"^\s*null\s*$") | F.coalesce(wrapped, F.lit(False))
+
+    def _is_malformed(self) -> Column:
+        """Whether the record is no object of JSON, or not that alone."""
+        said = F.col("__said")
+        return said.isNull() | said[_BAD].isNotNull() | ~F.col("__is_one")
 
     def _position(self, others: tuple[str, ...]) -> Column:
         """Where in the log the change stands; null where nothing tells."""
@@ -195,15 +203,16 @@ class Records:
 
     def _reason(self) -> Column:
         """Why a record is rejected; null where it is not."""
-        said, op = F.col("__said"), F.col("__op")
+        op = F.col("__op")
         after, before = (F.col("__env")[image] for image in ("after", "before"))
         known = op.isin(*_SAVED, DELETED)
         image = F.when(op == DELETED, self._meaning.deleted()).otherwise(self._meaning.saved())
         no_key = reduce(Column.__or__, (image[name].isNull() for name in self.key))
         keyless = F.col("__given")["key"].isNull()
         return (
-            F.when(F.col("__is_tombstone") | F.coalesce(op == MESSAGE, F.lit(False)), None)
-            .when(said.isNull() | said[_BAD].isNotNull(), "unparsable_json")
+            F.when(F.col("__is_tombstone"), None)
+            .when(self._is_malformed(), "unparsable_json")
+            .when(op == MESSAGE, None)
             .when(op.isNull(), "no_operation")
             .when(op == _TRUNCATED, "truncate")
             .when(~known, "unknown_operation")
@@ -252,3 +261,14 @@ class Records:
             columns.append(F.col("__is_tombstone").alias(TOMBSTONE))
         columns.append(F.when(is_rejected, told).alias(REJECTED))
         return [*columns, *(column(name) for name in self.keep)]
+
+
+def _is_one_value(text: Column) -> Column:
+    """Whether the text is one value of JSON, an object or null, and nothing is behind it.
+
+    Spark reads the first value and no further. In a list, before an end that is known, what is behind
+    it is another element, or no JSON.
+    """
+    listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":true}}]'))
+    read = F.from_json(listed, f"array<struct<{_END}: boolean>>")
+    return F.coalesce(F.get(read, F.lit(1))[_END], F.lit(False))

@@ -59,6 +59,18 @@ SOURCES: list[Any] = [
     {"connector": "mongodb", "ord": 31},
 ]
 KEYS = [None, '{"id":7}', '{"schema":{"type":"struct"},"payload":{"id":7}}', '{"id":null}']
+WRAPPED_NULLS = [
+    '{"schema":{},"payload":null}',
+    '{"payload":null,"schema":null}',
+    ' { "payload" : null , "schema" : {"payload":1} } ',
+    '{"payload":null}',
+    '{"payload":null,"before":null}',
+    '{"payload":null,"schema":null} x',
+    '{"schema":null}',
+    "null\n",
+    "null null",
+]
+ENDS = ["", " \n", " x", "{}", ' {"op":"d"}', ",", ',{"op":"d"}', "]", "}", "] x", ',{"a":1}] x']
 
 
 def record(op: Any, before: Any, after: Any, source: Any, order: Any = None) -> dict[str, Any]:
@@ -79,7 +91,12 @@ def records() -> list[Record]:
         made.append((json.dumps(record(op, None, row(), POSTGRES)), None))
     for text in ("", "nonsense", "[]", "5", "null", '{"op":"c"', "{}", '{"payload":{}}', None):
         made.append((text, '{"id":7}'))
-    made.append(('{"schema":{},"payload":null}', '{"id":7}'))
+    for text in WRAPPED_NULLS:
+        made.append((text, '{"id":7}'))
+    for op, end in itertools.product(["c", "m"], ENDS):
+        made.append((json.dumps(record(op, None, row(), POSTGRES)) + end, None))
+    for end in ENDS:
+        made.append((json.dumps(record("d", None, None, POSTGRES)), '{"id":7}' + end))
     return made
 
 

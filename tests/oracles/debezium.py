@@ -34,9 +34,9 @@ class DebeziumOracle:
         if not isinstance(record, dict):
             return "unparsable_json"
         if "payload" in record:
-            record = record["payload"]
-            if record is None:
+            if record["payload"] is None and set(record) <= {"schema", "payload"}:
                 return None
+            record = record["payload"] if record["payload"] is not None else record
         op = record.get("op")
         if op is None:
             return "no_operation"
@@ -64,7 +64,10 @@ class DebeziumOracle:
         return [(word, row, sequence, op == "r", lacks) for word, row, lacks in changes]
 
     def _deleted(self, before: Any, key: Any) -> list[Change]:
-        named = json.loads(key) if key is not None else {}
+        try:
+            named = json.loads(key) if key is not None else {}
+        except ValueError:
+            named = {}
         named = named.get("payload", named)
         row, _ = self._cleaned(before or {})
         if row["id"] is None:
