@@ -90,7 +90,11 @@ class Counts:
     corrections: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        kind = type(other) if isinstance(other, type(self)) else type(self)
+        if not issubclass(kind, type(other)):
+            return NotImplemented
+        names = [each.name for each in fields(kind)]
+        return kind(**{n: getattr(self, n, 0) + getattr(other, n, 0) for n in names})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,16 @@ referee of the operators that publish corrections, so it shares no code with the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, TypeAlias
-
-import pyarrow as pa
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn
 
 from streamops.kernel.errors import ChangeStreamError, SpecError
-from streamops.testing.results import BatchResult, records
+from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
 
 __all__ = ["fold"]
 
 Row = dict[str, Any]
-Published: TypeAlias = Iterable[Mapping[str, Any] | BatchResult] | pa.Table
 
 
 def fold(
@@ -37,7 +34,8 @@ def fold(
     Parameters
     ----------
     published : iterable of mapping or BatchResult, or Table
-        Rows in the order of their publication. Late rows (``late`` not null) are left out.
+        Rows in the order of their publication. Late and rejected rows, which say why in ``late`` or
+        ``rejected``, are left out.
     key : str or sequence of str, optional
         Columns that identify a row. For windows, the columns up to ``window_end``; to be given for
         sliding windows: the keys and the event time.
@@ -49,7 +47,7 @@ def fold(
     Returns
     -------
     list of dict
-        The rows, without ``_change_type`` and ``late``, in order of first publication.
+        The rows, without ``_change_type``, ``late`` and ``rejected``, in order of first publication.
 
     Raises
     ------
@@ -85,22 +83,10 @@ def fold(
             fix="leave key out, or rows",
         )
     folded: _Bag | _Folded = _Bag() if rows == "bag" else _Folded(names)
-    for row in _rows(published):
-        if row.get("late") is None:
-            folded.apply({k: v for k, v in row.items() if k != "late"})
+    for row in results_in(published):
+        folded.apply(row)
     folded.end()
     return folded.rows()
-
-
-def _rows(published: Published) -> Iterable[Mapping[str, Any]]:
-    if isinstance(published, pa.Table):
-        yield from records(published)
-        return
-    for item in published:
-        if isinstance(item, BatchResult):
-            yield from item.rows
-        else:
-            yield item
 
 
 class _Bag:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from streamops.kernel.clocks import Told
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 
-__all__ = ["BatchResult", "records", "split"]
+__all__ = ["BatchResult", "Published", "records", "results_in", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +106,39 @@ def split(table: pa.Table, event_time: str | None) -> tuple[pa.Table, pa.Table]:
 def _tells_late(kind: pa.DataType) -> bool:
     """Whether it is our column; one of the user's own may have the name."""
     return isinstance(kind, pa.StructType) and kind.get_field_index("reason") >= 0
+
+
+Published: TypeAlias = Iterable[Mapping[str, Any] | BatchResult] | pa.Table
+
+
+def results_in(published: Published) -> list[dict[str, Any]]:
+    """What was published as a result, without the columns that tell of late and rejected rows.
+
+    One of the user's own may have such a name: what tells of a row is a struct with the reason.
+    """
+    rows = list(_rows(published))
+    aside = {
+        name
+        for name in ("late", "rejected")
+        if all(row.get(name) is None or _is_told(row[name]) for row in rows)
+    }
+    return [
+        {name: value for name, value in row.items() if name not in aside}
+        for row in rows
+        if all(row.get(name) is None for name in aside)
+    ]
+
+
+def _rows(published: Published) -> Iterator[Mapping[str, Any]]:
+    if isinstance(published, pa.Table):
+        yield from records(published)
+        return
+    for item in published:
+        if isinstance(item, BatchResult):
+            yield from item.rows
+        else:
+            yield item
+
+
+def _is_told(value: Any) -> bool:
+    return isinstance(value, Mapping) and "reason" in value

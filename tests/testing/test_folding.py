@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import changes, windows
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.testing import at, fold, replay
 
@@ -172,6 +172,23 @@ def test_late_rows_are_no_results() -> None:
     late = {"k": "a", "n": None, "late": {"reason": "straggler"}}
     result = {"k": "a", "n": 1, "late": None}
     assert fold([result, late], key="k") == [{"k": "a", "n": 1}]
+
+
+def test_rejected_rows_are_no_results() -> None:
+    total = changes.aggregate(by="k", agg={"n": agg.sum("n")}, rejected="route")
+    script = [[change("insert", 1), change("upsert", 2)], [change("insert", 3)]]
+    results = replay(total, script)
+    assert [row["rejected"]["reason"] for row in results[0].rows if row["rejected"]] == [
+        "unknown_operation"
+    ]
+    assert fold(results, key="k") == [{"k": "a", "n": 4}]
+    assert fold(pa.concat_tables([each.table for each in results]), key="k") == [{"k": "a", "n": 4}]
+
+
+@pytest.mark.parametrize("name", ["late", "rejected"])
+def test_a_column_of_the_users_own_tells_of_no_other_rows(name: str) -> None:
+    rows = [{"k": "a", name: True}, {"k": "b", name: None}, {"k": "c", name: {"n": 1}}]
+    assert fold(rows, key="k") == rows
 
 
 def changed(word: str, n: int) -> dict[str, Any]:

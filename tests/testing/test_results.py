@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 
 import pytest
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import changes, windows
+from streamops.changes.core.spec import ChangeCounts
+from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing import replay
@@ -22,3 +25,28 @@ def test_a_window_that_ends_after_the_year_9999_is_in_the_table_only() -> None:
     with pytest.raises(CapacityError, match="TIME_NOT_IN_PYTHON") as caught:
         _ = result.rows
     assert "`table`" in caught.value.fix
+
+
+def test_counts_of_several_micro_batches_are_added() -> None:
+    assert Counts(rows=1, results=2) + Counts(rows=3) == Counts(rows=4, results=2)
+    script = [
+        [{"k": "a", "lsn": n, "_change_type": "insert"}, {"k": "a", "lsn": 0}] for n in (1, 2)
+    ]
+    results = replay(changes.normalize("k", sequence="lsn", horizon=100), script)
+    first, second = (result.counts for result in results)
+    assert first is not None
+    assert second is not None
+    assert type(first) is ChangeCounts
+    total = ChangeCounts(rows=4, rejected=2, results=1, corrections=0)
+    assert first + second == total
+    assert sum([first, second], Counts()) == total
+
+
+def test_counts_of_two_kinds_that_have_nothing_in_common_are_not_added() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Others(Counts):
+        others: int = 0
+
+    assert Others(rows=1, others=2) + Counts(rows=1) == Others(rows=2, others=2)
+    with pytest.raises(TypeError):
+        _ = Others() + ChangeCounts()
