@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from streamops.joins.core.latest_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
+from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
 from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.errors import SpecError
@@ -33,7 +34,7 @@ __all__ = ["LatestJoin", "marked", "snapshot_rows"]
 
 
 @dataclass(frozen=True, slots=True)
-class LatestJoin:
+class LatestJoin(UntimedSettings):
     """Settings of latest-value joins; a duration in microseconds."""
 
     where: str = field(repr=False)
@@ -104,21 +105,6 @@ class LatestJoin:
         return LatestJoin(
             where, keys, places, units, time, how, max_keys, when_full, rejected, into, shards
         )
-
-    @property
-    def times(self) -> tuple[None, None]:
-        """No event times, no watermark."""
-        return None, None
-
-    @property
-    def delays(self) -> tuple[None, None]:
-        """Nothing waits."""
-        return None, None
-
-    @property
-    def lag(self) -> int:
-        """Nothing waits."""
-        return 0
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

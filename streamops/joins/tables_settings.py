@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
+from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
@@ -24,7 +25,7 @@ Columns = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TablesSettings:
+class TablesSettings(UntimedSettings):
     """Settings of a join of two tables. What it says of both sides stands in pairs, left first."""
 
     where: str = field(repr=False)
@@ -60,21 +61,6 @@ class TablesSettings:
         return TablesSettings(
             where, keys_of(by, where=where), how, keys, sequences, remember, rejected, shards
         )
-
-    @property
-    def times(self) -> tuple[None, None]:
-        """No event times, no watermark."""
-        return None, None
-
-    @property
-    def delays(self) -> tuple[None, None]:
-        """Nothing waits."""
-        return None, None
-
-    @property
-    def lag(self) -> int:
-        """Nothing waits."""
-        return 0
 
     @property
     def reads(self) -> tuple[Columns, Columns]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import refuse_missing, shown_keys
 from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.changes import CHANGE_TYPE
@@ -26,7 +27,7 @@ MAX_CAP = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineSettings:
+class TimelineSettings(UntimedSettings):
     """Settings of home timelines: of the posts joined with who follows, and of what is shown."""
 
     where: str = field(repr=False)
@@ -78,21 +79,6 @@ class TimelineSettings:
                 raise _follows_itself(name, user, by, where)
         said = joined.by, users, posts, ranked_by, cap, joined.sequence, remember, rejected
         return TimelineSettings(where, *said, joined)
-
-    @property
-    def times(self) -> tuple[None, None]:
-        """No event times, no watermark."""
-        return None, None
-
-    @property
-    def delays(self) -> tuple[None, None]:
-        """Nothing waits."""
-        return None, None
-
-    @property
-    def lag(self) -> int:
-        """Nothing waits."""
-        return 0
 
     @property
     def reads(self) -> tuple[Names, Names]:

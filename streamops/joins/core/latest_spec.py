@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
+from streamops.joins.core.untimed import UntimedSpec
 from streamops.kernel.keyed import SNAPSHOT, Snapshots, WhenFull
 from streamops.kernel.pairs import Side, SideName
 
@@ -90,7 +91,7 @@ class CopiedTable:
 
 
 @dataclass(frozen=True)
-class LatestSpec:
+class LatestSpec(UntimedSpec):
     """A latest-value join over columns of known types.
 
     Parameters
@@ -142,21 +143,6 @@ class LatestSpec:
         """Columns of the output that hold values of one of an input: of which side, which one."""
         found: dict[str, tuple[SideName, str]] = {n: ("left", n) for n in self.facts.names}
         return found | {name: ("right", column) for column, name in self.names.right}
-
-    @property
-    def event_time(self) -> None:
-        """There is none."""
-        return None
-
-    @property
-    def lag(self) -> int:
-        """Nothing waits for a watermark."""
-        return 0
-
-    @property
-    def held_back(self) -> int:
-        """Nothing waits for a watermark."""
-        return 0
 
     @property
     def identity(self) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
+from streamops.joins.core.untimed import UntimedSpec
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.pairs import Side, SideName
 
@@ -74,7 +75,7 @@ class TableSide:
 
 
 @dataclass(frozen=True, slots=True)
-class TablesSpec:
+class TablesSpec(UntimedSpec):
     """The settings of both tables, and of what becomes of them.
 
     Parameters
@@ -126,21 +127,6 @@ class TablesSpec:
             name: ("left", name) for name in self.tables[0].rows.names
         }
         return found | {name: ("right", column) for column, name in self.names.right}
-
-    @property
-    def event_time(self) -> None:
-        """There is none."""
-        return None
-
-    @property
-    def lag(self) -> int:
-        """Nothing waits for a watermark."""
-        return 0
-
-    @property
-    def held_back(self) -> int:
-        """Nothing waits for a watermark."""
-        return 0
 
     @property
     def identity(self) -> Mapping[str, Any]:
