@@ -58,7 +58,8 @@ def declared(
     """
     own = _fields(frame)
     origins = {name: (own[of], spec.input.field(of).type) for name, of in spec.origins.items()}
-    notes = {name: _told(own[name]) for name in spec.by}
+    # Operators that remember rows have their values, too, and pass them on as they came.
+    notes = {name: _told(own[name]) for name in (*spec.by, *getattr(spec, "values", ()))}
     late = {"row": StructType([own[name] for name in spec.input.names])}
     return _declared(rows, spec.output, origins, late, _with(notes, spec.event_time, mark))
 

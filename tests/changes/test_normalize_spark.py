@@ -98,8 +98,9 @@ def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_p
 def test_a_batch_tells_every_change_in_order(spark: SparkSession) -> None:
     rows = [row for batch in SCRIPT for row in batch]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    frame = spark.createDataFrame(table).withColumn(
-        "k", F.col("k").alias("k", metadata={"comment": "of a house"})
+    comments = {"k": {"comment": "of a house"}, "v": {"comment": "its number"}}
+    frame = spark.createDataFrame(table).withColumns(
+        {name: F.col(name).alias(name, metadata=told) for name, told in comments.items()}
     )
     for publish, words in (
         ("every change", ["insert", "update_preimage", "update_postimage", "delete"]),
@@ -107,6 +108,6 @@ def test_a_batch_tells_every_change_in_order(spark: SparkSession) -> None:
     ):
         upserts = changes.normalize("k", sequence="lsn", horizon=100, publish=publish)  # type: ignore[arg-type]
         result = frame.transform(upserts)
-        assert result.schema["k"].metadata == {"comment": "of a house"}
+        assert {name: result.schema[name].metadata for name in comments} == comments
         said = result.where("k = 'a'").select("_change_type").collect()
         assert [each["_change_type"] for each in said] == words

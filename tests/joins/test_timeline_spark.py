@@ -108,7 +108,7 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
     left = spark.createDataFrame(
         [("bob", 1, "a", PLUS), ("bob", 1, "a", PRE), ("bob", 1, "b", POST), ("bob", 2, "c", PLUS)],
         "author string, post int, text string, _change_type string",
-    )
+    ).withColumn("text", F.col("text").alias("text", metadata={"comment": "as it is shown"}))
     right = spark.createDataFrame(
         [(7, "bob", PLUS), (8, "bob", PLUS), (8, "bob", MINUS)],
         "user int, whom string, _change_type string",
@@ -125,6 +125,7 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
         ("_change_type", "string"),
     ]
     assert home.schema["user"].metadata == {"comment": "who follows"}
+    assert home.schema["text"].metadata == {"comment": "as it is shown"}
     both = home.unionByName(left.transform(joins.timeline(right, cap=9, **said)))
     assert sorted(map(tuple, both.collect())) == [
         ("bob", 1, "b", 7, PLUS),

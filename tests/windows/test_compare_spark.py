@@ -281,10 +281,14 @@ def test_types_and_comments_are_those_of_the_frame(spark: SparkSession) -> None:
         "cast(1 as decimal(5, 2)) as d"
     )
     named = F.col("`a.b`").alias("a.b", **comment("who"))
-    result = frame.select(named, *(c for c in frame.columns if c != "a.b")).transform(
+    counted = F.col("s").alias("s", **comment("how many"))
+    rest = (c for c in frame.columns if c not in ("a.b", "s"))
+    result = frame.select(named, counted, *rest).transform(
         windows.compare("1 day", values=["s", "f", "d"], by="a.b")
     )
     assert result.schema["a.b"].metadata == {"comment": "who"}
+    assert result.schema["s"].metadata == {"comment": "how many"}
+    assert result.schema["previous_s"].metadata == {}
     kinds = {field.name: field.dataType.simpleString() for field in result.schema.fields}
     assert [kinds[f"{word}{v}"] for v in "sfd" for word in ("", "previous_", "change_", "rate_")] == [
         "smallint", "smallint", "bigint", "double",

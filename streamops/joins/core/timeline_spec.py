@@ -63,6 +63,11 @@ class TimelineSpec:
         return sorted(name for name in self.input.names if name not in aside)
 
     @property
+    def values(self) -> list[str]:
+        """Columns of a row beside those of the user."""
+        return [name for name in self.names if name not in self.user]
+
+    @property
     def rows(self) -> pa.Schema:
         """The state: rows of all timelines, also of what is beyond the cap, and how often each is there."""
         columns = [(f"c.{i}", self.input.field(n).type) for i, n in enumerate(self.names)]
