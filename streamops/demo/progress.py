@@ -17,7 +17,7 @@ from streamops.demo.flights import NEW_YORK
 __all__ = ["Progress"]
 
 _COLUMNS = 6  # as many counts as there is room for, of all windows
-_LOOK = 0.3  # seconds from one look at a query to the next
+_LOOK = 1  # seconds from one look at a query to the next
 
 
 class Progress:
