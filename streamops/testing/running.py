@@ -20,7 +20,7 @@ from streamops.testing.results import BatchResult, split
 if TYPE_CHECKING:
     from streamops.testing.batches import Batch
 
-__all__ = ["RunningReplay", "followed", "replayed", "told"]
+__all__ = ["RunningReplay", "followed", "packs_by_shard", "replayed", "told"]
 
 
 def replayed(
@@ -32,8 +32,17 @@ def replayed(
     restart: bool = False,
 ) -> list[BatchResult]:
     """What each micro-batch puts out, by the drive's own code. Nothing is ever open."""
-    played = RunningReplay(transform, schema, shards=shards, restart=restart)
-    return [played.step(to_table(batch, played.schema)) for batch in script]
+    return RunningReplay(transform, schema, shards=shards, restart=restart).run(script)
+
+
+def packs_by_shard(core: Any, spec: Any, shards: int, rows: pa.Table) -> dict[int, list[bytes]]:
+    """The packs of a micro-batch, of an operator that goes by no time; every shard is visited."""
+    packs: dict[int, list[bytes]] = {}
+    pack: Any = packer(partial(core.pack, spec), spec, shards, newest=False)
+    for row in pack(iter(rows.select(spec.input.names).to_batches())):
+        (shard,), (packed,), _ = (column.to_pylist() for column in row.columns)
+        packs.setdefault(shard, []).extend([] if packed == NOTHING else [packed])
+    return packs
 
 
 class RunningReplay:
@@ -70,17 +79,16 @@ class RunningReplay:
         self.spec = transform.settings.bind(self.schema, shards=count)
         self._step = Keeping(transform.operator, transform.core, self.spec, count)
 
+    def run(self, batches: Iterable[Batch]) -> list[BatchResult]:
+        """Run until all micro-batches are done: there is nothing to say after them."""
+        return [self.step(to_table(batch, self.schema)) for batch in batches]
+
     def step(self, rows: pa.Table) -> BatchResult:
         """A micro-batch."""
         if self._restart:  # state is kept as bytes in any case; the rest is made anew
             self._start()
         spec = self.spec
-        pack_rows = partial(self._transform.core.pack, spec)
-        pack: Any = packer(pack_rows, spec, self._count, newest=False)
-        packs: dict[int, list[bytes]] = {}
-        for row in pack(iter(rows.select(spec.input.names).to_batches())):
-            (shard,), (packed,), _ = (column.to_pylist() for column in row.columns)
-            packs.setdefault(shard, []).extend([] if packed == NOTHING else [packed])
+        packs = packs_by_shard(self._transform.core, spec, self._count, rows)
         emitted, totals = [spec.output.empty_table()], dict.fromkeys(self._names, 0)
         for shard, came in packs.items():
             kept, frame = self._step(self._stored.get(shard), came)
