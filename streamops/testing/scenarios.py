@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.keyed import REJECTED
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.pairs import PairTransform
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import StateApi
@@ -16,7 +17,7 @@ from streamops.testing.pairs import PairReplay
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.rows import assert_rows
-from streamops.testing.running import RunningReplay
+from streamops.testing.running import AnnotateReplay, RunningReplay
 from streamops.testing.script import Line, puts_aside
 from streamops.testing.transcripts import Transcript
 from streamops.testing.values import same
@@ -50,6 +51,8 @@ def assert_replays(
         _check(transcript, PairReplay(transcript.transform, transcript.schema, **said).run)
     elif isinstance(transcript.transform, RunningTransform):
         _check(transcript, RunningReplay(transcript.transform, transcript.schema, **untimed).run)
+    elif isinstance(transcript.transform, AnnotateTransform):
+        _check(transcript, AnnotateReplay(transcript.transform, transcript.schema, **untimed).run)
     else:
         _check(transcript, Replay(transcript.chain, transcript.schema, **said).run)
 

@@ -34,7 +34,8 @@ what is not said must not come. A late row has the ``window`` it missed; of slid
 end with each event, it has none, and its own time stands for it. ``watermark`` (of the operator, that the micro-batch closes by),
 ``counts`` and ``state_rows`` are checked where they are given, and so is what a ``clock`` tells. Of
 operators that go by no time, such as ``changes.normalize``, ``late`` has the rows that are put aside
-in the column ``rejected``: each with its ``row`` and the ``reason``.
+in the column ``rejected``: each with its ``row`` and the ``reason``. Those that say something of each
+row, such as ``time.track_clock``, count nothing that could be checked.
 
 An operator with two inputs, which takes ``right``, is given it by the script: a line has the rows of
 ``left`` and ``right`` instead of ``rows``, or of one of them. ``columns`` and ``with_watermark`` may
@@ -51,11 +52,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from streamops.kernel.time import parse_duration
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.clocks import ClockTransform
 from streamops.spark.pairs import PairTransform, bound
 from streamops.spark.running import RunningTransform, told_by
@@ -82,7 +85,7 @@ _COLUMNS = {"k": "string", "ts": "timestamp"}
 _KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
 
 
-Played: TypeAlias = Transform | PairTransform | RunningTransform
+Played: TypeAlias = Transform | PairTransform | RunningTransform | AnnotateTransform
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +192,15 @@ def _transcript(said: Any, where: str) -> Transcript:
         behind = _clock(mapping(said["behind"], where, "behind"), where)
         carried = [behind.settings.delay]
     spec: Any
-    counts = COUNTS
+    counts = COUNTS | {"state_rows"}
     if isinstance(transform, RunningTransform):
         spec = transform.settings.bind(schemas[0], shards=transform.options.shards)
-        counts = frozenset(told_by(transform.core).values())
+        counts = frozenset({*told_by(transform.core).values(), "state_rows"})
+    elif isinstance(transform, AnnotateTransform):
+        bare = transform.settings.bind(schemas[0])
+        finished = transform.settings.finished(bare.output.empty_table())
+        spec = SimpleNamespace(input=bare.input, output=finished.schema)
+        counts = frozenset()
     elif isinstance(transform, PairTransform):
         spec = bound(transform, schemas[0], schemas[1], carried=(carried[0], carried[1]))
         if transform.then is not None:
@@ -203,7 +211,7 @@ def _transcript(said: Any, where: str) -> Transcript:
     if not isinstance(script, list) or not script:
         raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
     lines = tuple(
-        read_line(line, schemas, spec, epoch, f"{where}, line {number}", counts | {"state_rows"})
+        read_line(line, schemas, spec, epoch, f"{where}, line {number}", counts)
         for number, line in enumerate(script, start=1)
     )
     return Transcript(said["name"], transform, schemas, watermark, lines, behind)
