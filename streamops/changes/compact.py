@@ -81,6 +81,9 @@ def compact(
     overwritten. Rows that have no place (rejected, or without key or sequence) are kept. All copies of
     a last change are kept, and so are two that contradict each other; a change below these is not.
 
+    The age of a delete is that of the youngest row of its key, so that it outlives all that it deleted,
+    also what a clock that was ahead or a snapshot wrote. Once these are gone, its own age counts.
+
     See Also
     --------
     normalize : the table that the log stands for, change by change.

@@ -23,7 +23,7 @@ _KINDS = ("missing", "extra", "different")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One row, or the rows of one key, in which two tables differ.
+    """One row with those equal to it, or the rows of one key, in which two tables differ.
 
     Parameters
     ----------
@@ -154,7 +154,10 @@ def differences(
     refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
     require_columns(actual, names, role="key", where=_WHERE)
     found = _found(actual, expected, names)
-    counted = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
+    # Equal rows are shown together, and counted one by one.
+    copies = F.lit(1) if names else F.size("actual") + F.size("expected")
+    sums = found.groupBy("kind").agg(F.sum(copies).alias("count"))
+    counted = {row["kind"]: row["count"] for row in sums.collect()}
     order = [F.col("key")] if names else [F.col("kind"), F.to_json(F.col("actual"))]
     # As Arrow, which has values that Python's Row has not.
     rows = found.orderBy(*order).drop("key").limit(show).toArrow().to_pylist()

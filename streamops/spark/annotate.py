@@ -84,6 +84,9 @@ class Annotation(Protocol):
     def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """The rows as the core left them, with the columns of the result."""
 
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """The same without Spark, of a table."""
+
     @property
     def told(self) -> tuple[str, ...]:
         """Names of the counts that the core tells: all there are, or none of them."""

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.clocks import Told
 from streamops.kernel.errors import SpecError
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.clock_runners import Ticking
 from streamops.spark.clocks import ClockTransform, refuse_watermark
 from streamops.spark.packing import summarizer
@@ -24,7 +25,9 @@ from streamops.spark.transform import Transform
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    Chain: TypeAlias = Transform | RunningTransform | Sequence[ClockTransform | Transform]
+    Chain: TypeAlias = (
+        Transform | RunningTransform | AnnotateTransform | Sequence[ClockTransform | Transform]
+    )
 
 __all__ = ["Frame", "ReplayedClock", "chained", "told_of"]
 

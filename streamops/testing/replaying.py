@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamops.kernel.time import Duration, spark_watermark
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.pairs import PairTransform
 from streamops.spark.running import RunningTransform
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.clocks import ReplayedClock, chained
 from streamops.testing.pairs import PairReplay, schemas_of
 from streamops.testing.results import BatchResult
-from streamops.testing.running import replayed
+from streamops.testing.running import AnnotateReplay, RunningReplay
 from streamops.testing.shards import (
     Shards,
     carried_delay,
@@ -57,7 +58,7 @@ def replay(
 
     Parameters
     ----------
-    transform : Transform, RunningTransform, PairTransform, or list of ClockTransform and Transform
+    transform : Transform, RunningTransform, AnnotateTransform, PairTransform, or list of ClockTransform and Transform
         Such as ``windows.tumbling(...)``, or ``[time.producers(...), windows.tumbling(...)]``.
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches. An empty one is a micro-batch, too. For an operator with two inputs,
@@ -96,16 +97,18 @@ def replay(
     script: list[Any] = list(batches)
     given: Any = schema
     delay: Any = watermark
+    said: dict[str, Any] = {"shards": shards, "restart": restart}
     if isinstance(transform, RunningTransform):
-        columns = schema_of(script, given)
-        return replayed(transform, script, columns, shards=shards, restart=restart)
+        return RunningReplay(transform, schema_of(script, given), **said).run(script)
+    if isinstance(transform, AnnotateTransform):
+        return AnnotateReplay(transform, schema_of(script, given), **said).run(script)
     played: Replay | PairReplay
     if isinstance(transform, PairTransform):
         pair = schemas_of(script, given)
-        played = PairReplay(transform, pair, watermark=delay, shards=shards, restart=restart)
+        played = PairReplay(transform, pair, watermark=delay, **said)
     else:
         columns = schema_of(script, given)
-        played = Replay(transform, columns, watermark=delay, shards=shards, restart=restart)
+        played = Replay(transform, columns, watermark=delay, **said)
     results = played.run(script)
     return [*results, played.flush()] if flush else results
 

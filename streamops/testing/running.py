@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat, conform
 from streamops.kernel.contract import Counts
+from streamops.spark.annotate import AnnotateTransform, Annotating
 from streamops.spark.packing import NOTHING, packer
 from streamops.spark.running import Keeping, RunningTransform, told_by
 from streamops.testing.batches import canonical, to_table
@@ -20,20 +21,17 @@ from streamops.testing.results import BatchResult, split
 if TYPE_CHECKING:
     from streamops.testing.batches import Batch
 
-__all__ = ["RunningReplay", "followed", "replayed", "told"]
+__all__ = ["AnnotateReplay", "RunningReplay", "followed", "noted", "packs_by_shard", "told"]
 
 
-def replayed(
-    transform: RunningTransform,
-    script: Iterable[Batch],
-    schema: pa.Schema,
-    *,
-    shards: int | None = None,
-    restart: bool = False,
-) -> list[BatchResult]:
-    """What each micro-batch puts out, by the drive's own code. Nothing is ever open."""
-    played = RunningReplay(transform, schema, shards=shards, restart=restart)
-    return [played.step(to_table(batch, played.schema)) for batch in script]
+def packs_by_shard(core: Any, spec: Any, shards: int, rows: pa.Table) -> dict[int, list[bytes]]:
+    """The packs of a micro-batch, of an operator that goes by no time; every shard is visited."""
+    packs: dict[int, list[bytes]] = {}
+    pack: Any = packer(partial(core.pack, spec), spec, shards, newest=False)
+    for row in pack(iter(rows.select(spec.input.names).to_batches())):
+        (shard,), (packed,), _ = (column.to_pylist() for column in row.columns)
+        packs.setdefault(shard, []).extend([] if packed == NOTHING else [packed])
+    return packs
 
 
 class RunningReplay:
@@ -70,17 +68,16 @@ class RunningReplay:
         self.spec = transform.settings.bind(self.schema, shards=count)
         self._step = Keeping(transform.operator, transform.core, self.spec, count)
 
+    def run(self, batches: Iterable[Batch]) -> list[BatchResult]:
+        """Run until all micro-batches are done: there is nothing to say after them."""
+        return [self.step(to_table(batch, self.schema)) for batch in batches]
+
     def step(self, rows: pa.Table) -> BatchResult:
         """A micro-batch."""
         if self._restart:  # state is kept as bytes in any case; the rest is made anew
             self._start()
         spec = self.spec
-        pack_rows = partial(self._transform.core.pack, spec)
-        pack: Any = packer(pack_rows, spec, self._count, newest=False)
-        packs: dict[int, list[bytes]] = {}
-        for row in pack(iter(rows.select(spec.input.names).to_batches())):
-            (shard,), (packed,), _ = (column.to_pylist() for column in row.columns)
-            packs.setdefault(shard, []).extend([] if packed == NOTHING else [packed])
+        packs = packs_by_shard(self._transform.core, spec, self._count, rows)
         emitted, totals = [spec.output.empty_table()], dict.fromkeys(self._names, 0)
         for shard, came in packs.items():
             kept, frame = self._step(self._stored.get(shard), came)
@@ -98,6 +95,69 @@ class RunningReplay:
         """What is still open: nothing."""
         nothing = self.spec.output.empty_table()
         return BatchResult(self._batches, nothing, pa.table({}), None, Counts(), 0, 0)
+
+
+class AnnotateReplay:
+    """Rows of which something is said, from micro-batch to micro-batch.
+
+    Parameters
+    ----------
+    transform : AnnotateTransform
+    schema : Schema
+        The columns of every micro-batch.
+    shards, restart
+        As in :func:`streamops.testing.replay`.
+    """
+
+    def __init__(
+        self,
+        transform: AnnotateTransform,
+        schema: pa.Schema,
+        *,
+        shards: int | None = None,
+        restart: bool = False,
+    ) -> None:
+        self.schema = canonical(schema)
+        self._transform = transform
+        self._restart = restart
+        self._count = transform.options.shards if shards is None else shards
+        self._stored: dict[int, Sequence[Any]] = {}
+        self._batches = 0
+        self._start()
+
+    def _start(self) -> None:
+        transform = self._transform
+        self.spec = transform.settings.bind(self.schema)
+        self._step = Annotating(transform.operator, transform.core, self.spec, self._count)
+
+    def run(self, batches: Iterable[Batch]) -> list[BatchResult]:
+        """Run until all micro-batches are done: there is nothing to say after them."""
+        return [self.step(to_table(batch, self.schema)) for batch in batches]
+
+    def step(self, rows: pa.Table) -> BatchResult:
+        """A micro-batch."""
+        if self._restart:
+            self._start()
+        emitted = [self.spec.output.empty_table()]
+        packs = packs_by_shard(self._transform.core, self.spec, self._count, rows)
+        for shard, came in packs.items():
+            kept, frame = self._step(self._stored.get(shard), came)
+            if kept is not None:
+                self._stored[shard] = kept
+            cells = [] if frame is None else [each for each in frame["emitted"] if each is not None]
+            emitted += [conform(ipc_read(cell), self.spec.output) for cell in cells]
+        self._batches += 1
+        return noted(self._batches - 1, self._transform.settings.finished(concat(emitted)))
+
+    def flush(self) -> BatchResult:
+        """What is still open: nothing."""
+        nothing = self.spec.output.empty_table()
+        return noted(self._batches, self._transform.settings.finished(nothing))
+
+
+def noted(number: int, table: pa.Table) -> BatchResult:
+    """The result of a micro-batch whose rows have something said of them; it counts nothing."""
+    return BatchResult(number, table, pa.table({}), None, None, None, None)
 
 
 def followed(first: BatchResult, second: BatchResult) -> BatchResult:

@@ -8,13 +8,17 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from streamops.kernel.keyed import REJECTED
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.pairs import PairTransform
+from streamops.spark.running import RunningTransform
 from streamops.spark.transform import StateApi
 from streamops.testing.pairs import PairReplay
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.rows import assert_rows
-from streamops.testing.script import Line
+from streamops.testing.running import AnnotateReplay, RunningReplay
+from streamops.testing.script import Line, puts_aside
 from streamops.testing.transcripts import Transcript
 from streamops.testing.values import same
 
@@ -41,9 +45,14 @@ def assert_replays(
     shards : int, optional
         Instead of the operator's own number.
     """
-    said: dict[str, Any] = {"watermark": transcript.watermark, "shards": shards, "restart": restart}
+    untimed: dict[str, Any] = {"shards": shards, "restart": restart}
+    said = untimed | {"watermark": transcript.watermark}
     if isinstance(transcript.transform, PairTransform):
         _check(transcript, PairReplay(transcript.transform, transcript.schema, **said).run)
+    elif isinstance(transcript.transform, RunningTransform):
+        _check(transcript, RunningReplay(transcript.transform, transcript.schema, **untimed).run)
+    elif isinstance(transcript.transform, AnnotateTransform):
+        _check(transcript, AnnotateReplay(transcript.transform, transcript.schema, **untimed).run)
     else:
         _check(transcript, Replay(transcript.chain, transcript.schema, **said).run)
 
@@ -120,8 +129,12 @@ def _check(transcript: Transcript, run: Run) -> None:
 
 
 def _compare(line: Line, result: BatchResult) -> None:
-    assert_rows(result.rows, line.expect)
-    assert_rows(result.late_rows, line.late)
+    rows, late = result.rows, result.late_rows
+    if puts_aside(result.table.schema):
+        late = [row[REJECTED] for row in rows if row[REJECTED] is not None]
+        rows = [row for row in rows if row.pop(REJECTED) is None]
+    assert_rows(rows, line.expect)
+    assert_rows(late, line.late)
     for name, wanted in line.checks.items():
         found = getattr(result if name in ("watermark", "state_rows") else result.counts, name)
         _same(name, found, wanted)

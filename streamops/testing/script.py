@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.clocks import Told
-from streamops.kernel.contract import Counts, Spec
-from streamops.kernel.pairs import PairSpec
+from streamops.kernel.contract import Counts
+from streamops.kernel.keyed import REJECTED
 from streamops.testing.notation import (
     cell,
     duration,
@@ -25,15 +25,28 @@ from streamops.testing.notation import (
     window,
 )
 
-__all__ = ["Line", "read_line"]
+__all__ = ["COUNTS", "Line", "puts_aside", "read_line"]
 
 Records = list[dict[str, Any]]
 
-_LINE = {"rows", "no_data", "expect", "late", "watermark", "counts", "state_rows", "clock"}
+_LINE = {
+    "rows",
+    "restart",
+    "no_data",
+    "expect",
+    "late",
+    "watermark",
+    "counts",
+    "state_rows",
+    "clock",
+}
 _SIDES = ("left", "right")
 _LATE = {"row", "window", "reason", "lateness", "watermark"}
+_ASIDE = {"row", "reason"}
 _LATE_OF_A_SIDE = {"row", "side", "reason", "lateness", "watermark"}
-_COUNTS = frozenset(Counts.__dataclass_fields__)
+COUNTS = frozenset(Counts.__dataclass_fields__)
+"""What an operator counts, unless it says otherwise."""
+
 _TOLD = set(Told.__dataclass_fields__)
 _INSTANTS = ("clock", "newest")
 
@@ -52,6 +65,8 @@ class Line:
         What else is checked: ``watermark``, ``state_rows``, and the names of counts.
     clock : mapping
         What is checked of what a clock told.
+    restart : bool
+        Whether the query is stopped before this micro-batch, and started again.
     """
 
     rows: pa.Table | tuple[pa.Table | None, pa.Table | None] | None = None
@@ -59,23 +74,27 @@ class Line:
     late: Records = field(default_factory=list)
     checks: Mapping[str, Any] = field(default_factory=dict)
     clock: Mapping[str, Any] = field(default_factory=dict)
+    restart: bool = False
 
 
 def read_line(
     said: Any,
     schemas: tuple[pa.Schema, ...],
-    spec: Spec | PairSpec,
+    spec: Any,
     epoch: dt.datetime,
     where: str,
+    counts: frozenset[str] = COUNTS,
 ) -> Line:
     """A line, as YAML has it, in the terms of the operator's spec.
 
-    ``schemas`` are the columns of its one input, or of both.
+    ``schemas`` are the columns of its one input, or of both; ``counts`` what may be checked of
+    what was counted.
     """
     words = ("rows",) if len(schemas) == 1 else _SIDES
     refuse_unknown(said, (_LINE - {"rows"}) | set(words), set(), where)
     has_rows = any(word in said for word in words)
-    if has_rows == (said.get("no_data") is True) or said.get("no_data", True) is not True:
+    flags = {said.get(name, True) for name in ("no_data", "restart")}
+    if has_rows == ("no_data" in said) or ("restart" in said and not has_rows) or flags != {True}:
         raise malformed(
             where,
             "a line is one micro-batch",
@@ -90,13 +109,15 @@ def read_line(
     checks = {k: said[k] for k in ("state_rows",) if k in said}
     checks |= mapping(said.get("counts", {}), where, "counts")
     for name, count in checks.items():
-        if name not in _COUNTS | {"state_rows"} or not isinstance(count, int):
+        if name not in counts or not isinstance(count, int):
             raise malformed(
-                where, "no such count", got=f"{name}: {count}", expected=", ".join(sorted(_COUNTS))
+                where, "no such count", got=f"{name}: {count}", expected=", ".join(sorted(counts))
             )
     if "watermark" in said:
         checks["watermark"] = instant(said["watermark"], epoch, where)
     late = functools.partial(_late, spec=spec, epoch=epoch, where=where)
+    if not hasattr(spec, "time") or puts_aside(spec.output):
+        late = functools.partial(_put_aside, spec=spec, epoch=epoch, where=where)
     if len(schemas) > 1:
         late = functools.partial(_late_of_a_side, schemas=schemas, epoch=epoch, where=where)
     return Line(
@@ -108,6 +129,7 @@ def read_line(
         [late(each) for each in listed(said.get("late", []), where, "late")],
         checks,
         _clock(said.get("clock", {}), epoch, where),
+        "restart" in said,
     )
 
 
@@ -127,12 +149,13 @@ def _clock(said: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
     return told
 
 
-def _result(said: Any, spec: Spec | PairSpec, epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _result(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
     said = dict(mapping(said, where, "expect"))
     cells = window(said.pop("window"), epoch, where) if "window" in said else {}
     if "change" in said:
         said["_change_type"] = said.pop("change")
-    types = {f.name: f.type for f in spec.output if f.name != "late"}
+    apart = {"late", *([REJECTED] if puts_aside(spec.output) else [])}
+    types = {f.name: f.type for f in spec.output if f.name not in apart}
     if set(cells) | set(said) != set(types):
         raise malformed(
             where,
@@ -157,6 +180,20 @@ def _late(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any
         **_judged(said, epoch, where),
         "row": came,
     }
+
+
+def puts_aside(output: pa.Schema) -> bool:
+    """Whether rejected rows come among the results, whole, in a column of their own."""
+    kinds = {field.name: field.type for field in output}
+    kind = kinds.get(REJECTED, pa.null())
+    return bool(pa.types.is_struct(kind)) and [each.name for each in kind] == ["reason", "row"]
+
+
+def _put_aside(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    refuse_unknown(said, _ASIDE, _ASIDE, where)
+    if not puts_aside(spec.output):
+        raise malformed(where, "no row is put aside here", got=said, expected="late: []")
+    return {"reason": said["reason"], "row": row(said["row"], spec.input, epoch, where)}
 
 
 def _late_of_a_side(

@@ -21,6 +21,7 @@ from streamops.kernel.codec import ipc_write
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.columns import arrow_schema, spark_schema
 from streamops.spark.pairs import PairTransform
 from streamops.spark.progress import metrics_of
@@ -31,7 +32,7 @@ from streamops.testing.clocks import chained, told_of
 from streamops.testing.pairs import SIDES, both_delays, schemas_of, tables_of
 from streamops.testing.queries import read_table, run_query, scratch
 from streamops.testing.results import BatchResult, split
-from streamops.testing.running import followed, told
+from streamops.testing.running import followed, noted, told
 
 if TYPE_CHECKING:
     from streamops.spark.clocks import ClockTransform
@@ -134,7 +135,7 @@ def stream(
     Parameters
     ----------
     spark : SparkSession
-    transform : Transform, RunningTransform, PairTransform, or list of ClockTransform and Transform
+    transform : Transform, RunningTransform, AnnotateTransform, PairTransform, or list of ClockTransform and Transform
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches. For an operator with two inputs: pairs of them, ``(left, right)``, each
         pair one micro-batch. None is a side without rows.
@@ -173,7 +174,7 @@ def stream(
         if isinstance(transform, PairTransform):
             return _stream_pair(source_of, transform, script, delay, given, folder, timeout)
         clock = None
-        if not isinstance(transform, RunningTransform):
+        if not isinstance(transform, RunningTransform | AnnotateTransform):
             clock, transform = chained(transform)
         settings: Any = transform.settings
         frame = source_of(script, schema=given, directory=folder)
@@ -181,6 +182,8 @@ def stream(
             frame = _with_watermark(frame, settings.time, delay)
         frame = frame if clock is None else frame.transform(clock)
         ran = run_query(frame.transform(transform), folder, timeout)
+        if isinstance(transform, AnnotateTransform):
+            return [noted(n, rows) for n, rows, _ in ran]
         if isinstance(transform, RunningTransform):
             name = transform.options.name
             return [

@@ -29,10 +29,13 @@ that defines one, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}
 
 A line of the script is a micro-batch. ``rows`` has data, or none. ``no_data: true`` is the
 micro-batch that Spark adds at the end of an ``availableNow`` run that moved the watermark: what
-follows it is a restart. ``expect`` and ``late`` are everything that comes out, in any order;
+follows it is a restart, and so is a line with ``restart: true``. ``expect`` and ``late`` are everything that comes out, in any order;
 what is not said must not come. A late row has the ``window`` it missed; of sliding windows, which
 end with each event, it has none, and its own time stands for it. ``watermark`` (of the operator, that the micro-batch closes by),
-``counts`` and ``state_rows`` are checked where they are given, and so is what a ``clock`` tells.
+``counts`` and ``state_rows`` are checked where they are given, and so is what a ``clock`` tells. Of
+operators that go by no time, such as ``changes.normalize``, ``late`` has the rows that are put aside
+in the column ``rejected``: each with its ``row`` and the ``reason``. Those that say something of each
+row, such as ``time.track_clock``, count nothing that could be checked.
 
 An operator with two inputs, which takes ``right``, is given it by the script: a line has the rows of
 ``left`` and ``right`` instead of ``rows``, or of one of them. ``columns`` and ``with_watermark`` may
@@ -49,18 +52,21 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from streamops.kernel.time import parse_duration
+from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.clocks import ClockTransform
 from streamops.spark.pairs import PairTransform, bound
+from streamops.spark.running import RunningTransform, told_by
 from streamops.spark.transform import Transform
 from streamops.testing.batches import START
 from streamops.testing.notation import COLUMN_TYPES, instant, malformed, mapping, refuse_unknown
 from streamops.testing.rows import missing_extra
-from streamops.testing.script import Line, read_line
+from streamops.testing.script import COUNTS, Line, read_line
 
 if TYPE_CHECKING:
     from streamops.testing.clocks import Chain
@@ -79,12 +85,15 @@ _COLUMNS = {"k": "string", "ts": "timestamp"}
 _KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
 
 
+Played: TypeAlias = Transform | PairTransform | RunningTransform | AnnotateTransform
+
+
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """A scenario: an operator, a script, and what must come of it."""
 
     name: str
-    transform: Transform | PairTransform
+    transform: Played
     schemas: tuple[pa.Schema, ...]
     watermark: Any
     lines: tuple[Line, ...]
@@ -105,6 +114,9 @@ class Transcript:
         """The lines between two restarts."""
         run: list[Line] = []
         for line in self.lines:
+            if line.restart and run:
+                yield run
+                run = []
             run.append(line)
             if line.rows is None:
                 yield run
@@ -180,7 +192,16 @@ def _transcript(said: Any, where: str) -> Transcript:
         behind = _clock(mapping(said["behind"], where, "behind"), where)
         carried = [behind.settings.delay]
     spec: Any
-    if isinstance(transform, PairTransform):
+    counts = COUNTS | {"state_rows"}
+    if isinstance(transform, RunningTransform):
+        spec = transform.settings.bind(schemas[0], shards=transform.options.shards)
+        counts = frozenset({*told_by(transform.core).values(), "state_rows"})
+    elif isinstance(transform, AnnotateTransform):
+        bare = transform.settings.bind(schemas[0])
+        finished = transform.settings.finished(bare.output.empty_table())
+        spec = SimpleNamespace(input=bare.input, output=finished.schema)
+        counts = frozenset()
+    elif isinstance(transform, PairTransform):
         spec = bound(transform, schemas[0], schemas[1], carried=(carried[0], carried[1]))
         if transform.then is not None:
             spec = transform.then.settings.bind(spec.output, shards=transform.options.shards)
@@ -190,7 +211,7 @@ def _transcript(said: Any, where: str) -> Transcript:
     if not isinstance(script, list) or not script:
         raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
     lines = tuple(
-        read_line(line, schemas, spec, epoch, f"{where}, line {number}")
+        read_line(line, schemas, spec, epoch, f"{where}, line {number}", counts)
         for number, line in enumerate(script, start=1)
     )
     return Transcript(said["name"], transform, schemas, watermark, lines, behind)

@@ -16,6 +16,7 @@ from streamops.spark.columns import require_name
 from streamops.spark.parameters import require_keys
 from streamops.spark.preflight import WATERMARK
 from streamops.time.clock_settings import QUALITIES, ClockSettings
+from streamops.time.core.correcting import correct
 from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
 
 __all__ = ["TRACKED", "TrackSettings"]
@@ -89,3 +90,19 @@ class TrackSettings(ClockSettings):
         """The rows as the core left them, with their corrected times."""
         # A sample has a word; what has none is of another quality than a corrected one.
         return self.corrected(frame, names, F.col(OFFSET), F.col(HOW))
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """The same, of a table."""
+        said = correct(
+            [rows.column(name) for name in (self.time, self.sent, self.received)],
+            rows.column(OFFSET),
+            rows.column(HOW),
+            tolerance=self.tolerance,
+            longest_wait=self.longest_wait,
+            largest_offset=self.largest_offset,
+            otherwise=self.otherwise,
+        )
+        result = rows.drop_columns([OFFSET, HOW])
+        for name, column in zip(self.adds, said, strict=True):
+            result = result.append_column(name, column)
+        return result

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.slow]
 
-JOB = """
+SESSION = """
 import sys, tempfile
 from pathlib import Path
 from time import monotonic, sleep
@@ -31,6 +31,9 @@ spark = (
     .getOrCreate()
 )
 assert not hasattr(spark, "_jsparkSession")
+"""
+
+JOB = """
 script = [
     [{"k": "a", "ts": at(1)}, {"k": "b", "ts": at(2)}],
     [{"k": "a", "ts": at(40)}],
@@ -96,8 +99,74 @@ assert {(alarm.code, alarm.operator) for alarm in alarms} == {("LATE_ROWS", "tum
 print("connect: ok")
 """
 
+CHANGES = """
+from streamops import changes
 
-def test_streams_and_batches_run_through_spark_connect(tmp_path: Path) -> None:
+said = {"sequence": "lsn", "horizon": 100, "shards": 2}
+script = [
+    [
+        {"k": "a", "lsn": 1, "v": 1, "_change_type": "insert"},
+        {"k": "b", "lsn": 2, "v": 5, "_change_type": "insert"},
+        {"k": None, "lsn": 3, "v": 5, "_change_type": "insert"},
+    ],
+    [
+        {"k": "a", "lsn": 7, "v": None, "_change_type": "delete"},
+        {"k": "b", "lsn": 4, "v": 6, "_change_type": "update_postimage"},
+    ],
+    [
+        {"k": "a", "lsn": 5, "v": 2, "_change_type": "insert"},
+        {"k": "c", "lsn": 9, "v": 6, "_change_type": "insert"},
+    ],
+]
+upserts = changes.normalize("k", state_api="transformWithStateInPandas", **said)
+here, there = replay(upserts, script), stream(spark, upserts, script)
+for one, other in zip(here, there, strict=True):
+    assert_rows(one.rows, other.rows)
+    assert one.counts == other.counts
+published = [[row for row in each.rows if row["rejected"] is None] for each in here]
+told = [[{n: c for n, c in row.items() if n != "rejected"} for row in rows] for rows in published]
+totals = changes.aggregate(
+    by="v", agg={"n": agg.count(), "least": agg.min("k")}, shards=2,
+    state_api="applyInPandasWithState",
+)
+for one, other in zip(replay(totals, told), stream(spark, totals, told), strict=True):
+    assert_rows(one.rows, other.rows)
+    assert one.counts == other.counts
+history = changes.apply("k", history="intervals", **said)
+for one, other in zip(replay(history, script), stream(spark, history, script), strict=True):
+    assert_rows(one.rows, other.rows)
+
+kinds = "k string, lsn long, v long, _change_type string"
+rows = [tuple(row.values()) for batch in script for row in batch]
+log = spark.createDataFrame(rows, kinds)
+good, rejected = changes.split_rejected(log.transform(changes.normalize("k", **said)))
+assert [row["reason"] for row in rejected.select("rejected.reason").collect()] == ["null_key"]
+table = good.transform(changes.fold("k"))
+wanted = spark.createDataFrame([("b", 6, 1), ("c", 6, 0)], "k string, v long, revision int")
+changes.differences(table, wanted, key="k").raise_if_any()
+steps = table.limit(0)
+for batch in told:
+    came = spark.createDataFrame(
+        [tuple(row.values()) for row in batch], "k string, v long, revision int, _change_type string"
+    )
+    steps = came.transform(changes.fold("k", onto=steps))
+assert changes.differences(steps, wanted.where("k = 'b'")).extra == 1
+grouped = good.select("k", "v", "_change_type").transform(totals).drop("_change_type")
+assert_rows(grouped.toArrow().to_pylist(), [{"v": 6, "n": 2, "least": "b"}])
+rest = log.transform(changes.compact("k", sequence="lsn", retention=1))
+assert sorted(row["lsn"] for row in rest.collect()) == [3, 4, 9]
+try:
+    good.where("_change_type <> 'insert'").transform(changes.fold("k")).count()
+except Exception as error:
+    assert "changes.fold" in str(error), error
+else:
+    raise AssertionError("a row that was not published was taken back")
+print("connect: ok")
+"""
+
+
+@pytest.mark.parametrize("job", [JOB, CHANGES], ids=["all families", "changes"])
+def test_streams_and_batches_run_through_spark_connect(tmp_path: Path, job: str) -> None:
     # In a process of its own: a process has one session, and it is classic in the other tests.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
     environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -105,7 +174,7 @@ def test_streams_and_batches_run_through_spark_connect(tmp_path: Path) -> None:
         [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
     )
     done = subprocess.run(
-        [sys.executable, "-c", JOB],
+        [sys.executable, "-c", SESSION + job],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -172,7 +172,8 @@ script:
 def test_an_operator_may_be_behind_a_clock() -> None:
     (transcript,) = parse(BEHIND)
     assert_replays(transcript)
-    assert [each.operator for each in transcript.chain] == ["time.producers", "windows.tumbling"]
+    chain: Any = transcript.chain
+    assert [each.operator for each in chain] == ["time.producers", "windows.tumbling"]
 
 
 @pytest.mark.parametrize(
@@ -262,3 +263,75 @@ def test_a_missing_yaml_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequirementError, match=r"streamops\[testing\]") as caught:
         parse(RIGHT)
     assert caught.value.code == "TESTING_EXTRA_MISSING"
+
+
+TABLE = """
+name: a table
+operator: changes.normalize
+columns: {k: string, lsn: bigint, v: string}
+spec: {key: k, sequence: lsn, horizon: 100}
+script:
+  - rows: [a 1 one, null 2 two]
+    expect: [{k: a, v: one, revision: 0, change: insert}]
+    late: [{row: null 2 two, reason: null_key}]
+    counts: {rejected: 1, duplicates: 0}
+    state_rows: 1
+  - restart: true
+    rows: [a 1 one]
+    counts: {duplicates: 1}
+"""
+
+
+@pytest.mark.parametrize("shards", [None, 1, 2])
+def test_a_transcript_of_an_operator_without_time_passes(shards: int | None) -> None:
+    (transcript,) = parse(TABLE)
+    assert [len(run) for run in transcript.runs()] == [1, 1]
+    assert_replays(transcript, restart=shards is None, shards=shards)
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (1, "v: one, revision: 0", "v: two, revision: 0"),
+        (1, "    late: [{row: null 2 two, reason: null_key}]\n", ""),
+        (1, "reason: null_key", "reason: no_sequence"),
+        (1, "{row: null 2 two", "{row: null 3 two"),
+        (1, "rejected: 1", "rejected: 0"),
+        (1, "state_rows: 1", "state_rows: 2"),
+        (2, "counts: {duplicates: 1}", "counts: {duplicates: 0}"),
+        (2, "rows: [a 1 one]", "rows: [b 1 one]"),
+    ],
+)
+def test_what_is_wrong_of_an_operator_without_time_fails(line: int, old: str, new: str) -> None:
+    assert TABLE.count(old) == 1
+    (transcript,) = parse(TABLE.replace(old, new))
+    with pytest.raises(AssertionError, match=rf"'a table', line {line}: "):
+        assert_replays(transcript)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("{rejected: 1", "{too_late: 1"),
+        ("reason: null_key}", "reason: null_key, lateness: 1s}"),
+        ("{row: null 2 two, reason: null_key}", "{row: null 2 two}"),
+        ("restart: true\n    rows: [a 1 one]", "restart: true"),
+        ("restart: true", "restart: false"),
+    ],
+)
+def test_what_means_nothing_of_an_operator_without_time_is_refused(old: str, new: str) -> None:
+    assert TABLE.count(old) == 1
+    with pytest.raises(SpecError, match=r"\[TRANSCRIPT_MALFORMED\]"):
+        parse(TABLE.replace(old, new))
+
+
+def test_rows_that_are_dropped_are_not_put_aside() -> None:
+    text = """
+name: totals
+operator: changes.aggregate
+columns: {k: string, _change_type: string}
+spec: {by: k, agg: {n: count}}
+script: [{rows: [a upsert], late: [{row: a upsert, reason: unknown_operation}]}]
+"""
+    with pytest.raises(SpecError, match="no row is put aside here"):
+        parse(text)

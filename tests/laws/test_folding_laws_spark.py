@@ -1,0 +1,294 @@
+"""Logs compacted, change streams folded and tables compared, on Spark: laws over many histories.
+
+A job on Spark takes a second whatever it does, so that hundreds of histories are in one frame, and
+its number is part of each key.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import changes
+from streamops.kernel.errors import ChangeStreamError
+from streamops.testing import fold
+from streamops.testing.values import comparable
+from tests.oracles.latest import LatestOracle
+
+pytestmark = pytest.mark.spark
+
+HISTORIES = max(100, settings.default.max_examples)
+NAN = float("nan")
+KEY = ["h", "k"]
+Row = dict[str, Any]
+
+# Each example is some jobs over all histories; there is nothing to make smaller.
+in_one_frame = settings(max_examples=1, phases=[Phase.generate])
+seeds = st.integers(0, 2**32)
+
+VALUES = [("x", pa.float64()), ("m", pa.map_(pa.string(), pa.int32()))]
+LOG = pa.schema(
+    [
+        *(("id", pa.int64()), ("h", pa.int64()), ("k", pa.string()), *VALUES),
+        *(("seq", pa.int64()), ("_change_type", pa.string())),
+        *(("_snapshot", pa.bool_()), ("_unavailable", pa.list_(pa.string()))),
+    ]
+)
+TOLD = pa.schema(
+    [
+        *(("h", pa.int64()), ("k", pa.string()), *VALUES),
+        *(("revision", pa.int32()), ("seq", pa.int64()), ("_change_type", pa.string())),
+    ]
+)
+TABLE = pa.schema([TOLD.field(name) for name in ("h", "k", "x", "m", "revision")])
+NEWEST, RETENTION = 40, 20
+
+
+def frame_of(spark: SparkSession, rows: list[Row], schema: pa.Schema) -> DataFrame:
+    kept = [{name: row.get(name) for name in schema.names} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(kept, schema))
+
+
+def value(dice: random.Random) -> Row:
+    return {
+        "x": dice.choice([None, 0.0, -0.0, 1.5, NAN]),
+        "m": dice.choice([None, [], [("p", 1), ("q", None)], [("q", None), ("p", 1)]]),
+    }
+
+
+def logs(dice: random.Random) -> list[Row]:
+    """Upserts, deletes and what a snapshot read, out of order and again: each place says one thing."""
+    newest = {"h": -1, "k": "new", "seq": NEWEST, "_change_type": "insert"}
+    rows: list[Row] = [{**newest, "x": 1.5, "m": None}]
+    for history in range(HISTORIES):
+        for _ in range(dice.choice([1, 2, 5, 12])):
+            key, seq = dice.choice(["a", "ä", ""]), dice.randrange(NEWEST)
+            fixed = random.Random(f"{history} {key} {seq}")
+            row: Row = {"h": history, "k": key, "seq": seq, **value(fixed)}
+            row["_snapshot"] = fixed.choice([None, False, False, True])
+            words = ["insert", "update_postimage", "delete", "update_preimage"]
+            row["_change_type"] = "insert" if row["_snapshot"] else fixed.choice(words)
+            if row["_change_type"] == "update_postimage":
+                row["_unavailable"] = fixed.choice([None, [], ["x"], ["m"], ["x", "m"]])
+                row |= dict.fromkeys(row["_unavailable"] or [])
+            rows += [row] * dice.choice([1, 1, 1, 2])
+    dice.shuffle(rows)
+    return [{**row, "id": number} for number, row in enumerate(rows)]
+
+
+def place(row: Row) -> tuple[bool, int]:
+    return not row.get("_snapshot"), row["seq"]
+
+
+def table_of(rows: list[Row], dice: random.Random) -> Any:
+    """What a reader knows of a log, however it comes to him."""
+    oracle = LatestOracle(("h", "k"), ("x", "m"), "last")
+    dice.shuffle(rows)
+    rows = [dict(row, _change_type=row["_change_type"]) for row in rows]
+    oracle.step(rows)
+    return sorted(comparable({**row, "m": sorted(row["m"] or [], key=repr), "no": row["m"] is None})
+                  for row in oracle.table.values())  # fmt: skip
+
+
+@in_one_frame
+@given(seed=seeds)
+def test_a_compacted_log_tells_what_the_whole_one_does(spark: SparkSession, seed: int) -> None:
+    dice = random.Random(seed)
+    log = logs(dice)
+    compacting = changes.compact(KEY, sequence="seq", retention=RETENTION)
+    whole = frame_of(spark, log, LOG)
+    once = whole.transform(compacting).localCheckpoint()
+    kept = {row["id"] for row in once.select("id").collect()}
+
+    # Only a filter, to which the order of arrival is nothing.
+    changes.differences(once, whole.join(once.select("id"), "id", "left_semi")).raise_if_any()
+    shuffled = whole.repartition(3, F.hash("id")).transform(compacting)
+    assert {row["id"] for row in shuffled.select("id").collect()} == kept
+    # What it left passes it again, but for old deletes that a row, gone now, had kept longer.
+    again = {row["id"] for row in once.transform(compacting).select("id").collect()}
+    assert again <= kept
+    for row in (log[number] for number in kept - again):
+        assert row["_change_type"] == "delete", row
+        assert row["seq"] < NEWEST - RETENTION, row
+
+    rest = [row for row in log if row["id"] in kept]
+    assert table_of(rest, dice) == table_of(list(log), dice)
+
+    by_key: dict[Any, list[Row]] = {}
+    for row in log:
+        if row["_change_type"] != "update_preimage":
+            by_key.setdefault((row["h"], row["k"]), []).append(row)
+    ages: dict[Any, int] = {}
+    for row in log:
+        ages[row["h"], row["k"]] = max(ages.get((row["h"], row["k"]), 0), row["seq"])
+    deletes = 0
+    for key, mine in by_key.items():
+        last = max(map(place, mine))
+        of_last = {row["id"] for row in mine if place(row) == last}
+        is_delete = any(row["_change_type"] == "delete" for row in mine if row["id"] in of_last)
+        if is_delete and NEWEST - ages[key] > RETENTION:
+            deletes += 1
+            assert not {row["id"] for row in mine} & kept, key
+        else:
+            assert of_last <= kept, key
+    assert deletes > HISTORIES // 20
+    assert not {row["id"] for row in log if row["_change_type"] == "update_preimage"} & kept
+
+
+def told(dice: random.Random) -> tuple[list[list[Row]], list[Row]]:
+    """What is published of each history, change by change, and the tables it comes to."""
+    steps: list[list[Row]] = []
+    tables: dict[Any, Row] = {}
+    revisions: dict[Any, int] = {}
+    for number in range(8):
+        for history in range(HISTORIES):
+            key = history, dice.choice(["a", "b", None])
+            row = {"h": history, "k": key[1], **value(dice)}
+            before = tables.pop(key, None)
+            while before is not None and plain(row) == plain({n: before[n] for n in row}):
+                row |= value(dice)  # what does not change is not published
+            step = []
+            if before is not None and dice.random() < 0.3:
+                steps.append([{**before, "seq": number, "_change_type": "delete"}])
+                continue
+            revisions[key] = revisions.get(key, -1) + 1
+            tables[key] = {**row, "revision": revisions[key]}
+            if before is not None:
+                step.append({**before, "seq": number, "_change_type": "update_preimage"})
+            word = "insert" if before is None else "update_postimage"
+            steps.append([*step, {**tables[key], "seq": number, "_change_type": word}])
+    return steps, [*tables.values()]
+
+
+@in_one_frame
+@given(seed=seeds)
+def test_a_change_stream_folds_to_its_table_however_it_is_cut(
+    spark: SparkSession, seed: int
+) -> None:
+    dice = random.Random(seed)
+    steps, tables = told(dice)
+    expected = frame_of(spark, tables, TABLE).localCheckpoint()
+    rows = [row for step in steps for row in step]
+    assert len(fold(for_the_referee(rows), key=KEY)) == len(tables)
+
+    dice.shuffle(rows)
+    stream = frame_of(spark, rows, TOLD)
+    folded = stream.drop("seq").transform(changes.fold(KEY))
+    changes.differences(folded, expected, key=KEY).raise_if_any()
+    placed = stream.drop("revision").transform(changes.fold(KEY, sequence="seq")).drop("seq")
+    changes.differences(placed, expected.drop("revision"), key=KEY).raise_if_any()
+    bag = stream.drop("seq", "h", "k").transform(changes.fold(rows="bag"))
+    changes.differences(bag, expected.drop("h", "k")).raise_if_any()
+
+    # Cut in three, each history elsewhere, but never between the two images of an update.
+    cuts = {history: sorted(dice.choices(range(9), k=2)) for history in range(HISTORIES)}
+    table = frame_of(spark, [], TABLE)
+    for part in range(3):
+        came = [
+            row
+            for step in steps
+            for row in step
+            if sum(cut <= row["seq"] for cut in cuts[row["h"]]) == part
+        ]
+        dice.shuffle(came)
+        batch = frame_of(spark, came, TOLD).drop("seq")
+        table = batch.transform(changes.fold(KEY, onto=table)).localCheckpoint()
+    changes.differences(table, expected, key=KEY).raise_if_any()
+
+
+def for_the_referee(rows: list[Row]) -> list[Row]:
+    """The changes without their place, and maps as text: what it compares is told by its order."""
+    kept = [{name: cell for name, cell in row.items() if name != "seq"} for row in rows]
+    return [{**row, "m": str(unordered(row)["m"])} for row in kept]
+
+
+@in_one_frame
+@given(seed=seeds)
+def test_a_preimage_that_was_never_published_is_refused(spark: SparkSession, seed: int) -> None:
+    dice = random.Random(seed)
+    steps, _ = told(dice)
+    rows = [row for step in steps for row in step]
+    preimages = [n for n, row in enumerate(rows) if row["_change_type"] == "update_preimage"]
+    for name, other in (("x", 7.0), ("m", [("p", 2)])):
+        wrong = [dict(row) for row in rows]
+        wrong[dice.choice(preimages)][name] = other
+        folded = frame_of(spark, wrong, TABLE.append(TOLD.field("_change_type")))
+        with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\] changes.fold"):
+            folded.transform(changes.fold(KEY)).count()
+        with pytest.raises(ChangeStreamError, match=r"\[PREIMAGE_NOT_PUBLISHED\]"):
+            fold(for_the_referee(wrong), key=KEY)
+
+
+def unordered(row: Row) -> Row:
+    return {**row, "m": None if row["m"] is None else sorted(row["m"], key=repr)}
+
+
+def plain(row: Row) -> Any:
+    return comparable(unordered(row))
+
+
+@in_one_frame
+@given(seed=seeds)
+def test_differences_are_none_exactly_where_tables_are_equal_as_bags(
+    spark: SparkSession, seed: int
+) -> None:
+    dice, ours, theirs = random.Random(seed), [], []
+    for history in range(HISTORIES):
+        keys = dice.choices(["a", "b", None], k=dice.randrange(5))
+        mine = [{"h": history, "k": key, **value(dice)} for key in keys]
+        other = [dict(row) for row in mine]
+        for _ in range(dice.choice([0, 0, 1, 2])):  # how many of them are another table
+            edit = dice.randrange(3)
+            if edit == 0 or not other:
+                other.append({"h": history, "k": dice.choice(["a", "b", None]), **value(dice)})
+            elif edit == 1:
+                other.pop(dice.randrange(len(other)))
+            else:
+                dice.choice(other).update(value(dice))
+        ours += mine
+        theirs += other
+    dice.shuffle(theirs)
+    schema = pa.schema([TABLE.field(name) for name in ("h", "k", "x", "m")])
+    frames = [frame_of(spark, rows, schema).localCheckpoint() for rows in (ours, theirs)]
+    every = 10 * HISTORIES
+    found = changes.differences(*frames, show=every)
+    bags = [Counter(map(plain, rows)) for rows in (ours, theirs)]
+    extra, missing = bags[0] - bags[1], bags[1] - bags[0]
+    assert (found.missing, found.extra) == (missing.total(), extra.total())
+    assert found.different == 0
+    assert found.total > HISTORIES // 4
+    for kind, wanted in (("extra", extra), ("missing", missing)):
+        rows = [r for each in found.first if each.kind == kind for r in each.actual + each.expected]
+        assert Counter(map(plain, rows)) == wanted
+
+    by_key = changes.differences(*frames, key=KEY, show=every)
+    named = {}
+    for each in by_key.first:
+        (at,) = {(row["h"], row["k"]) for row in each.actual + each.expected}
+        kind = ("extra", "missing")[not each.actual] if not each.actual or not each.expected else ""
+        assert each.kind == (kind or "different")
+        named[at] = each
+        sides = [each.actual, each.expected]
+        if [*map(len, sides)] == [1, 1]:
+            (one,), (two,) = (map(unordered, side) for side in sides)
+            assert set(each.columns) == {n for n in one if comparable(one[n]) != comparable(two[n])}
+    for at in {(row["h"], row["k"]) for row in ours + theirs}:
+        one_bag, other_bag = (
+            Counter(plain(row) for row in rows if (row["h"], row["k"]) == at)
+            for rows in (ours, theirs)
+        )
+        assert (at in named) == (one_bag != other_bag), at
+        if at in named:
+            assert Counter(map(plain, named[at].actual)) == one_bag - other_bag
+            assert Counter(map(plain, named[at].expected)) == other_bag - one_bag
+    changes.differences(frames[0], frames[0].repartition(3), key=KEY).raise_if_any()
+    changes.differences(frames[1], frames[1].repartition(3)).raise_if_any()
