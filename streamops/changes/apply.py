@@ -53,7 +53,7 @@ def apply(
     State        "overwrite": as of ``normalize``. "intervals": the changes of each key within the
                  horizon, and the last one before it; of a key that was deleted before it, nothing
     Order        rows may come in any order. The table does not depend on it, nor on how the stream is
-                 cut, if no change comes later than the horizon and none is in conflict
+                 cut, if no change comes later than the horizon
     Batch        the table, as inserts; "overwrite": as of one micro-batch, which deletes leave empty
 
     Parameters

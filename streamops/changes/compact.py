@@ -79,7 +79,7 @@ def compact(
     What compacts to a key's last change is a log of upserts: an ``update_postimage`` may be the first
     that is left of its key, and preimages go. Read it with ``normalize``, or ``apply`` where rows are
     overwritten. Rows that have no place (rejected, or without key or sequence) are kept. All copies of
-    a last change are kept, and so are two that contradict each other; a change below these is not.
+    a change that is kept are, and so are those that contradict it: who reads them sees which counts.
 
     The age of a delete is that of the youngest row of its key, so that it outlives all that it deleted,
     also what a clock that was ahead or a snapshot wrote. Once these are gone, its own age counts.

@@ -33,10 +33,11 @@ def normalize(
     """Upserts and deletes as a change stream with the row before and after, each key by its sequence.
 
     The newest row of each key is remembered. A change counts if its `sequence` is above what is
-    remembered, also of a deleted key. The same change again is a duplicate; another one of the same
-    sequence is a conflict and rejected: what is remembered stands, and of two that came together none
-    is taken. An older change is stale. A value that was not sent is the one from before; it may still
-    come of a change that comes late. What changes no value publishes nothing.
+    remembered, also of a deleted key. The same change again is a duplicate. Of different ones of the
+    same sequence the greatest by its values counts, whenever each of them comes, a delete being below
+    every row; the others are in conflict: rejected, or taken back if they were published. An older
+    change is stale. A value that was not sent is the one from before; it may still come of a change
+    that comes late. What changes no value publishes nothing.
 
     Input        `key`, `sequence`: columns that can be compared (no maps), not null · `time`:
                  timestamp, not null · _change_type: string; left out, each row is an upsert ·
@@ -46,11 +47,11 @@ def normalize(
                  struct<reason, row>, null in a change
     Output mode  append
     Watermark    none; one is lost
-    State        per shard: the newest row of each key, up to `max_keys` over all shards; of a deleted
-                 key its place, until it is older than `horizon`
+    State        per shard: the newest row of each key, up to `max_keys` over all shards, and the
+                 changes that values it was not sent with came of; of a deleted key its place, until it
+                 is older than `horizon`
     Order        rows may come in any order. The table that the changes fold to does not depend on it,
-                 nor on how the stream is cut, if no change comes later than the horizon and none is in
-                 conflict
+                 nor on how the stream is cut, if no change comes later than the horizon
     Batch        the changes of each key in their order, as of one micro-batch
 
     Parameters

@@ -58,10 +58,11 @@ def latest(
                  rejected rows are routed: late: struct<side, reason, lateness, watermark, left, right>
     Output mode  append
     Watermark    none is needed; one is lost
-    State        per shard: the newest row of each key of the table, up to `max_keys` over all shards; of
-                 a deleted key its place, until it is older than `horizon`. No facts
+    State        per shard: the newest row of each key of the table, up to `max_keys` over all shards,
+                 and the changes that values it was not sent with came of; of a deleted key its place,
+                 until it is older than `horizon`. No facts
     Order        rows may come in any order. The copy does not depend on it, nor on how the streams are
-                 cut, if no change comes later than the horizon and none is in conflict; answers do
+                 cut, if no change comes later than the horizon; answers do
     Batch        what the table says in the end
 
     Parameters

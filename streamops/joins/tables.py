@@ -50,8 +50,9 @@ def tables(
     State        per shard and side: the rows of the table, equal ones once (in "inner" not those with
                  a null in `by`, nor, in "left" and "right", those of the other side); with `sequence`
                  also at most ``remember / shards``, rounded up, that are gone
-    Order        changes of a micro-batch in any order; without `sequence` no delete comes in a
-                 micro-batch before that of its insert, and none comes twice; with it, both may.
+    Order        changes of a micro-batch in any order; without `sequence` none comes in a micro-batch
+                 before that of a change it follows, and none comes twice, but inserts where there is a
+                 `key`; with it, both may.
                  Output: in a shard what goes before what comes; over shards in no order
     Batch        the join of the two tables that the changes fold to, as inserts
 
@@ -68,8 +69,10 @@ def tables(
         Which rows come out without a partner, with nulls in its place: none, those of the left, of
         the right, of both.
     key : str, sequence of str, or tuple of two of these
-        Primary key of the left and of the right table. With it, a joined row whose both keys and `by`
-        stay is updated, as a pair of images; without it, it is deleted and inserted.
+        Primary key of the left and of the right table. With it, a row is there once at most for each
+        value of `by`: one that comes again is left out and counted (``too_late``); and a joined row
+        whose both keys and `by` stay is updated, as a pair of images; without it, it is deleted and
+        inserted.
     sequence : str, or tuple of str
         What orders the changes of a key on each side, such as a position in the log or the version of
         a commit; both images of an update have that of the update. The change of the highest
@@ -84,8 +87,8 @@ def tables(
         What happens to a change that cannot be: dropped, or delivered as a row of its own, to be told
         apart by :func:`streamops.joins.split_late`; counted in either case. Reasons: "bad_change" (no
         word of a change stream), "not_there" (without `sequence`: it takes away a row that is not
-        there), "null_key", "null_sequence", "contradiction" (with it: another row of the same key and
-        sequence).
+        there), "null_key", "null_sequence" (with it), "contradiction" (with `key`: another row of the
+        same key and `by`, and with `sequence` of the same, is greater by its values).
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
         Spark's interface to state. "auto" is the second, which needs RocksDB and lets operators be
         chained.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -107,7 +107,12 @@ class TimelineSettings(UntimedSettings):
         refuse_missing(right, {"by": whom, "user": self.user}, where=sides[1])
         matter = [name for name in (*self.follows, CHANGE_TYPE) if name in right.names]
         columns = pa.schema([right.field(name) for name in matter])
-        return self.joined.bind(left, columns, carried=carried)
+        spec = self.joined.bind(left, columns, carried=carried)
+        if self.sequence:
+            return spec
+        # Who follows twice unfollows twice: both tables are bags.
+        one, other = (replace(table, key=()) for table in spec.tables)
+        return replace(spec, tables=(one, other))
 
 
 @dataclass(frozen=True, slots=True)

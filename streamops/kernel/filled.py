@@ -1,8 +1,8 @@
 """Changes of the keys of a shard in their order, and the rows they make.
 
 A value that was not sent is that of the change before it, back to the last delete. So a change that
-comes too late to be told may still give a value to a row that lacks it: what is remembered of a row
-says of each such value which change it came of. Such a value stands among the changes as a *cell*.
+comes too late to be told may still give a value to a row that lacks it: beside a row stand the
+changes that its other values came of, its *givers*.
 """
 
 from __future__ import annotations
@@ -22,34 +22,28 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Changes and cells, by key and place.
+    """Changes, by key and place.
 
     Parameters
     ----------
     key, place : array of int64
         Of which key, and where in the order of its changes.
-    origin : array of int64
-        Position among the changes, and below them the cells, as they were before they were sorted.
     row : array of int64
-        Position of the values.
+        Position of the change, and so of its values, before it was sorted.
     is_delete : array of bool
         Whether it leaves no row.
-    cell : array of int64
-        For a cell: of which value. ``NONE`` for a change.
     """
 
     key: Ids
     place: Ids
-    origin: Ids
     row: Ids
     is_delete: Mask
-    cell: Ids
 
     @staticmethod
-    def of(key: Ids, place: Ids, row: Ids, is_delete: Mask, cell: Ids) -> Entries:
-        """The entries in order; a cell, which was taken in before, after a change at its place."""
-        order = np.lexsort((cell != NONE, place, key))
-        return Entries(key[order], place[order], order, row[order], is_delete[order], cell[order])
+    def of(key: Ids, place: Ids, is_delete: Mask) -> Entries:
+        """The entries in order."""
+        order = np.lexsort((place, key))
+        return Entries(key[order], place[order], order, is_delete[order])
 
     @property
     def begins(self) -> Mask:
@@ -58,7 +52,7 @@ class Entries:
 
     @property
     def ends(self) -> Mask:
-        """Which are the last of their key: never a cell, which is older than its row."""
+        """Which are the last of their key."""
         return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
 
 
@@ -69,7 +63,7 @@ def filled(entries: Entries, lacks: Mask) -> Ids:
     ----------
     entries : Entries
     lacks : array of bool
-        Rows by values: which were not sent, or came of another change.
+        Rows by values: which were not sent.
 
     Returns
     -------
@@ -77,10 +71,9 @@ def filled(entries: Entries, lacks: Mask) -> Ids:
         Entries by values. An entry that deletes gives no value, and it ends what came before.
     """
     begins, number = entries.begins, np.arange(len(entries.key))
-    is_change = entries.cell == NONE
     result = np.full((len(entries.key), lacks.shape[1]), NONE)
     for value in range(lacks.shape[1]):
-        gives = np.where(is_change, ~lacks[entries.row, value], entries.cell == value)
+        gives = ~lacks[entries.row, value]
         result[:, value] = running_max(np.where(gives, number, NONE), begins)
     return result
 

@@ -124,9 +124,10 @@ class Judged:
         return words
 
     def without(self, dropped: Mask, reason: str | None = None) -> Judged:
-        """Without these changes, which are rejected if there is a reason."""
+        """Without these changes, which are rejected if there is a reason and was none before."""
         if reason is not None:
-            self.reject(np.flatnonzero(dropped), reason)
+            first = self.reason[self.changes] == GOOD
+            self.reject(np.flatnonzero(dropped & first), reason)
         kept = ~dropped
         return Judged(
             self.rows,

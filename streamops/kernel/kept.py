@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import codes, key_codes, one, take
+from streamops.kernel.columns import key_codes, one, take
+from streamops.kernel.contested import Contested
 from streamops.kernel.contract import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.filled import NONE, Entries
@@ -17,16 +18,18 @@ from streamops.kernel.hashing import xxhash64
 from streamops.kernel.judged import Judged
 from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.ordering import ranks
+from streamops.kernel.states import listed, sizes_of
 
-__all__ = ["Meeting", "beyond", "contents", "key_columns", "repeated"]
+__all__ = ["Meeting", "beyond", "flags", "key_columns", "numbers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """Remembered rows and changes of the same keys.
 
-    In what concerns both, the remembered rows stand first. Keys are numbered: those of remembered
-    rows as these stand, then the others.
+    In what concerns all, the remembered rows stand first, then the changes, then the givers: changes
+    that values of remembered rows came of. Keys are numbered: those of remembered rows as these
+    stand, then the others.
 
     Parameters
     ----------
@@ -34,37 +37,45 @@ class Meeting:
     kept, rest : Table
         Remembered rows of the keys that have changes, and of the others.
     judged : Judged
+    givers : Table
+        ``place``, ``is_log``, ``is_deleted`` and values of each.
     key, place : array of int64
-        Of remembered rows and changes.
+        Of all. At one place of the log, different contents have different places here.
     lacks : array of bool
-        Remembered rows and changes by values: which were not sent, or came of another change.
-    cells : Table
-        Values that came of another change: ``owner`` (a remembered row), ``value``, ``place``,
-        ``is_log``.
-    at : array of int64
-        Place of each cell.
+        All by values: which were not sent.
+    loses : array of bool
+        Which of all contradict another at their place, and do not count.
     """
 
     spec: KeyedTable
     kept: pa.Table
     rest: pa.Table
     judged: Judged
+    givers: pa.Table
     key: Ids
     place: Ids
     lacks: Mask
-    cells: pa.Table
-    at: Ids
+    loses: Mask
 
     @staticmethod
-    def of(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, Mask]:
-        """Bring them together; also: which changes are of keys of which something was forgotten."""
+    def of(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, Mask, Mask]:
+        """Bring them together.
+
+        Returns
+        -------
+        meeting : Meeting
+        again : array of bool
+            Changes that came before as they are.
+        unknowable : array of bool
+            Changes of keys of which something was forgotten.
+        """
         rows, forgotten = state.tables["rows"], state.tables["forgotten"]
-        names = key_columns(spec)
+        names, count = key_columns(spec), len(judged.changes)
         keys = [
             pa.concat_arrays([one(rows.column(column)), judged.column(name)])
             for column, name in zip(names, spec.by, strict=True)
         ]
-        groups, _ = Groups.of(key_codes(keys, len(rows) + len(judged.changes)))
+        groups, _ = Groups.of(key_codes(keys, len(rows) + count))
         came = groups.ids[len(rows) :]
         present = np.unique(came)  # remembered keys, each there once, have the lowest numbers
         touched = present[present < len(rows)]
@@ -73,62 +84,46 @@ class Meeting:
         untouched = np.ones(len(rows), np.bool_)
         untouched[touched] = False
         kept = take(rows, touched)
-        key = np.concatenate([np.arange(len(touched)), number[came]])
+        givers, owner, unsent = _givers(spec, kept)
+        lacks = [flags(one(kept.column("lacks")), len(spec.values)), judged.lacks, unsent]
+        nothing = np.zeros(len(kept) + count + len(owner), np.bool_)
+        key = np.concatenate([np.arange(len(touched)), number[came], owner])
+        rest = rows.filter(pa.array(untouched))
+        bare = Meeting(spec, kept, rest, judged, givers, key, key, np.concatenate(lacks), nothing)
 
-        cells, lacks = _cells(spec, kept)
-        places = [one(kept.column("place")), judged.sequence, one(cells.column("place"))]
-        pool = pa.concat_arrays([*places, one(forgotten.column("place"))])
-        order = ranks(pool)
-        is_log = [np.asarray(one(kept.column("is_log"))), judged.is_log]
-        logs = np.concatenate([*is_log, np.asarray(one(cells.column("is_log")))]).astype(np.int64)
-        own = order[: len(logs)]
+        order = ranks(pa.concat_arrays([bare.places, one(forgotten.column("place"))]))
+        own, highest = order[: len(key)], order[len(key) :].max(initial=np.iinfo(np.int64).min)
+        logs = np.asarray(bare.logs).astype(np.int64)
         place = in_order(logs, own) if spec.snapshots == "below_log" else in_order(own, logs)
-        size = len(key)
-        meeting = Meeting(
-            spec,
-            kept,
-            rows.filter(pa.array(untouched)),
-            judged,
-            key,
-            place[:size],
-            np.concatenate([lacks, judged.lacks]),
-            cells,
-            place[size:],
-        )
-        highest = order[len(logs) :].max(initial=np.iinfo(np.int64).min)
-        unknown = key[len(kept) :] >= len(kept)
-        return meeting, unknown & (own[len(kept) : size] <= highest) & bool(len(forgotten))
+        contested = Contested.of(pair(key, place), bare.values, bare.lacks, bare.is_delete)
+        size = len(kept) + count
+        among = contested.first(size)
+        nothing[:size] = among.loses()
+        meeting = replace(bare, place=in_order(place, contested.order), loses=nothing)
+        unknown = key[len(kept) : size] >= len(kept)
+        unknowable = unknown & (own[len(kept) : size] <= highest) & bool(len(forgotten))
+        return meeting, among.again()[len(kept) :], unknowable
 
     def without(self, dropped: Mask, reason: str | None = None) -> Meeting:
-        """Without these changes, which are rejected if there is a reason."""
-        stays = np.append(np.ones(len(self.kept), np.bool_), ~dropped)
-        return Meeting(
-            self.spec,
-            self.kept,
-            self.rest,
-            self.judged.without(dropped, reason),
-            self.key[stays],
-            self.place[stays],
-            self.lacks[stays],
-            self.cells,
-            self.at,
+        """Without these changes, which are rejected if there is a reason and was none before."""
+        every = np.ones(len(self.key), np.bool_)
+        every[len(self.kept) : len(self.kept) + len(dropped)] = ~dropped
+        return replace(
+            self,
+            judged=self.judged.without(dropped, reason),
+            key=self.key[every],
+            place=self.place[every],
+            lacks=self.lacks[every],
+            loses=self.loses[every],
         )
-
-    def repeated(self) -> tuple[Mask, Mask]:
-        """Changes that came before as they are; and those at one place that are not the same.
-
-        What is remembered stands, and was published. Of changes that came together none is chosen.
-        """
-        content = contents(self.values, self.lacks, self.is_delete)
-        again, conflict = repeated(pair(self.key, self.place), content, len(self.kept))
-        return again[len(self.kept) :], conflict[len(self.kept) :]
 
     def beyond(self) -> Mask:
         """Changes of keys for which there is no room."""
         size = len(self.kept)
         new = np.unique(self.key[self.key >= size])
         out = beyond(self.spec, self.keys_of(new), size + len(self.rest))
-        return np.isin(self.key[size:], new[out])
+        came = self.key[size : size + len(self.judged.changes)]
+        return np.isin(came, new[out])
 
     def keys_of(self, numbers: Ids) -> list[pa.Array]:
         """Key columns of the keys of these numbers."""
@@ -139,42 +134,37 @@ class Meeting:
         return [self._below(column, self.judged.column(name)).take(index) for column, name in pairs]
 
     @property
+    def entries(self) -> Entries:
+        """All, in order."""
+        return Entries.of(self.key, self.place, self.is_delete)
+
+    def is_own(self, entries: Entries) -> Mask:
+        """Which entries are no givers."""
+        result: Mask = entries.row < len(self.kept) + len(self.judged.changes)
+        return result
+
+    @property
     def values(self) -> list[pa.Array]:
-        """Values of remembered rows and changes."""
+        """Values of all."""
         return [
-            self._below(f"value.{i}", self.judged.column(name))
+            self._all(f"value.{i}", self.judged.column(name))
             for i, name in enumerate(self.spec.values)
         ]
 
     @property
     def is_delete(self) -> Mask:
-        """Which remembered rows and changes leave no row."""
-        return np.append(np.asarray(one(self.kept.column("is_deleted"))), self.judged.is_delete)
-
-    @property
-    def entries(self) -> Entries:
-        """Remembered rows, changes and cells, in order."""
-        owner = np.asarray(one(self.cells.column("owner")))
-        none = np.full(len(self.key), NONE)
-        return Entries.of(
-            np.append(self.key, owner),
-            np.append(self.place, self.at),
-            np.append(np.arange(len(self.key)), owner),
-            np.append(self.is_delete, np.zeros(len(owner), np.bool_)),
-            np.append(none, np.asarray(one(self.cells.column("value")))).astype(np.int64),
-        )
+        """Which of all leave no row."""
+        return np.asarray(self._all("is_deleted", pa.array(self.judged.is_delete)))
 
     @property
     def places(self) -> pa.Array:
-        """Places of remembered rows, changes and cells, as the origins of entries name them."""
-        both = self._below("place", self.judged.sequence)
-        return pa.concat_arrays([both, one(self.cells.column("place"))])
+        """Places of all."""
+        return self._all("place", self.judged.sequence)
 
     @property
     def logs(self) -> pa.Array:
-        """The same: whether each comes of the log."""
-        both = self._below("is_log", pa.array(self.judged.is_log))
-        return pa.concat_arrays([both, one(self.cells.column("is_log"))])
+        """Which of all come of the log."""
+        return self._all("is_log", pa.array(self.judged.is_log))
 
     @property
     def ages(self) -> Ints:
@@ -184,29 +174,22 @@ class Meeting:
     def _below(self, kept: str, came: pa.Array) -> pa.Array:
         return pa.concat_arrays([one(self.kept.column(kept)), came])
 
-
-def contents(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:
-    """A code for what each change says: that of two deletes is the same."""
-    content = is_delete.astype(np.int64)
-    for number, each in enumerate(values):
-        code = codes(each)
-        lowest = code.min(initial=0)
-        code = np.where(lacks[:, number], lowest - 1, code)
-        content = pair(content, np.where(is_delete, lowest - 2, code))
-    return content
+    def _all(self, name: str, came: pa.Array) -> pa.Array:
+        return pa.concat_arrays([one(self.kept.column(name)), came, one(self.givers.column(name))])
 
 
-def repeated(place: Ids, content: Ids, kept: int) -> tuple[Mask, Mask]:
-    """Changes that came before as they are; and those at one place that are not the same.
+def flags(lists: pa.Array, values: int) -> Mask:
+    """Lists of numbers of values as flags."""
+    found = np.zeros((len(lists), values), np.bool_)
+    numbers = np.asarray(lists.flatten()).astype(np.int64)
+    found[np.repeat(np.arange(len(lists)), sizes_of(lists)), numbers] = True
+    return found
 
-    What is remembered, the first so many, stands. Of changes that came together none is chosen.
-    """
-    groups, firsts = Groups.of(place)
-    first = firsts[groups.ids]
-    same = content == content[first]
-    agreed = (groups.least(same.astype(np.int64)) == 1)[groups.ids]
-    is_kept, is_first = first < kept, first == np.arange(len(first))
-    return ~is_first & same & (is_kept | agreed), np.where(is_kept, ~same, ~agreed)
+
+def numbers(flags: Mask) -> pa.Array:
+    """The reverse of ``flags``."""
+    _, found = np.nonzero(flags)
+    return listed(pa.array(found.astype(np.int32)), flags.sum(axis=1, dtype=np.int64))
 
 
 def beyond(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
@@ -236,14 +219,9 @@ def key_columns(spec: KeyedTable) -> list[str]:
     return [f"key.{i}" for i in range(len(spec.by))]
 
 
-def _cells(spec: KeyedTable, kept: pa.Table) -> tuple[pa.Table, Mask]:
-    """The cells of remembered rows of which the place is known; and all values that have one."""
-    lists = one(kept.column("cells"))
-    sizes = np.asarray(lists.value_lengths()).astype(np.int64)
-    owner = np.repeat(np.arange(len(kept)), sizes)
-    value, place, is_log = lists.flatten().flatten()
-    lacks = np.zeros((len(kept), len(spec.values)), np.bool_)
-    lacks[owner, np.asarray(value).astype(np.int64)] = True
-    names = ["owner", "value", "place", "is_log"]
-    cells = pa.table([pa.array(owner), value, place, is_log], names=names)
-    return cells.filter(place.is_valid()), lacks
+def _givers(spec: KeyedTable, kept: pa.Table) -> tuple[pa.Table, Ids, Mask]:
+    """The givers of remembered rows, of which row each is, and which values they were not sent."""
+    lists = one(kept.column("givers"))
+    owner = np.repeat(np.arange(len(kept)), sizes_of(lists))
+    givers = pa.Table.from_struct_array(lists.flatten())
+    return givers, owner, flags(one(givers.column("lacks")), len(spec.values))

@@ -19,10 +19,10 @@ from streamops.kernel.contract import State
 from streamops.kernel.filled import NONE, Entries
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.judged import Judged
-from streamops.kernel.kept import Meeting, key_columns
+from streamops.kernel.kept import Meeting, key_columns, numbers
 from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.ordering import ranks
-from streamops.kernel.states import listed
+from streamops.kernel.states import listed, sizes_of
 
 __all__ = ["admitted", "check_rows", "forgetting", "newest_age", "newest_layout", "remembered", "stands"]  # fmt: skip
 
@@ -31,41 +31,41 @@ Fields = Sequence[tuple[str, pa.DataType]]
 
 def newest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schema]:
     """Columns of the tables of a state: with further ones, of which a forgotten row leaves the greatest."""
-    cell = pa.struct([("value", pa.int32()), ("place", spec.position), ("is_log", pa.bool_())])
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
-    own = [
-        ("place", spec.position),
-        ("is_log", pa.bool_()),
-        ("is_deleted", pa.bool_()),
-        ("age", pa.int64()),
-        *extra,
-        ("cells", pa.list_(cell)),
-    ]
+    change = [("place", spec.position), ("is_log", pa.bool_()), ("is_deleted", pa.bool_())]
+    lacks = ("lacks", pa.list_(pa.int32()))
     values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
+    givers = ("givers", pa.list_(pa.struct([*change, lacks, *values])))
+    row = [*keys, *change, ("age", pa.int64()), *extra, lacks, givers, *values]
     return {
-        "rows": pa.schema([*keys, *own, *values]),
+        "rows": pa.schema(row),
         "forgotten": pa.schema([("place", spec.position), *extra]),
     }
 
 
 def admitted(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, int]:
-    """What is remembered, and the changes that may be taken in; how many came before."""
-    meeting, unknowable = Meeting.of(spec, state, judged)
-    again, conflict = meeting.repeated()
-    meeting = meeting.without(conflict, "conflict")
-    meeting = meeting.without(again[~conflict])
-    meeting = meeting.without(unknowable[~(again | conflict)], "forgotten")
-    return meeting.without(meeting.beyond(), "full"), int(np.count_nonzero(again))
+    """What is remembered, and the changes that may be taken in; how many came before.
+
+    What loses against another at its place is rejected, and taken in all the same: it may give a
+    value to that.
+    """
+    meeting, again, unknowable = Meeting.of(spec, state, judged)
+    size = len(meeting.kept)
+    loses = meeting.loses[size : size + len(again)]
+    judged.reject(np.flatnonzero(loses), "conflict")
+    meeting = meeting.without(again)
+    meeting = meeting.without(unknowable[~again], "forgotten")
+    return meeting.without(meeting.beyond(), "full"), int(np.count_nonzero(again & ~loses))
 
 
-def stands(entries: Entries, kept: int) -> Mask:
-    """Changes at or above what is remembered of their key."""
-    is_change = entries.cell == NONE
+def stands(meeting: Meeting, entries: Entries) -> tuple[Mask, int]:
+    """Changes at or above what is remembered of their key; how many came that are below."""
+    is_own, size = meeting.is_own(entries), len(meeting.kept)
     bar = np.full(int(entries.key.max(initial=NONE)) + 1, np.iinfo(np.int64).min)
-    known = is_change & (entries.origin < kept)
-    bar[entries.key[known]] = entries.place[known]
-    found: Mask = is_change & (entries.place >= bar[entries.key])
-    return found
+    bar[:size] = meeting.place[:size]
+    counts = is_own & ~meeting.loses[entries.row]
+    found: Mask = counts & (entries.place >= bar[entries.key])
+    return found, int(np.count_nonzero(counts & ~found & (entries.row >= size)))
 
 
 def remembered(
@@ -92,27 +92,43 @@ def remembered(
         Further columns.
     """
     spec, gone = meeting.spec, entries.is_delete[last]
-    origin = pa.array(entries.origin[last])
-    key, value = np.nonzero((source != last[:, np.newaxis]) & ~gone[:, np.newaxis])
-    of = source[key, value]
-    given = pa.array(entries.origin[of], mask=of == NONE)
+    row = entries.row[last]
     schema = newest_layout(spec, [(name, each.type) for name, each in extra.items()])["rows"]
-    kind = schema.field("cells").type
-    cells = pa.StructArray.from_arrays(
-        [pa.array(value.astype(np.int32)), meeting.places.take(given), meeting.logs.take(given)],
-        fields=list(kind.value_type),
-    )
+    gives = (source != last[:, np.newaxis]) & (source != NONE) & ~gone[:, np.newaxis]
+    key, value = np.nonzero(gives)
+    size = max(len(entries.key), 1)
+    both = np.unique(key * size + source[key, value])
+    owner, giver = both // size, entries.row[both % size]
+    kind = schema.field("givers").type
+    givers = pa.StructArray.from_arrays(_changes(meeting, giver), fields=list(kind.value_type))
     columns = [
         *meeting.keys_of(entries.key[last]),
-        meeting.places.take(origin),
-        meeting.logs.take(origin),
+        meeting.places.take(pa.array(row)),
+        meeting.logs.take(pa.array(row)),
         pa.array(gone),
-        pa.array(meeting.ages[entries.origin[last]]),
+        pa.array(meeting.ages[row]),
         *extra.values(),
-        listed(cells, np.bincount(key, minlength=len(last))).cast(kind),
+        numbers(meeting.lacks[row]),
+        listed(givers, np.bincount(owner, minlength=len(last))).cast(kind),
         *values,
     ]
     return pa.table(columns, schema=schema)
+
+
+def _changes(meeting: Meeting, rows: Ids) -> list[pa.Array]:
+    """Changes as they were sent."""
+    index, lacks, gone = pa.array(rows), meeting.lacks[rows], meeting.is_delete[rows]
+    absent = lacks | gone[:, np.newaxis]
+    return [
+        meeting.places.take(index),
+        meeting.logs.take(index),
+        pa.array(gone),
+        numbers(lacks),
+        *(
+            each.take(pa.array(rows, mask=absent[:, number]))
+            for number, each in enumerate(meeting.values)
+        ),
+    ]
 
 
 def newest_age(before: int | None, ages: Ints) -> int | None:
@@ -149,6 +165,7 @@ def check_rows(spec: KeyedTable, state: State) -> None:
     deleted = rows.filter(rows.column("is_deleted"))
     for number in range(len(spec.values)):
         assert deleted.column(f"value.{number}").null_count == len(deleted), shown
-    assert not pc.any(pc.greater(pc.list_value_length(deleted.column("cells")), 0)).as_py(), shown
+    for name in ("lacks", "givers"):
+        assert not sizes_of(one(deleted.column(name))).any(), shown
     if state.watermark is not None and len(deleted):
         assert pc.min(deleted.column("age")).as_py() >= spec.cutoff(state.watermark), shown

@@ -193,10 +193,18 @@ def test_a_value_that_was_not_sent_is_the_one_from_before_also_when_that_is_seal
     assert last[-1] == ("insert", 60, None, 7, 0)
 
 
-def test_the_same_again_is_a_duplicate_and_another_is_a_conflict() -> None:
-    first = [upsert("a", 5, 1), upsert("a", 7, 2)]
-    _, again, other = said(first, [upsert("a", 5, 1)], [upsert("a", 5, 9), delete("a", 7)])
-    assert (again, sorted(other, key=str)) == ([], [("conflict", 9), ("conflict", None)])
+def test_the_same_again_is_a_duplicate_and_a_lesser_one_is_a_conflict() -> None:
+    first = [upsert("a", 5, 9), upsert("a", 7, 2)]
+    _, again, other = said(first, [upsert("a", 5, 9)], [upsert("a", 5, 1), delete("a", 7)])
+    assert (again, sorted(other, key=str)) == ([], [("conflict", 1), ("conflict", None)])
+
+
+def test_a_greater_change_of_the_same_sequence_takes_the_interval_back() -> None:
+    script = [[upsert("a", 5, 1), delete("a", 7)], [upsert("a", 5, 9)], [upsert("a", 7, 2)]]
+    assert said(*script)[1:] == [
+        [("update_preimage", 5, 7, 1, 0), ("update_postimage", 5, 7, 9, 1)],
+        [("insert", 7, None, 2, 0)],
+    ]
 
 
 def test_keys_are_limited() -> None:

@@ -83,10 +83,19 @@ class Format:
     def refuses_another_version(self, history: Written) -> None:
         """A reader of the next version says which one it found."""
         known: StateFormat = self.core.STATE
-        assert known.version == 1
-        error = self.refused(history, layout=StateFormat(known.kind, 2))
+        error = self.refused(history, layout=StateFormat(known.kind, known.version + 1))
         assert error.code == "STATE_VERSION"
-        assert error.got == f"frame 1, {known.kind} version 1"
+        frame = int.from_bytes(history.file.read_bytes()[4:6], "little")
+        assert error.got == f"frame {frame}, {known.kind} version {known.version}"
+
+    def refuses_an_older_version(self, history: Written, file: Path, version: int) -> None:
+        """Bytes of a version that is not read any more are refused with what to do."""
+        known: StateFormat = self.core.STATE
+        error = self.refused(history, file.read_bytes())
+        assert error.code == "STATE_VERSION"
+        assert error.got.endswith(f"{known.kind} version {version}")
+        assert error.expected.endswith(f"{known.kind} version {known.version}")
+        assert "start from a new checkpoint" in error.fix
 
 
 def bag(rows: list[dict[str, Any]]) -> list[Any]:

@@ -12,21 +12,22 @@ from streamops.changes.core import latest
 from streamops.testing.laws import rows_of
 from tests.golden.latest_states import BATCHES, FILE, MORE, SCHEMA, SPEC, spec_of, state, table
 from tests.golden.reading import Format, Kept, bag
+from tests.golden.states import FOLDER
 
 FORMAT = Format(latest, "changes.normalize")
 KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 14_000_000
     assert found.tables["forgotten"].num_rows == 1
-    (cells,) = (row["cells"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
-    assert [(cell["value"], cell["place"]["offset"]) for cell in cells] == [(0, 1), (1, 1)]
+    (givers,) = (row["givers"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    assert [(each["place"]["offset"], each["value.0"]) for each in givers] == [(1, 1)]
 
 
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
@@ -45,8 +46,12 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == 6
 
 
-def test_state_of_version_1_is_refused_by_another_version() -> None:
+def test_state_of_version_2_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
+
+
+def test_state_of_version_1_is_refused_with_what_to_do() -> None:
+    FORMAT.refuses_an_older_version(KEPT, FOLDER / "changes.latest-v1.bin", 1)
 
 
 @pytest.mark.parametrize(

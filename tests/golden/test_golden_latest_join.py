@@ -23,21 +23,22 @@ from tests.golden.latest_join_states import (
     table_of,
 )
 from tests.golden.reading import Format, Kept, bag
+from tests.golden.states import FOLDER
 
 FORMAT = Format(latest, "joins.latest")
 KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 11 * SECOND
     assert all(len(rows) for rows in found.tables.values())
-    (cells,) = (row["cells"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
-    assert [(cell["value"], cell["place"]["log"]) for cell in cells] == [(0, 1)]
+    (givers,) = (row["givers"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    assert [each["place"]["log"] for each in givers] == [1]
 
 
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened() -> None:
     ours, theirs, said = read(), state(), []
     for facts, rows in MORE:
         left = table_of(facts, FACTS)
@@ -68,8 +69,12 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == state().rows
 
 
-def test_state_of_version_1_is_refused_by_another_version() -> None:
+def test_state_of_version_2_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
+
+
+def test_state_of_version_1_is_refused_with_what_to_do() -> None:
+    FORMAT.refuses_an_older_version(KEPT, FOLDER / "joins.latest-v1.bin", 1)
 
 
 @pytest.mark.parametrize(

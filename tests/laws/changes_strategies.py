@@ -57,12 +57,15 @@ class Case:
         return pa.concat_tables(self.batches).combine_chunks()
 
 
-def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool) -> Row:
-    """A change whose content is given by its key and place, so that there is no conflict."""
+def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, torn: bool) -> Row:
+    """A change whose content is given by its key and place; if torn, by the dice as well.
+
+    Torn ones contradict others, in any micro-batch.
+    """
     key, number = dice.choice(["a", "b", "ä"]), dice.choice([0.0, -0.0, 1.5])
     snapshot = dice.random() < 0.15
     named = (key, number + 0.0)[: len(by)]
-    fixed = random.Random(f"{named}{seq}{snapshot}")
+    fixed = random.Random(f"{named}{seq}{snapshot}{dice.randrange(4) if torn else ''}")
     row: Row = {"k": key, "x": number, "n": fixed.choice([1, 1, 2, None])}
     row |= {
         "tags": fixed.choice([None, ["t"], ["t", None]]),
@@ -91,12 +94,14 @@ def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool) -> Row
                 {"n": 77, "_unavailable": None},  # another content: a conflict, perhaps
             ]
         )
+    if row["_change_type"] == "delete":  # what it says of them is kept, and never told
+        row |= dict.fromkeys(VALUES)
     return row
 
 
 @st.composite
 def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
-    """Few keys, many changes, out of order and again."""
+    """Few keys, many changes, out of order, again, and contradicting one another."""
     by = draw(st.sampled_from([("k",), ("k", "x")]))
     publish = draw(st.sampled_from(["every change", "last"]))
     snapshots = draw(st.sampled_from(["below_log", "by_sequence"]))
@@ -104,8 +109,15 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     dice = random.Random(draw(st.integers(0, 2**32)))
     count = draw(st.sampled_from([0, 3, 8, 20]))
     late = draw(st.sampled_from([0, 3, 12]))
+    torn = draw(st.sampled_from([1, 2, 4]))  # changes, about, that have one place
     rows = [
-        change(dice, by, max(0, number - dice.randrange(late + 1)), dice.randrange(8) < odd)
+        change(
+            dice,
+            by,
+            max(0, number - dice.randrange(late + 1)) // torn,
+            dice.randrange(8) < odd,
+            torn > 1 and dice.random() < 0.7,
+        )
         for number in range(count)
     ]
     kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]

@@ -47,12 +47,13 @@ NUMBERS = [0.0, -0.0, NAN]
 
 @st.composite
 def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCase:
-    """Few keys, many changes, and facts among them."""
+    """Few keys, many changes, some contradicting others, and facts among them."""
     by = draw(st.sampled_from([(("word", "k"),), (("word", "k"), ("x", "x"))]))
     time = "ts" if draw(st.booleans()) else None
     dice = random.Random(draw(st.integers(0, 2**32)))
     most = draw(st.sampled_from([2, 5, 9]))
     late = draw(st.sampled_from([0, 3, 12]))
+    torn = draw(st.sampled_from([1, 2, 4]))  # changes, about, that have one place
     horizon = draw(st.sampled_from([0, 2, 8])) if forgets else FOREVER
     horizon *= 1 if time is None else 1_000
     schema = TABLE
@@ -66,8 +67,9 @@ def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCas
         changes = []
         for _ in range(dice.randrange(most + 1)):
             now += dice.randrange(2)
-            number = max(0, now - dice.randrange(late + 1))
-            changes.append(_change(dice, len(by) == 2, snapshots, number, dice.randrange(8) < odd))
+            number = max(0, now - dice.randrange(late + 1)) // torn
+            odd_one, torn_one = dice.randrange(8) < odd, torn > 1 and dice.random() < 0.7
+            changes.append(_change(dice, len(by) == 2, snapshots, number, odd_one, torn_one))
         if time is None:
             whole = [row["seq"] and 4 * row["seq"]["log"] + row["seq"]["offset"] for row in changes]
             changes = [{**row, "seq": seq} for row, seq in zip(changes, whole, strict=True)]
@@ -132,12 +134,17 @@ def _fact(dice: random.Random) -> Row:
     }
 
 
-def _change(dice: random.Random, pairs: bool, snapshots: bool, place: int, odd: bool) -> Row:
-    """A change whose content is given by its key and place, so that there is no conflict."""
+def _change(
+    dice: random.Random, pairs: bool, snapshots: bool, place: int, odd: bool, torn: bool
+) -> Row:
+    """A change whose content is given by its key and place; if torn, by the dice as well.
+
+    Torn ones contradict others, in any micro-batch.
+    """
     key, number = dice.choice(["a", "b", "ä"]), dice.choice(NUMBERS)
     snapshot = snapshots and dice.random() < 0.15
     named = f"{key}{number + 0.0}" if pairs else key
-    fixed = random.Random(f"{named}{place}{snapshot}")
+    fixed = random.Random(f"{named}{place}{snapshot}{dice.randrange(4) if torn else ''}")
     row: Row = {"k": key, "x": number if pairs else fixed.choice([1.0, NAN, None])}
     row |= {"v": fixed.choice([1, 1, 2, None]), "tags": fixed.choice([None, ["t"], ["t", None]])}
     row |= {"map": fixed.choice([None, [("a", 1)]]), "ts": 1_000 * place}

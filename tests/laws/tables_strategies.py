@@ -38,6 +38,7 @@ RIGHT = pa.schema(
 )
 SCHEMAS = (LEFT, RIGHT)
 KEYS = ("id", "rid")
+TAKES = ("update_preimage", "delete")
 ON = {"k": "key", "n": "m"}
 WORDS, NUMBERS, VALUES = ["a", "b", None], [0.0, float("nan")], [None, 1.0, -0.0, float("nan")]
 NAMES = (
@@ -71,12 +72,20 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 @st.composite
 def histories(
-    draw: st.DrawFn, *, sequenced: bool, disorder: bool = False, bogus: bool = False
+    draw: st.DrawFn,
+    *,
+    sequenced: bool,
+    disorder: bool = False,
+    bogus: bool = False,
+    keyed: bool | None = None,
 ) -> History:
-    """Each side has few rows and fewer keys, so that much meets."""
+    """Each side has few rows and fewer keys, so that much meets.
+
+    In disorder changes come in other micro-batches, again, and with other values.
+    """
     how = draw(st.sampled_from(["inner", "left", "right", "full"]))
     said: dict[str, Any] = {"how": how}
-    if sequenced or draw(st.booleans()):
+    if sequenced or (draw(st.booleans()) if keyed is None else keyed):
         said["key"] = ("id", "rid")
     if sequenced:
         said |= {"sequence": "seq", "remember": 1000 if disorder else 0}
@@ -89,6 +98,9 @@ def histories(
             for i, rows in enumerate(batch):
                 if dice.random() < 0.4:
                     rows.append(_taken(sides[i].made(dice.randint(1, 4))))
+                told = [row for row in rows if row["_change_type"] not in TAKES]
+                if "key" in said and told and dice.random() < 0.6:
+                    rows += [_torn(row, dice) for row in dice.choices(told, k=2)]
     if disorder:
         late = [_late([batch[i] for batch in batches], dice) for i in (0, 1)]
         batches = [_batch(both) for both in zip(*late, strict=True)]
@@ -109,14 +121,26 @@ def _taken(row: Row) -> Row:
 
 
 def _late(batches: Sequence[list[Row]], dice: random.Random) -> list[list[Row]]:
-    """The same changes, some in another micro-batch than theirs, some twice."""
+    """The same changes, some in another micro-batch than theirs, some twice, some contradicted."""
     moved: list[list[Row]] = [[] for _ in batches]
     for number, rows in enumerate(batches):
         for row in rows:
             moved[number if dice.random() < 0.5 else dice.randrange(len(batches))].append(row)
             if dice.random() < 0.3:
                 moved[dice.randrange(len(batches))].append(row)
+            if dice.random() < 0.3:
+                moved[dice.randrange(len(batches))].append(_torn(row, dice))
     return moved
+
+
+def _torn(row: Row, dice: random.Random) -> Row:
+    """A change of the same row at the same place, with the same value or another.
+
+    What goes has the values it had: state keeps them, and nothing is told of them.
+    """
+    if row["_change_type"] in TAKES:
+        return dict(row)
+    return {**row, "v": dice.choice(VALUES)}
 
 
 class _Side:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ from tests.laws.tables_strategies import (
     histories,
     table_of,
 )
-from tests.oracles.tables import Bag, Folded, Row, TablesOracle, Versions, bag_of, joined
+from tests.oracles.tables import Bag, Folded, KeyedBag, Row, TablesOracle, Versions, bag_of, joined
 
 pytestmark = pytest.mark.laws
 
@@ -50,9 +51,11 @@ def play(history: History, batches: Sequence[Batch]) -> list[Step]:
 
 
 def oracles(history: History) -> list[Bag | Versions]:
-    if history.spec.tables[0].sequence is None:
-        return [Bag(), Bag()]
     keys = [(KEYS[i], *on) for i, on in enumerate([ON.keys(), ON.values()])]
+    if not history.spec.tables[0].key:
+        return [Bag(), Bag()]
+    if history.spec.tables[0].sequence is None:
+        return [KeyedBag(key=key) for key in keys]
     return [Versions(key, "seq") for key in keys]
 
 
@@ -94,7 +97,7 @@ def test_the_fold_is_the_join_recomputed_after_every_batch(history: History) -> 
 
 
 @given(history=BOGUS)
-def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_changes_nothing(
+def test_what_takes_away_a_row_that_is_not_there_or_contradicts_one_is_rejected(
     history: History,
 ) -> None:
     follow(history)
@@ -106,8 +109,52 @@ def test_with_sequences_the_fold_is_the_join_recomputed_after_every_batch(histor
 
 
 @given(history=DISORDERED)
-def test_with_sequences_neither_disorder_nor_duplicates_matter(history: History) -> None:
+def test_with_sequences_disorder_duplicates_and_contradictions_do_not_matter(
+    history: History,
+) -> None:
     follow(history)
+
+
+@given(history=DISORDERED)
+def test_with_sequences_the_fold_is_that_of_any_order_and_cutting(history: History) -> None:
+    """Of rows that contradict one another the same ones stand, whenever each of them came."""
+    dice, found = random.Random(history.seed), []
+    sides = [[row for batch in history.batches for row in batch[i]] for i in (0, 1)]
+    for size in (1, 2, 5, 1000):
+        for rows in sides:
+            dice.shuffle(rows)
+        longest = max(map(len, sides))
+        cuts = [slice(at, at + size) for at in range(0, longest, size)]
+        folded = Folded()
+        for step in play(history, [(sides[0][cut], sides[1][cut]) for cut in cuts]):
+            folded.step(rows_of(step.emitted))
+        found.append(folded.there)
+    assert all(each == found[0] for each in found)
+
+
+@given(history=histories(sequenced=False, keyed=True), seed=st.integers(0, 2**16))
+def test_inserts_of_rows_with_keys_may_come_again_and_contradict_in_any_order(
+    history: History, seed: int
+) -> None:
+    """Without sequences, while nothing goes: each is there once, and of two the greater."""
+    dice, found = random.Random(seed), []
+    sides = [
+        [{**row, "_change_type": "insert"} for batch in history.batches for row in batch[i]]
+        for i in (0, 1)
+    ]
+    for size in (1, 3, 1000):
+        for rows in sides:
+            dice.shuffle(rows)
+        again = [[*rows, *dice.choices(rows, k=2)] if rows else rows for rows in sides]
+        longest = max(map(len, again))
+        cuts = [slice(at, at + size) for at in range(0, longest, size)]
+        batches = [(again[0][cut], again[1][cut]) for cut in cuts]
+        follow(replace(history, batches=batches))
+        folded = Folded()
+        for step in play(history, batches):
+            folded.step(rows_of(step.emitted))
+        found.append(folded.there)
+    assert all(each == found[0] for each in found)
 
 
 @pytest.mark.parametrize("sequenced", [False, True])

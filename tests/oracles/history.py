@@ -20,6 +20,7 @@ class HistoryOracle(LatestOracle):
 
     track: tuple[str, ...] = ()
 
+    taken: dict[Any, dict[Place, Row]] = field(default_factory=dict)  # type: ignore[assignment]
     published: dict[Any, dict[Place, Row]] = field(default_factory=dict)
     told_of: dict[Any, int] = field(default_factory=dict)
 
@@ -34,19 +35,18 @@ class HistoryOracle(LatestOracle):
 
     def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
         known = self.taken.setdefault(key, {})
-        remembered = set(known)
+        fresh = set()
         for place, rows in places.items():
-            if place in known:
-                wrong = [row for row in rows if not self._alike(row, known[place])]
-                told.rejected += ["conflict"] * len(wrong)
-                told.duplicates += len(rows) - len(wrong)
-            elif any(not self._alike(row, rows[0]) for row in rows):
-                told.rejected += ["conflict"] * len(rows)
-            else:
-                told.duplicates += len(rows) - 1
-                known[place] = rows[0]
+            best = max(([known[place]] if place in known else []) + rows, key=self._rank)
+            good = [row for row in rows if self._alike(row, best)]
+            told.rejected += ["conflict"] * (len(rows) - len(good))
+            told.duplicates += len(good)
+            if place not in known or not self._alike(known[place], best):
+                told.duplicates -= 1
+                known[place] = best
+                fresh.add(place)
         self.named[key] = {name: next(iter(places.values()))[0][name] for name in self.by}
-        told.stale += len(set(self._lost(known)) - remembered)
+        told.stale += len(set(self._lost(known)) & fresh)
         before = self.published.get(key, {})
         after = {_plain(row["valid_from"]): row for row in self.intervals(key)}
         for start, row in before.items():

@@ -1,6 +1,7 @@
 """The newest row of each key, and its changes, in the plainest Python there is.
 
 No change is ever forgotten: what a table looks like is computed from all changes that were taken in.
+Of changes that contradict one another the greatest counts; the others only have values for it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import same
+from streamops.testing.values import comparable, same
 from tests.oracles.windows import Row, key_of
 
 Place = tuple[Any, ...]
@@ -37,7 +38,7 @@ class LatestOracle:
     snapshots: str = "below_log"
     time: str | None = None
 
-    taken: dict[Any, dict[Place, Row]] = field(default_factory=dict)
+    taken: dict[Any, dict[Place, list[Row]]] = field(default_factory=dict)
     named: dict[Any, Row] = field(default_factory=dict)
     table: dict[Any, Row] = field(default_factory=dict)
     revisions: dict[Any, int] = field(default_factory=dict)
@@ -68,25 +69,24 @@ class LatestOracle:
         published: list[Place] = []
         for place in sorted(places):
             rows = places[place]
-            if place == newest:
-                wrong = [row for row in rows if not self._alike(row, known[place])]
-                told.rejected += ["conflict"] * len(wrong)
-                told.duplicates += len(rows) - len(wrong)
-            elif any(not self._alike(row, rows[0]) for row in rows):
-                told.rejected += ["conflict"] * len(rows)
-            else:
-                told.duplicates += len(rows) - 1
-                if newest is not None and place < newest:
-                    told.stale += 1
-                    known.setdefault(place, rows[0])  # what was taken in stands
-                else:
-                    known[place] = rows[0]
-                    published.append(place)
-                self.named[key] = {name: rows[0][name] for name in self.by}
+            was = known.get(place, []) if place == newest else []
+            best = max([*was, *rows], key=self._rank)
+            good = [row for row in rows if self._alike(row, best)]
+            told.rejected += ["conflict"] * (len(rows) - len(good))
+            stood = any(self._alike(row, best) for row in was)
+            told.duplicates += len(good) - (not stood)
+            if newest is not None and place < newest:
+                told.stale += 1
+            elif not stood:
+                published.append(place)
+            known[place] = sorted([*known.get(place, []), *rows], key=self._rank)
+            self.named[key] = {name: rows[0][name] for name in self.by}
         if not known:
             del self.taken[key]
             return
-        told_of = [*([newest] if newest is not None else []), *published]
+        told_of = published
+        if newest is not None and newest not in published:
+            told_of = [newest, *published]
         for place in told_of[-1:] if self.publish == "last" else told_of:
             self._tell(key, self._row_at(key, place), told)
 
@@ -107,9 +107,8 @@ class LatestOracle:
     def _row_at(self, key: Any, at: Place) -> Row | None:
         """The row after all changes up to a place."""
         row: Row | None = None
-        for place, change in sorted(self.taken[key].items()):
-            if place > at:
-                break
+        changes = self.taken[key]
+        for change in (each for place in sorted(changes) if place <= at for each in changes[place]):
             if change["_change_type"] == "delete":
                 row = None
                 continue
@@ -125,6 +124,14 @@ class LatestOracle:
         parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
         is_log = not row.get("_snapshot")
         return (is_log, *parts) if self.snapshots == "below_log" else (*parts, is_log)
+
+    def _rank(self, row: Row) -> Any:
+        """Of changes at one place the one that is greatest by this counts."""
+        if row["_change_type"] == "delete":
+            return (False,)
+        lacks = row.get("_unavailable") or []
+        said = [() if name in lacks else (comparable(row[name]),) for name in self.values]
+        return (True, said)
 
     def _alike(self, one: Row, other: Row) -> bool:
         deletes = [row["_change_type"] == "delete" for row in (one, other)]

@@ -14,7 +14,7 @@ from streamops.testing.values import comparable, same
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
 
 Place = tuple[Any, ...]
-Changes = dict[Place, Row]
+Changes = dict[Place, list[Row]]
 WORDS = ("insert", "update_preimage", "update_postimage", "delete")
 
 
@@ -46,7 +46,8 @@ class LatestJoinOracle:
     def row_of(self, key: Any) -> Row | None:
         """What the table says of a key: the definition."""
         row: Row | None = None
-        for _, change in sorted(self.known.get(key, {}).items()):
+        known = self.known.get(key, {})
+        for change in (each for place in sorted(known) for each in known[place]):
             if change["_change_type"] == "delete":
                 row = None
             else:
@@ -105,28 +106,27 @@ class LatestJoinOracle:
         self, key: Any, place: Place, rows: list[Row], top: Place | None, said: Expected
     ) -> None:
         """Changes of one place, and the highest place of their key before the micro-batch."""
-        if place == top:
-            for row in rows:
-                if self._alike(row, self.known[key][place]):
-                    said.counts["too_late"] += 1
-                else:
-                    self._reject(row, "conflict", said)
-        elif any(not self._alike(row, rows[0]) for row in rows):
-            for row in rows:
+        was = self.known[key][place] if place == top else []
+        best = max([*was, *rows], key=self._rank)
+        good = [row for row in rows if self._alike(row, best)]
+        for row in rows:
+            if not self._alike(row, best):
                 self._reject(row, "conflict", said)
-        else:
-            said.counts["too_late"] += len(rows) - 1
-            if top is None and self.highest is not None and place[1:] <= self.highest:
-                self._reject(rows[0], "forgotten", said)
-                return
-            said.counts["too_late"] += top is not None and place < top
-            self.known.setdefault(key, {}).setdefault(place, rows[0])
+        stood = any(self._alike(row, best) for row in was)
+        said.counts["too_late"] += len(good) - (not stood)
+        if top is None and self.highest is not None and place[1:] <= self.highest:
+            self._reject(good[0], "forgotten", said)
+            return
+        said.counts["too_late"] += top is not None and place < top
+        changes = self.known.setdefault(key, {})
+        changes[place] = sorted([*changes.get(place, []), *rows], key=self._rank)
 
     def _forget(self) -> None:
         for key, changes in list(self.known.items()):
             top = max(changes)
-            gone = changes[top]["_change_type"] == "delete"
-            if gone and self._age(changes[top]) < (self.newest or 0) - self.horizon:
+            last = changes[top][-1]
+            gone = last["_change_type"] == "delete"
+            if gone and self._age(last) < (self.newest or 0) - self.horizon:
                 place = top[1:]
                 self.highest = place if self.highest is None else max(place, self.highest)
                 del self.known[key]
@@ -147,6 +147,13 @@ class LatestJoinOracle:
 
     def _age(self, row: Row) -> int:
         return int(row[self.sequence[0] if self.time is None else self.time])
+
+    def _rank(self, row: Row) -> Any:
+        """Of changes at one place the one that is greatest by this counts."""
+        if row["_change_type"] == "delete":
+            return (False,)
+        lacks, names = row.get("_unavailable") or [], sorted(name for name, _ in self.values)
+        return (True, [() if name in lacks else (comparable(row[name]),) for name in names])
 
     def _alike(self, one: Row, other: Row) -> bool:
         deletes = [row["_change_type"] == "delete" for row in (one, other)]

@@ -45,6 +45,46 @@ class Bag:
 
 
 @dataclass
+class KeyedBag(Bag):
+    """The same, of rows with keys: each is there once at most, and the greatest where they differ."""
+
+    key: Sequence[str] = ()
+    again: int = 0
+    """Changes of the last micro-batch that came again."""
+
+    def fresh(self) -> KeyedBag:
+        """Nothing has been seen."""
+        return KeyedBag(key=self.key)
+
+    def late(self, changes: Sequence[Row]) -> int:
+        """What comes again."""
+        other = replace(self, rows=list(self.rows))
+        other.step(changes)
+        return other.again
+
+    def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
+        """Apply the changes of a micro-batch, and then see what is there too often."""
+        before = bag_of(self.rows)
+        rejected = super().step(changes)
+        self.again, rows = 0, self.rows
+        self.rows = []
+        for key in {comparable([row[name] for name in self.key]) for row in rows}:
+            mine = [row for row in rows if comparable([row[n] for n in self.key]) == key]
+            best = max(mine, key=content)
+            self.rows.append(best)
+            copies = [row for row in mine if comparable(row) == comparable(best)]
+            self.again += len(copies) - 1
+            others = [row for row in mine if comparable(row) != comparable(best)]
+            came = Counter(bag_of(others))
+            came.subtract({each: before[each] for each in came})
+            for row in others:
+                if came[comparable(row)] > 0:
+                    came[comparable(row)] -= 1
+                    rejected.append(("contradiction", row))
+        return rejected
+
+
+@dataclass
 class Versions:
     """A table whose rows have keys: of each key and what is joined on, the newest change counts."""
 
@@ -58,8 +98,27 @@ class Versions:
 
     def late(self, changes: Sequence[Row]) -> int:
         """Changes that are not newer than what is known."""
-        known = [(self.newest.get(self._of(change)), self._order(change)) for change in changes]
-        return sum(newest is not None and order <= newest[0] for newest, order in known)
+        late = 0
+        for change in self._good(changes):
+            order, row = self.newest.get(self._of(change), (None, None))
+            same = row is None or takes(change) or comparable(row) == comparable(without(change))
+            late += order is not None and (
+                self._order(change) < order or (self._order(change) == order and same)
+            )
+        return late
+
+    def _good(self, changes: Sequence[Row]) -> list[Row]:
+        """Changes that nothing of their place that is greater contradicts."""
+        good = []
+        for change in changes:
+            of, order = self._of(change), self._order(change)
+            rivals = [without(c) for c in changes if (self._of(c), self._order(c)) == (of, order)]
+            known, row = self.newest.get(of, (None, None))
+            if known == order and row is not None:
+                rivals.append(row)
+            if takes(change) or content(without(change)) == max(map(content, rivals)):
+                good.append(change)
+        return good
 
     def _of(self, change: Row) -> Any:
         return comparable([change[name] for name in self.key])
@@ -74,15 +133,22 @@ class Versions:
 
     def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
         """Apply the changes, those of older sequences to no avail."""
-        for change in changes:
+        good = self._good(changes)
+        for change in good:
             key, order = self._of(change), self._order(change)
-            if key not in self.newest or self.newest[key][0] < order:
+            if key not in self.newest or self.newest[key][0] <= order:
                 self.newest[key] = (order, None if takes(change) else without(change))
-        return []
+        bad = [change for change in changes if not any(change is each for each in good)]
+        return [("contradiction", without(change)) for change in bad]
 
 
 def takes(change: Row) -> bool:
     return change["_change_type"] in TAKES
+
+
+def content(row: Row) -> Any:
+    """Of rows that contradict one another the greatest by this stands."""
+    return [comparable(row[name]) for name in sorted(row)]
 
 
 def without(change: Row) -> Row:

@@ -9,10 +9,10 @@ So is one beyond the horizon of a key that came back since.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamops.changes.core.intervals import Changes, Intervals
 from streamops.changes.core.rejects import rejected_rows
@@ -20,12 +20,12 @@ from streamops.changes.core.retold import retold
 from streamops.changes.core.sealed import sealed
 from streamops.changes.core.spec import TOLD, ChangeCounts, HistorySpec
 from streamops.kernel.columns import concat, conform, key_codes, one
+from streamops.kernel.contested import Contested
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
 from streamops.kernel.judged import Judged
-from streamops.kernel.kept import beyond, contents, key_columns, repeated
+from streamops.kernel.kept import beyond, flags, key_columns, numbers
 from streamops.kernel.ordering import ranks
-from streamops.kernel.states import listed
 from streamops.kernel.untimed import finish, next_deadline
 
 __all__ = [
@@ -86,21 +86,23 @@ def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | Non
     changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
     old = np.flatnonzero(changes.is_old)
     was = Intervals.of(spec, changes.take(old))[0].renumbered(old)
-    now, counted, values, begun = Intervals.of(spec, changes)
-    told = retold(spec, changes, was, now)
+    stays = np.flatnonzero(~changes.is_lost)
+    standing = changes.take(stays)
+    now, counted, values, begun = Intervals.of(spec, standing)
+    told = retold(spec, changes, was, now.renumbered(stays))
     emitted = concat([told.rows, rejected_rows(spec, judged)])
-    lost = len(changes) - len(counted) - int(np.count_nonzero(~changes.counts(spec.snapshots)[old]))
+    beaten = ~standing.counts(spec.snapshots) & ~standing.is_old
     counts = ChangeCounts(
         rows=len(packed),
         rejected=int(np.count_nonzero(judged.is_rejected)),
         results=told.inserts,
         corrections=told.updates,
         deletes=told.deletes,
-        stale=lost,
+        stale=int(np.count_nonzero(beaten)),
         duplicates=duplicates,
         ignored=judged.ignored,
     )
-    made = sealed(changes, told.revision, counted, values, begun, cutoff)
+    made = sealed(standing, told.revision[stays], counted, values, begun, cutoff)
     tables = {"changes": _table(spec, made.changes), "forgotten": state.tables["forgotten"]}
     tables["changes"] = concat([rest, tables["changes"]])
     if len(made.forgotten):
@@ -143,7 +145,10 @@ def _newest(before: int | None, judged: Judged) -> int | None:
 def _admitted(
     spec: HistorySpec, state: State, judged: Judged, cutoff: int | None
 ) -> tuple[Changes, pa.Table, int]:
-    """What is remembered of keys with something to do, with the changes; the rest; duplicates."""
+    """What is remembered of keys with something to do, with the changes; the rest; duplicates.
+
+    A change that is sealed contradicts nothing.
+    """
     rows, forgotten = state.tables["changes"], one(state.tables["forgotten"].column("place"))
     names = zip(key_columns(spec), spec.by, strict=True)
     keys = [pa.concat_arrays([one(rows.column(c)), judged.column(name)]) for c, name in names]
@@ -161,10 +166,9 @@ def _admitted(
     changes, order = _changes(spec, kept, judged, key, [forgotten])
 
     size = len(kept)
-    content = contents(changes.values, changes.lacks, changes.is_delete)
-    again, conflict = repeated(
-        pair(changes.key, pair(changes.at, changes.is_log.astype(np.int64))), content, size
-    )
+    place = pair(changes.key, pair(changes.at, changes.is_log.astype(np.int64)))
+    contested = Contested.of(place, changes.values, changes.lacks, changes.is_delete)
+    again = contested.again() & ~changes.is_old
     highest = order.max(initial=_LOWEST)
     bar = np.full(groups.count, highest)
     bar[number] = _LOWEST
@@ -173,14 +177,19 @@ def _admitted(
     is_sealed = changes.age < (_LOWEST if cutoff is None else cutoff)
     is_below = (bar == _LOWEST)[changes.key] & is_sealed & (changes.at <= highest)
     is_below |= changes.at <= bar[changes.key]
-    late = ~changes.is_old & ~again & ~conflict & is_below
+    late = ~changes.is_old & is_below
+    loses = replace(contested, order=np.where(late, -1, contested.order)).loses()
+    conflict = loses & ~changes.is_old
+    late &= ~again & ~conflict
+    again &= ~conflict
     stays = ~again & ~conflict & ~late
     full = _full(spec, changes, stays, np.unique(number))
     for dropped, reason in ((conflict, "conflict"), (late, "forgotten"), (full, "full")):
         judged.reject(np.flatnonzero(dropped) - size, reason)
     kept_of = np.flatnonzero(stays & ~full)
     rest = rows.filter(pa.array(~mine))
-    return changes.take(kept_of).in_order(), rest, int(np.count_nonzero(again))
+    changes = replace(changes, is_lost=loses & changes.is_old).take(kept_of).in_order()
+    return changes, rest, int(np.count_nonzero(again))
 
 
 def _full(spec: HistorySpec, changes: Changes, stays: Mask, known: Ids) -> Mask:
@@ -200,11 +209,8 @@ def _changes(
     place = pa.concat_arrays([one(rows.column("place")), judged.sequence])
     since = pa.concat_arrays([one(rows.column("since")), judged.sequence])
     order = ranks(pa.concat_arrays([place, since, *others]))
-    lacks = np.zeros((len(rows), len(spec.values)), np.bool_)
-    lists = one(rows.column("lacks"))
-    sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
-    lacks[np.repeat(np.arange(len(rows)), sizes), np.asarray(lists.flatten())] = True
-    values = enumerate(spec.values)
+    lacks = flags(one(rows.column("lacks")), len(spec.values))
+    sent = [judged.column(name) for name in spec.values]
     names = zip(key_columns(spec), spec.by, strict=True)
     changes = Changes(
         key=key,
@@ -217,12 +223,12 @@ def _changes(
         is_delete=np.append(_flags(rows, "is_deleted"), judged.is_delete),
         is_base=np.append(_flags(rows, "is_base"), np.zeros(came, np.bool_)),
         is_old=np.append(np.ones(len(rows), np.bool_), np.zeros(came, np.bool_)),
+        is_lost=np.zeros(len(place), np.bool_),
         age=np.append(np.asarray(one(rows.column("age"))), judged.age),
         revision=np.append(np.asarray(one(rows.column("revision"))), np.full(came, -1)),
         lacks=np.concatenate([lacks, judged.lacks]),
         values=[
-            pa.concat_arrays([one(rows.column(f"value.{i}")), judged.column(name)])
-            for i, name in values
+            pa.concat_arrays([one(rows.column(f"value.{i}")), each]) for i, each in enumerate(sent)
         ],
     )
     return changes, order[2 * len(place) :]
@@ -234,7 +240,6 @@ def _flags(rows: pa.Table, name: str) -> Mask:
 
 def _table(spec: HistorySpec, changes: Changes) -> pa.Table:
     """Changes, to be remembered."""
-    _, lacking = np.nonzero(changes.lacks)
     columns = [
         *changes.names,
         changes.place,
@@ -244,7 +249,7 @@ def _table(spec: HistorySpec, changes: Changes) -> pa.Table:
         pa.array(changes.is_base),
         pa.array(changes.age),
         pa.array(changes.revision.astype(np.int32)),
-        listed(pa.array(lacking.astype(np.int32)), changes.lacks.sum(axis=1, dtype=np.int64)),
+        numbers(changes.lacks),
         *changes.values,
     ]
     return pa.table(columns, schema=layout(spec)["changes"])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamops.changes.core.spec import HistorySpec
 from streamops.kernel.columns import changed
-from streamops.kernel.filled import NONE, Entries, filled, values_of
+from streamops.kernel.filled import Entries, filled, values_of
 from streamops.kernel.groups import Ids, Ints, Mask, running_max
 
 __all__ = ["Changes", "Intervals", "Lists"]
@@ -35,8 +35,9 @@ class Changes:
         The place, in order.
     interval : array of int64
         A code of key and ``since``.
-    is_log, is_delete, is_base, is_old : arrays of bool
-        Whether it is of the log; deletes; is a base; was remembered before.
+    is_log, is_delete, is_base, is_old, is_lost : arrays of bool
+        Whether it is of the log; deletes; is a base; was remembered before; is no more, as another
+        one that came contradicts it.
     age, revision : array of int64
         By which it is sealed; of the interval that begins here, as it was told last.
     lacks : array of bool
@@ -55,6 +56,7 @@ class Changes:
     is_delete: Mask
     is_base: Mask
     is_old: Mask
+    is_lost: Mask
     age: Ints
     revision: Ints
     lacks: Mask
@@ -133,9 +135,7 @@ class Intervals:
         counted = np.flatnonzero(changes.counts(spec.snapshots))
         own = changes.take(counted)
         size, number = len(own), np.arange(len(own))
-        entries = Entries(
-            own.key, own.at, number, number, own.is_delete, np.full(size, NONE, np.int64)
-        )
+        entries = Entries(own.key, own.at, number, own.is_delete)
         source = filled(entries, own.lacks & ~own.is_base[:, np.newaxis])
         values = values_of(own.values, entries, source)
         there, begins = ~own.is_delete, own.begins

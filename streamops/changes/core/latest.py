@@ -45,7 +45,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.latest", 1)
+STATE = StateFormat("changes.latest", 2)
 COUNTS = ChangeCounts
 
 
@@ -70,7 +70,7 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
     meeting, duplicates = admitted(spec, state, judged)
     entries = meeting.entries
     source = filled(entries, meeting.lacks)
-    standing = stands(entries, len(meeting.kept))
+    standing, stale = stands(meeting, entries)
     counted = np.flatnonzero(standing & entries.ends if spec.publish == "last" else standing)
     values = values_of(meeting.values, entries, source[counted])
     versions = _versions(meeting, state, entries, counted, values)
@@ -86,7 +86,7 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
         results=told.inserts,
         corrections=told.updates,
         deletes=told.deletes,
-        stale=int(np.count_nonzero((entries.cell == NONE) & ~standing)),
+        stale=stale,
         duplicates=duplicates,
         ignored=judged.ignored,
     )

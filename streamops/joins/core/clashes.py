@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from streamops.joins.core.temporal_spec import TemporalSpec
 from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.codec import ipc_write
 from streamops.kernel.columns import key_codes, one, take
+from streamops.kernel.contested import rising
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.ordering import is_comparable, ranks
+from streamops.kernel.ordering import ranks
 
 __all__ = ["settled"]
 
@@ -49,11 +49,6 @@ def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> 
 def _falling(column: pa.Array, among: Ids) -> Ints:
     """Integers that compare as the values of these rows do, the greatest first; 0 for all others."""
     order = np.zeros(len(column), np.int64)
-    if not len(among):
-        return order
-    column = column.take(pa.array(among))
-    if not is_comparable(column.type):  # by their bytes, where values have no order
-        rows = (pa.table({"": column.take(pa.array([i]))}) for i in range(len(column)))
-        column = pa.array([ipc_write(row) for row in rows], pa.binary())
-    order[among] = ~ranks(column)
+    if len(among):
+        order[among] = ~rising(column.take(pa.array(among)))
     return order

@@ -2,8 +2,9 @@
 
 Without a sequence a table is a bag of rows: a change adds its row or takes it away, equal rows are
 one *entry* with a weight, and in which order the changes of a micro-batch stand does not matter.
-With one, a row has an identity (its primary key and what it is joined on), and the change of the
-highest sequence says whether and how it is there: what is older, or comes again, changes nothing.
+With a primary key, a row has an identity (that, and what it is joined on) and is there once at most.
+With a sequence, too, the change of the highest one says whether and how it is there: what is older,
+or comes again, changes nothing. Of rows that contradict one another the greatest stands.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from streamops.joins.core.tables_spec import REASONS, TableSide
 from streamops.kernel.changes import CHANGE_TYPE, weights
 from streamops.kernel.columns import concat, key_codes, one, take
+from streamops.kernel.contested import Contested
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
@@ -115,11 +117,11 @@ def advanced(side: TableSide, kept: pa.Table, changes: Changes, join: Ids) -> En
     rows = concat([kept.drop_columns(["weight"]), changes.rows])
     weight = np.asarray(one(kept.column("weight")))
     if side.sequence is None:
-        return _bag(rows, weight, changes)
+        return _bag(side, rows, weight, changes, join)
     return _versions(side, rows, weight, changes, join)
 
 
-def _bag(rows: pa.Table, weight: Ints, changes: Changes) -> Entries:
+def _bag(side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: Ids) -> Entries:
     groups, firsts = Groups.of(key_codes(rows.columns, len(rows)))
     # A kept row is there once and stands first: its number is its place.
     came = Groups(groups.ids[len(weight) :], groups.count)
@@ -128,16 +130,50 @@ def _bag(rows: pa.Table, weight: Ints, changes: Changes) -> Entries:
     after = before + came.sum_ints(np.where(changes.adds, 1, -1))
     refused = changes.refused
     if (short := np.maximum(-after, 0)).any():
-        # Equal rows: which of them are left over does not matter. The last ones.
-        takes = np.flatnonzero(~changes.adds)
-        order = takes[np.argsort(came.ids[takes], kind="stable")]
-        ids = came.ids[order]
-        ends = np.searchsorted(ids, ids, "right")
-        over = order[ends - np.arange(len(ids)) <= short[ids]]
         refused = refused.copy()
-        refused[changes.place[over]] = NOT_THERE
+        refused[changes.place[_last(came, ~changes.adds, short)]] = NOT_THERE
     after = np.maximum(after, 0)
-    return Entries(take(rows, firsts), before, after, after > 0, refused, 0, firsts)
+    absorbed = 0
+    if side.key:
+        loses = _losing(side, rows, firsts, join, after)
+        # What comes again is left out; of what contradicts another row, all that came is rejected.
+        over = np.maximum(after - np.where(loses, before, 1), 0)
+        if (over * loses).any():
+            refused = refused.copy()
+            refused[changes.place[_last(came, changes.adds, over * loses)]] = CONTRADICTION
+        absorbed = int(np.sum(over[~loses]))
+        after = np.where(loses, 0, np.minimum(after, 1))
+    return Entries(take(rows, firsts), before, after, after > 0, refused, absorbed, firsts)
+
+
+def _last(groups: Groups, which: Mask, count: Ints) -> Ids:
+    """Of these rows the last so many of each group: which of equal ones, that does not matter."""
+    some = np.flatnonzero(which)
+    order = some[np.argsort(groups.ids[some], kind="stable")]
+    ids = groups.ids[order]
+    ends = np.searchsorted(ids, ids, "right")
+    last: Ids = order[ends - np.arange(len(ids)) <= count[ids]]
+    return last
+
+
+def _losing(side: TableSide, rows: pa.Table, firsts: Ids, join: Ids, weight: Ints) -> Mask:
+    """Entries that another entry of the same key is above, of those that are there."""
+    there = np.flatnonzero(weight > 0)
+    key = [rows.column(side.names.index(name)) for name in side.key]
+    place = pair(
+        join[firsts[there]],
+        key_codes([one(k).take(pa.array(firsts[there])) for k in key], len(there)),
+    )
+    loses = np.zeros(len(firsts), np.bool_)
+    loses[there] = _contested(take(rows, firsts), there, place).loses()
+    return loses
+
+
+def _contested(rows: pa.Table, which: Ids, place: Ids) -> Contested:
+    """These rows, compared with the others of the same place."""
+    columns = [one(column) for column in take(rows, which).columns]
+    every = np.zeros((len(which), len(columns)), np.bool_)
+    return Contested.of(place, columns, every, np.zeros(len(which), np.bool_))
 
 
 def _versions(
@@ -150,7 +186,7 @@ def _versions(
     adds = np.concatenate([weight > 0, changes.adds])
     # What is taken away goes by the sequence of what replaces it, and comes before that.
     order = 2 * _dense(one(rows.column(names.index(side.sequence)))) + adds
-    good = _agreeing(rows, groups, order, adds, kept)
+    good = _agreeing(rows, groups, order, adds)
     refused = changes.refused.copy()
     refused[changes.place[~good[kept:]]] = CONTRADICTION
 
@@ -165,7 +201,7 @@ def _versions(
     after = (is_newest & adds)[of].astype(np.int64)
     # Not newer than what is kept; what something newer of its own micro-batch replaces is not late.
     known = np.full(groups.count, -1, np.int64)
-    known[groups.ids[:kept]] = order[:kept]
+    known[groups.ids[:kept]] = order[:kept] - ~good[:kept]
     outdated = int(np.count_nonzero(good[kept:] & (order <= known[groups.ids])[kept:]))
     return Entries(take(rows, of), before, after, is_newest[of], refused, outdated, of)
 
@@ -174,19 +210,13 @@ def _dense(column: pa.Array) -> Ints:
     return np.unique(ranks(column), return_inverse=True)[1]
 
 
-def _agreeing(rows: pa.Table, groups: Groups, order: Ints, adds: Mask, kept: int) -> Mask:
-    """Rows that no other row of the same identity and sequence contradicts; kept rows stand."""
+def _agreeing(rows: pa.Table, groups: Groups, order: Ints, adds: Mask) -> Mask:
+    """Rows that no other row of the same identity and sequence contradicts and is above."""
     good = np.ones(len(rows), np.bool_)
     slots, _ = Groups.of(pair(groups.ids, order))
     several = np.flatnonzero((slots.sizes() > 1)[slots.ids] & adds)
     if len(several):
-        content = key_codes(take(rows, several).columns, len(several))
-        among, first = Groups.of(slots.ids[several])
-        differs = content != content[first][among.ids]
-        divided = np.zeros(among.count, np.bool_)
-        divided[among.ids[differs]] = True
-        stands = several[first] < kept  # it came before, and was believed
-        good[several] = ~divided[among.ids] | (stands[among.ids] & ~differs)
+        good[several] = ~_contested(rows, several, slots.ids[several]).loses()
     return good
 
 

@@ -17,7 +17,7 @@ from streamops.joins.core.latest_spec import LatestSpec
 from streamops.kernel.changes import CHANGE_TYPE, INSERT
 from streamops.kernel.columns import concat, conform, key_codes, one, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.filled import NONE, filled, values_of
+from streamops.kernel.filled import filled, values_of
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.judged import Judged
 from streamops.kernel.kept import key_columns
@@ -47,7 +47,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("joins.latest", 1)
+STATE = StateFormat("joins.latest", 2)
 
 _STATUS = pa.array(["missing", "matched"])
 
@@ -133,7 +133,7 @@ def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, 
     judged = Judged.of(table, changes)
     meeting, again = admitted(table, state, judged)
     entries = meeting.entries
-    standing = stands(entries, len(meeting.kept))
+    standing, below = stands(meeting, entries)
     last = np.flatnonzero(standing & entries.ends)
     source = filled(entries, meeting.lacks)[last]
     values = values_of(meeting.values, entries, source)
@@ -150,7 +150,7 @@ def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, 
         reasons = judged.reasons(bad).to_numpy(zero_copy_only=False).astype(np.str_)
         late = deliver(spec.output, "right", came, reasons, None, None)
     # What came again, or is below what is remembered; not what something newer came with.
-    stale = again + int(np.count_nonzero((entries.cell == NONE) & ~standing))
+    stale = again + below
     counts = Counts(
         rows=len(changes),
         rejected=len(bad),

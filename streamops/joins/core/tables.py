@@ -156,13 +156,13 @@ def check(spec: TablesSpec, state: State) -> None:
         table = state.tables[name]
         shown = f"{name}: {table.to_pylist()}"
         names = side.names
-        identity = names if side.sequence is None else [*side.by, *side.key]
+        identity = [*side.by, *side.key] if side.key else names
         columns = [table.column(names.index(each)) for each in identity]
         groups, _ = Groups.of(key_codes(columns, len(table)))
         assert groups.count == len(table), f"an entry twice: {shown}"
         weight = np.asarray(one(table.column("weight")))
         gone = int(np.count_nonzero(weight == 0))
         assert gone <= (0 if side.sequence is None else spec.remember), f"not forgotten: {shown}"
-        most = None if side.sequence is None else 1
+        most = 1 if side.key else None
         assert (weight >= 0).all(), shown
         assert most is None or (weight <= most).all(), f"a key twice: {shown}"

@@ -237,3 +237,62 @@ def test_the_product_rule_counts_what_changed_on_both_sides_once() -> None:
     right = Weighted(one, true, np.array([5]), np.array([7]), False)
     found = delta(left, right, 1)
     assert found.times.tolist() == [1 * 5 + 3 * 2]
+
+
+KEYED = LEFT.insert(2, pa.field("v", pa.int64()))
+
+
+def keyed(**said: Any) -> TablesSpec:
+    return spec_of(KEYED, RIGHT, key=("id", "rid"), how="left", **said)
+
+
+def test_an_insert_that_comes_again_counts_once_where_rows_have_keys() -> None:
+    one = (1, "a", 5, PLUS)
+    steps = play(keyed(), ([one, one], []), ([one], []), ([(1, "a", 5, MINUS)], []))
+    assert [told(step) for step in steps] == [
+        [(1, "a", 5, NULL, PLUS)],
+        [],
+        [(1, "a", 5, NULL, MINUS)],
+    ]
+    assert steps[0].counts == Counts(rows=2, on_time=1, too_late=1, results=1)
+    assert steps[1].counts == Counts(rows=1, too_late=1)
+    assert steps[2].state.rows == 0
+
+
+def test_a_row_that_goes_and_comes_back_as_it_was_did_not_come_again() -> None:
+    one, gone = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
+    steps = play(keyed(), ([one], []), ([gone, one], []))
+    assert told(steps[1]) == []
+    assert steps[1].counts == Counts(rows=2, on_time=2)
+
+
+def test_of_two_rows_of_a_key_the_greater_stands_whichever_came_first() -> None:
+    less, more = (1, "a", 5, PLUS), (1, "a", 6, PLUS)
+    steps = play(keyed(), ([more], []), ([less, less], []))
+    assert (told(steps[1]), reasons(steps[1])) == ([], [("left", "contradiction", *less)] * 2)
+    assert steps[1].counts == Counts(rows=2, rejected=2)
+    steps = play(keyed(), ([less], []), ([more, less], []))
+    assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 6, NULL, POST)]
+    assert reasons(steps[1]) == [("left", "contradiction", *less)]
+    (step,) = play(keyed(), ([less, more, more], []))
+    assert told(step) == [(1, "a", 6, NULL, PLUS)]
+    assert step.counts == Counts(rows=3, on_time=1, too_late=1, rejected=1, results=1)
+
+
+def test_a_row_that_moves_is_in_two_places_until_it_is_gone_from_the_first() -> None:
+    steps = play(keyed(), ([(1, "a", 5, PLUS), (1, "b", 5, PLUS)], []), ([(1, "a", 5, PRE)], []))
+    assert [len(step.emitted) for step in steps] == [2, 1]
+    assert [step.counts.rejected for step in steps] == [0, 0]
+
+
+def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None:
+    update = [(1, "a", 5, PRE), (1, "a", 6, POST), (1, "a", 6, PRE), (1, "a", 4, POST)]
+    for order in (update, update[::-1]):
+        steps = play(keyed(), ([(1, "a", 5, PLUS)], []), (order, []))
+        assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 4, NULL, POST)]
+        assert steps[1].counts == Counts(rows=4, on_time=4, corrections=1)
+
+
+def test_rows_without_keys_count_as_often_as_they_come() -> None:
+    steps = play(spec_of(how="left"), ([(1, "a", PLUS), (1, "a", PLUS)], []))
+    assert told(steps[0]) == [(1, "a", NULL, PLUS)] * 2

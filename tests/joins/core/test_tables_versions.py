@@ -95,16 +95,27 @@ def test_of_one_sequence_the_row_that_comes_holds_and_not_the_one_that_goes() ->
     assert told(step) == [(1, "a", 6, NULL, NULL, POST.replace("update_postimage", PLUS))]
 
 
-def test_another_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> None:
+def test_a_lesser_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> None:
     left = LEFT.insert(3, pa.field("v", pa.int64()))
     spec = spec_of(left, RIGHT, key=("id", "rid"), sequence="s", remember=0, how="left")
-    one, other = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
-    steps = play(spec, ([one], NONE), ([other, one], NONE))
-    assert reasons(steps[1]) == [("left", "contradiction", *other)]
+    less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
+    steps = play(spec, ([more], NONE), ([less, more], NONE))
+    assert reasons(steps[1]) == [("left", "contradiction", *less)]
     assert steps[1].counts == Counts(rows=2, rejected=1, too_late=1)
-    (step,) = play(spec, ([one, other, (1, "a", 4, 9, PLUS)], NONE))
-    assert sorted(reasons(step)) == [("left", "contradiction", *each) for each in (one, other)]
-    assert [row[:4] for row in told(step)] == [(1, "a", 4, 9)]
+    (step,) = play(spec, ([less, more, (1, "a", 4, 9, PLUS)], NONE))
+    assert reasons(step) == [("left", "contradiction", *less)]
+    assert [row[:4] for row in told(step)] == [(1, "a", 5, 11)]
+
+
+def test_a_greater_row_of_the_same_sequence_takes_back_what_was_published() -> None:
+    left = LEFT.insert(3, pa.field("v", pa.int64()))
+    spec = spec_of(left, RIGHT, key=("id", "rid"), sequence="s", remember=0, how="left")
+    less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
+    steps = play(spec, ([less], NONE), ([more], NONE), ([less, more], NONE))
+    assert [(row[3], row[-1]) for row in told(steps[1])] == [(10, PRE), (11, POST)]
+    assert steps[1].counts == Counts(rows=1, on_time=1, corrections=1)
+    assert reasons(steps[2]) == [("left", "contradiction", *less)]
+    assert steps[2].counts == Counts(rows=2, rejected=1, too_late=1)
 
 
 def test_changes_without_key_or_sequence_are_rejected() -> None:

@@ -1,0 +1,98 @@
+"""Changes of one key at one place: what they say, and which of them counts if they say different things.
+
+It is the greatest by its values, from the left column to the right: a choice that neither the order
+of arrival nor the cutting into micro-batches has a part in. A delete is below every row, and a value
+that was not sent below every value that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.codec import ipc_write
+from streamops.kernel.columns import codes
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.ordering import is_comparable, ranks
+
+__all__ = ["Contested", "contents", "rising"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contested:
+    """Changes, compared with the others at their place.
+
+    Parameters
+    ----------
+    slot : array of int64
+        Number of key and place.
+    content : array of int64
+        What it says.
+    order : array of int64
+        Where it stands among the changes at its place, the one that counts last; equal content is
+        equal. 0 where there is no other content.
+    """
+
+    slot: Ids
+    content: Ids
+    order: Ints
+
+    @staticmethod
+    def of(place: Ids, values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Contested:
+        """Compare changes with these codes of key and place."""
+        content = contents(values, lacks, is_delete)
+        slots, firsts = Groups.of(place)
+        order = np.zeros(len(place), np.int64)
+        differs = np.bincount(slots.ids, content != content[firsts][slots.ids], slots.count) > 0
+        among = np.flatnonzero(differs[slots.ids])
+        if len(among):
+            keys = [(~is_delete[among]).astype(np.int64)]
+            for number, each in enumerate(values):
+                sent = ~lacks[among, number] & ~is_delete[among]
+                value = rising(each.take(pa.array(among)))
+                keys += [sent.astype(np.int64), np.where(sent, value, 0)]
+            rank = np.lexsort(keys[::-1])
+            said = content[among][rank]
+            order[among[rank]] = np.cumsum(np.append(True, said[1:] != said[:-1]))
+        return Contested(slots.ids, content, order)
+
+    def first(self, size: int) -> Contested:
+        """The first so many."""
+        return Contested(self.slot[:size], self.content[:size], self.order[:size])
+
+    def again(self) -> Mask:
+        """Which say what another one above them says at the same place."""
+        groups, firsts = Groups.of(pair(self.slot, self.content))
+        result: Mask = firsts[groups.ids] != np.arange(len(self.slot))
+        return result
+
+    def loses(self) -> Mask:
+        """Which do not count, as another one at their place is above them."""
+        slots = Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
+        result: Mask = self.order != slots.greatest(self.order)[self.slot]
+        return result
+
+
+def contents(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:
+    """A code for what each change says: that of two deletes is the same."""
+    content = is_delete.astype(np.int64)
+    for number, each in enumerate(values):
+        code = codes(each)
+        lowest = code.min(initial=0)
+        code = np.where(lacks[:, number], lowest - 1, code)
+        content = pair(content, np.where(is_delete, lowest - 2, code))
+    return content
+
+
+def rising(column: pa.Array) -> Ints:
+    """Integers that compare as the values do; by their bytes, where values have no order."""
+    if not is_comparable(column.type):
+        rows = (
+            ipc_write(pa.table({"": column.slice(i, 1).take(pa.array([0]))})) if here else None
+            for i, here in enumerate(column.is_valid().to_pylist())
+        )
+        column = pa.array(list(rows), pa.binary())
+    return ranks(column)
