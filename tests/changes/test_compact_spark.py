@@ -99,7 +99,7 @@ def test_who_reads_the_rest_knows_what_the_whole_log_told(
     oracle = LatestOracle(("k",), (), "last", snapshots)
     oracle.step(LOG)
     for (key,), taken in oracle.taken.items():
-        last = taken[max(taken)]
+        last = taken[max(taken)][-1]
         ids = {
             row["id"]
             for row in LOG
