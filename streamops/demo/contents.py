@@ -166,14 +166,14 @@ class Query:
 
 
 QUERIES = {
-    "hours": Query(
-        "Every hour, and the three hours before", files=1, windows=("hourly", "three_hours")
-    ),
     "days": Query(
         "Days, working days, the last hour at each departure; aircraft, delays, routes by sketches",
         files=4,
         windows=("days", "working_days", "last_hour", "airline_days"),
         running=("route_delays", "busiest_routes"),
+    ),
+    "hours": Query(
+        "Every hour, and the three hours before", files=1, windows=("hourly", "three_hours")
     ),
     "landings": Query(
         "Flights with their landing within a day, or without",

@@ -63,10 +63,14 @@ class Contested:
         """The first so many."""
         return Contested(self.slot[:size], self.content[:size], self.order[:size])
 
+    def firsts(self) -> Ids:
+        """Of each, the first that says the same at the same place: another one, or it."""
+        groups, firsts = Groups.of(pair(self.slot, self.content))
+        return firsts[groups.ids]
+
     def again(self) -> Mask:
         """Which say what another one above them says at the same place."""
-        groups, firsts = Groups.of(pair(self.slot, self.content))
-        result: Mask = firsts[groups.ids] != np.arange(len(self.slot))
+        result: Mask = self.firsts() != np.arange(len(self.slot))
         return result
 
     def loses(self) -> Mask:

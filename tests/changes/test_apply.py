@@ -158,6 +158,12 @@ def test_a_change_exactly_a_horizon_late_is_accepted_and_one_later_is_not() -> N
         assert (told[-2:] if newest == 15 else told) == rejected
 
 
+def test_the_last_change_before_the_horizon_is_a_duplicate_when_it_is_delivered_again() -> None:
+    script = [[upsert("a", 5, 1), upsert("a", 6, 2)], [upsert("a", 30, 3)]]
+    again = [[upsert("a", 6, 2)], [upsert("a", 6, 9)], [upsert("a", 5, 1)]]
+    assert said(*script, *again, horizon=10)[2:] == [[], [("conflict", 9)], [("forgotten", 1)]]
+
+
 def test_a_key_deleted_before_the_horizon_is_forgotten_and_comes_back_above_it() -> None:
     script = [[upsert("a", 1), delete("a", 3)], [upsert("b", 90)]]
     *_, last = said(*script, [upsert("a", 2, 7), upsert("c", 3, 8), upsert("a", 80, 9)], horizon=10)

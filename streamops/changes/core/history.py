@@ -147,7 +147,7 @@ def _admitted(
 ) -> tuple[Changes, pa.Table, int]:
     """What is remembered of keys with something to do, with the changes; the rest; duplicates.
 
-    A change that is sealed contradicts nothing.
+    A change that is sealed contradicts nothing, and is a duplicate where it is there as it was.
     """
     rows, forgotten = state.tables["changes"], one(state.tables["forgotten"].column("place"))
     names = zip(key_columns(spec), spec.by, strict=True)
@@ -168,7 +168,8 @@ def _admitted(
     size = len(kept)
     place = pair(changes.key, pair(changes.at, changes.is_log.astype(np.int64)))
     contested = Contested.of(place, changes.values, changes.lacks, changes.is_delete)
-    again = contested.again() & ~changes.is_old
+    first = contested.firsts()
+    again = (first != np.arange(len(first))) & ~changes.is_old
     highest = order.max(initial=_LOWEST)
     bar = np.full(groups.count, highest)
     bar[number] = _LOWEST
@@ -177,7 +178,7 @@ def _admitted(
     is_sealed = changes.age < (_LOWEST if cutoff is None else cutoff)
     is_below = (bar == _LOWEST)[changes.key] & is_sealed & (changes.at <= highest)
     is_below |= changes.at <= bar[changes.key]
-    late = ~changes.is_old & is_below
+    late = ~changes.is_old & is_below & (first >= size)
     loses = replace(contested, order=np.where(late, -1, contested.order)).loses()
     conflict = loses & ~changes.is_old
     late &= ~again & ~conflict
