@@ -170,6 +170,8 @@ def test_streams_and_batches_run_through_spark_connect(tmp_path: Path, job: str)
     # In a process of its own: a process has one session, and it is classic in the other tests.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
     environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    # By this, Spark takes a port that is free: the server before may not have left its own yet.
+    environment |= {"SPARK_TESTING": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
     )
