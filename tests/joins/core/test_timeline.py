@@ -125,6 +125,10 @@ def test_one_place_per_post_even_if_another_row_of_it_is_older() -> None:
     assert told(step) == [("a", 1, PLUS), ("a", 2, PLUS)]
 
 
+def test_what_is_no_key_of_the_user_and_no_change_is_a_value_of_the_row() -> None:
+    assert spec_of().values == spec_of(routed=True).values == ["at", "author", "post"]
+
+
 def test_rejected_changes_go_on_as_they_came() -> None:
     spec = spec_of(routed=True)
     reason = {"side": "left", "reason": "bad_change"}
