@@ -57,7 +57,7 @@ def side_by_side(
     screen: TextIO,
     stop: Callable[[], object],
 ) -> dict[str, Told]:
-    """Run queries, two at a time: one alone does not use two cores.
+    """Run queries, three at a time: one alone does not use two cores.
 
     Parameters
     ----------
