@@ -108,10 +108,10 @@ class LatestSettings:
             self.horizon[0],
             values,
             schema,
-            self.publish,
             self.snapshots,
             -(-self.max_keys // shards),
             self.when_full,
+            self.publish,
         )
 
     def _refuse_taken(self, names: Sequence[str]) -> None:

@@ -134,9 +134,11 @@ class LatestJoin(UntimedSettings):
             time=self.time,
             horizon=self.horizon[0],
             values=tuple(sorted(values)),
-            came=right,
+            input=right if SNAPSHOT in right.names else right.append(pa.field(SNAPSHOT, pa.bool_())),
+            snapshots="below_log",  # the log tells all that came after a snapshot was begun
             limit=-(-self.max_keys // self.shards),
             when_full=self.when_full,
+            came=right,
         )
         return LatestSpec(self.by, left, table, names, self.into, self.how, self.rejected)
 

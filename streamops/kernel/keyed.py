@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
@@ -18,9 +19,11 @@ __all__ = [
     "SNAPSHOT",
     "TOMBSTONE",
     "UNAVAILABLE",
+    "UNKNOWN_OPERATION",
     "KeyedTable",
     "Snapshots",
     "WhenFull",
+    "tells_reason",
 ]
 
 Snapshots = Literal["below_log", "by_sequence"]
@@ -39,8 +42,10 @@ SAID = (CHANGE_TYPE, SEQUENCE, SNAPSHOT, UNAVAILABLE, CHANGED_AT, TOMBSTONE, REJ
 COMMIT = ("_commit_version", "_commit_timestamp")
 """The same, of Delta's change data feed."""
 
+UNKNOWN_OPERATION = "unknown_operation"
+
 REASONS = (
-    "unknown_operation",
+    UNKNOWN_OPERATION,
     "null_key",
     "no_sequence",
     "null_time",
@@ -52,48 +57,57 @@ REASONS = (
 """Why a change is rejected; the first that applies."""
 
 
-class KeyedTable(Protocol):
-    """What the machinery that remembers rows of a table must know of its changes."""
+def tells_reason(kind: pa.DataType) -> bool:
+    """Whether values of this type say why a row was put aside."""
+    fields = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
+    return bool(fields.get("reason") == pa.string())
 
-    @property
-    def where(self) -> str:
-        """The operator, for errors."""
 
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Key columns."""
+@dataclass(frozen=True)
+class KeyedTable:
+    """What the machinery that remembers rows of a table must know of its changes.
 
-    @property
-    def sequence(self) -> tuple[str, ...]:
-        """Columns that order the changes of a key."""
+    Parameters
+    ----------
+    where : str
+        The operator, for errors.
+    by : tuple of str
+        Key columns.
+    sequence : tuple of str
+        Columns that order the changes of a key.
+    time : str, optional
+        Column by which deletes grow old; else they do by the sequence, a whole number.
+    horizon : int
+        For how long a delete is remembered: microseconds, or units of the sequence.
+    values : tuple of str
+        The other columns of the row.
+    input : Schema
+        The columns that are read.
+    snapshots : str
+        Whether rows of a snapshot lose against all of the log.
+    limit : int
+        Keys that one shard may keep.
+    when_full : str
+        What happens to changes of further ones.
+    """
 
-    @property
-    def time(self) -> str | None:
-        """Column by which deletes grow old; else they do by the sequence, a whole number."""
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The other columns of the row."""
-
-    @property
-    def input(self) -> pa.Schema:
-        """The columns that are read."""
-
-    @property
-    def snapshots(self) -> Snapshots:
-        """Whether rows of a snapshot lose against all of the log."""
-
-    @property
-    def limit(self) -> int:
-        """Keys that one shard may keep."""
-
-    @property
-    def when_full(self) -> WhenFull:
-        """What happens to changes of further ones."""
+    where: str
+    by: tuple[str, ...]
+    sequence: tuple[str, ...]
+    time: str | None
+    horizon: int
+    values: tuple[str, ...]
+    input: pa.Schema
+    snapshots: Snapshots
+    limit: int
+    when_full: WhenFull
 
     @property
     def position(self) -> pa.DataType:
         """Type of a place in the order of changes."""
+        fields = [self.input.field(name) for name in self.sequence]
+        return fields[0].type if len(fields) == 1 else pa.struct(fields)
 
     def cutoff(self, newest: int) -> int:
-        """What is older is beyond the horizon."""
+        """What is older is beyond the horizon; within what 64 bits hold."""
+        return max(newest - self.horizon, -(1 << 63))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
-from streamops.kernel.keyed import COMMIT, REJECTED, SAID, SNAPSHOT, TOMBSTONE, UNAVAILABLE
+from streamops.kernel.keyed import (
+    COMMIT,
+    REJECTED,
+    SAID,
+    SNAPSHOT,
+    TOMBSTONE,
+    UNAVAILABLE,
+    tells_reason,
+)
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name
@@ -98,13 +105,8 @@ def require_kinds(
         SNAPSHOT: (pa.types.is_boolean, "boolean"),
         TOMBSTONE: (pa.types.is_boolean, "boolean"),
         UNAVAILABLE: (lambda kind: kind == pa.list_(pa.string()), "array<string>"),
-        REJECTED: (_tells_reason, "struct with a string `reason`"),
+        REJECTED: (tells_reason, "struct with a string `reason`"),
     }
     for name, (is_right, expected) in wanted.items():
         if name in kinds and not is_right(kinds[name]):
             refuse(name, name, expected)
-
-
-def _tells_reason(kind: Any) -> bool:
-    fields = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
-    return bool(fields.get("reason") == pa.string())

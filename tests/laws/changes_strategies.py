@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     pairs = zip([0, *borders], [*borders, count], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
     spec = TableSpec(
-        "laws", by, ("seq",), time, horizon, values, schema, publish, snapshots, 100, "fail"
+        "laws", by, ("seq",), time, horizon, values, schema, snapshots, 100, "fail", publish
     )
     oracle = LatestOracle(by, values, publish, snapshots, time)
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))

@@ -13,13 +13,13 @@ from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.changes import CHANGE_TYPE, weights
 from streamops.kernel.columns import concat, conform, key_codes, nulls, one, take
 from streamops.kernel.groups import Groups, Ints
-from streamops.kernel.keyed import REJECTED
+from streamops.kernel.keyed import REJECTED, UNKNOWN_OPERATION, tells_reason
 
 __all__ = ["States", "apart", "pack", "weighed"]
 
 States = list[pa.Array]
 
-_ASIDE, _UNKNOWN = (REJECTED, "late"), "unknown_operation"
+_ASIDE = (REJECTED, "late")
 
 
 def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
@@ -58,9 +58,9 @@ def _passed(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
     What another operator put aside keeps its reason.
     """
     count = len(rows)
-    reason = pa.repeat(_UNKNOWN, count)
+    reason = pa.repeat(UNKNOWN_OPERATION, count)
     for name in _ASIDE:
-        if _tells_reason(spec.input, name):
+        if name in spec.input.names and tells_reason(spec.input.field(name).type):
             reason = pc.coalesce(pc.struct_field(one(rows.column(name)), "reason"), reason)
     (field,) = spec.aside
     row = pa.StructArray.from_arrays([one(c) for c in rows.columns], fields=list(spec.input))
@@ -84,11 +84,3 @@ def apart(spec: AggregateSpec, packed: pa.Table) -> tuple[pa.Table, pa.Table]:
     net = pa.table(rest, schema=pa.schema(list(spec.packed)[:-1])).filter(last.is_null())
     blank = nulls(pa.schema(list(spec.output)[:-1]), len(aside))
     return net, pa.table([*blank.columns, aside], schema=spec.output)
-
-
-def _tells_reason(schema: pa.Schema, name: str) -> bool:
-    if name not in schema.names or not pa.types.is_struct(schema.field(name).type):
-        return False
-    return any(
-        each.name == "reason" and each.type == pa.string() for each in schema.field(name).type
-    )

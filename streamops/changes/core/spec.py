@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Counts
-from streamops.kernel.keyed import REJECTED, Snapshots, WhenFull
+from streamops.kernel.keyed import REJECTED, KeyedTable
 
 __all__ = [
     "TOLD",
@@ -64,56 +64,16 @@ TOLD = {
 
 
 @dataclass(frozen=True)
-class TableSpec:
+class TableSpec(KeyedTable):
     """Settings, bound to the schema of their input.
 
     Parameters
     ----------
-    where : str
-        The operator, for errors.
-    by : tuple of str
-        Key columns.
-    sequence : tuple of str
-        Columns that order the changes of a key.
-    time : str, optional
-        Column by which deletes grow old; else they do by the sequence, a whole number.
-    horizon : int
-        For how long a delete is remembered: microseconds, or units of the sequence.
-    values : tuple of str
-        The other columns of the row.
-    input : Schema
-        The columns that are read.
     publish : str
         Which changes of a micro-batch are told.
-    snapshots : str
-        Whether rows of a snapshot lose against all of the log.
-    limit : int
-        Keys that one shard may keep.
-    when_full : str
-        What happens to changes of further ones.
     """
 
-    where: str
-    by: tuple[str, ...]
-    sequence: tuple[str, ...]
-    time: str | None
-    horizon: int
-    values: tuple[str, ...]
-    input: pa.Schema
     publish: Publish
-    snapshots: Snapshots
-    limit: int
-    when_full: WhenFull
-
-    @property
-    def position(self) -> pa.DataType:
-        """Type of a place in the order of changes."""
-        fields = [self.input.field(name) for name in self.sequence]
-        return fields[0].type if len(fields) == 1 else pa.struct(fields)
-
-    def cutoff(self, newest: int) -> int:
-        """What is older is beyond the horizon; within what 64 bits hold."""
-        return max(newest - self.horizon, -(1 << 63))
 
     @property
     def row(self) -> list[pa.Field]:

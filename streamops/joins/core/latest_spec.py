@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
 from streamops.joins.core.untimed import UntimedSpec
-from streamops.kernel.keyed import SNAPSHOT, Snapshots, WhenFull
+from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = ["CopiedTable", "How", "LatestSpec", "Rejected"]
@@ -22,62 +22,16 @@ Rejected = Literal["drop", "route"]
 
 
 @dataclass(frozen=True)
-class CopiedTable:
+class CopiedTable(KeyedTable):
     """A table, of whose changes a local copy is made.
 
     Parameters
     ----------
-    where : str
-        The operator, for errors.
-    by : tuple of str
-        Key columns.
-    sequence : tuple of str
-        Columns that order the changes of a key.
-    time : str, optional
-        Column by which deletes grow old; else they do by the sequence, a whole number.
-    horizon : int
-        For how long a delete is remembered: microseconds, or units of the sequence.
-    values : tuple of str
-        The other columns of the row, by name: in which order the frame has them may change.
     came : Schema
-        Columns of the frame of changes.
-    limit : int
-        Keys that one shard may keep.
-    when_full : str
-        What happens to changes of further ones.
+        Columns of the frame of changes. What is read always says whether a change is of a snapshot.
     """
 
-    where: str
-    by: tuple[str, ...]
-    sequence: tuple[str, ...]
-    time: str | None
-    horizon: int
-    values: tuple[str, ...]
     came: pa.Schema
-    limit: int
-    when_full: WhenFull
-
-    @property
-    def snapshots(self) -> Snapshots:
-        """The log tells all that came after a snapshot was begun."""
-        return "below_log"
-
-    @cached_property
-    def input(self) -> pa.Schema:
-        """The columns that are read: whether a change is of a snapshot is always one."""
-        if SNAPSHOT in self.came.names:
-            return self.came
-        return self.came.append(pa.field(SNAPSHOT, pa.bool_()))
-
-    @property
-    def position(self) -> pa.DataType:
-        """Type of a place in the order of changes."""
-        fields = [self.came.field(name) for name in self.sequence]
-        return fields[0].type if len(fields) == 1 else pa.struct(fields)
-
-    def cutoff(self, newest: int) -> int:
-        """What is older is beyond the horizon; within what 64 bits hold."""
-        return max(newest - self.horizon, -(1 << 63))
 
     @property
     def row(self) -> tuple[str, ...]:
