@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import names_of, parse_delay, require_keys, words
+from streamops.spark.parameters import distinct_names, names_of, parse_delay, require_keys, words
 
 __all__ = [
     "Both",
@@ -60,7 +60,8 @@ def keys_of(by: Any, *, where: str) -> Keys:
         pairs = tuple(by.items())
         names_of([name for pair in pairs for name in pair], parameter="by", where=where)
     else:
-        pairs = tuple((name, name) for name in names_of(by, parameter="by", where=where))
+        names = distinct_names(by, parameter="by", where=where, empty=True)
+        pairs = tuple((name, name) for name in names)
     if not pairs:
         raise SpecError(
             "NO_KEY",

@@ -16,6 +16,7 @@ from streamops.kernel.keyed import WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.pairs import PairTransform
+from streamops.spark.parameters import require_frame
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
 __all__ = ["LatestTransform", "latest"]
@@ -191,7 +192,8 @@ class LatestTransform(PairTransform):
             return PairTransform.__call__(self, frame)
         from streamops.spark.pair_drive import drive_pair
 
-        changes = marked(self.right)
+        require_frame(self.snapshot, "the snapshot", where=self.operator)
+        changes = marked(require_frame(self.right, "the right frame", where=self.operator))
         settings: Any = self.settings
         rows = snapshot_rows(settings, self.snapshot, changes)
         if not frame.isStreaming:

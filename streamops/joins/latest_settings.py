@@ -134,7 +134,9 @@ class LatestJoin(UntimedSettings):
             time=self.time,
             horizon=self.horizon[0],
             values=tuple(sorted(values)),
-            input=right if SNAPSHOT in right.names else right.append(pa.field(SNAPSHOT, pa.bool_())),
+            input=right
+            if SNAPSHOT in right.names
+            else right.append(pa.field(SNAPSHOT, pa.bool_())),
             snapshots="below_log",  # the log tells all that came after a snapshot was begun
             limit=-(-self.max_keys // self.shards),
             when_full=self.when_full,

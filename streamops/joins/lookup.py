@@ -10,16 +10,19 @@ from typing import Literal, get_args
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name, type_name
-from streamops.spark.parameters import refuse_type
+from streamops.spark.parameters import refuse_type, require_frame
 from streamops.spark.parameters import words as in_words
+from streamops.spark.results import comments
 from streamops.spark.transform import choice
 
 __all__ = ["LookupTransform", "Refresh", "lookup"]
@@ -53,7 +56,9 @@ def lookup(
     Output mode  any
     Watermark    not needed; one that the frame has stays
     State        none; the table, in memory, since it was read last
-    Order        rows may come in any order; an answer depends on when it is asked for
+    Order        rows may come in any order; an answer depends on when it is asked for. Of a change
+                 stream only beside a table that never changes, also from one start of the query to the
+                 next: else rows would be taken back that were never published
     Batch        same rows out
 
     Parameters
@@ -82,9 +87,11 @@ def lookup(
     Raises
     ------
     SpecError
-        A parameter has the wrong type or contradicts another; the table is a stream; ``REFRESH_OF_A_STREAM``.
+        A parameter has the wrong type or contradicts another; the table is a stream, or no frame
+        (``NOT_A_FRAME``); ``REFRESH_OF_A_STREAM``.
     SchemaError, ColumnNotFound
-        A column does not exist, has the wrong type or finds no name; ``KEY_NOT_UNIQUE``.
+        A column does not exist, has the wrong type or finds no name; ``KEY_NOT_UNIQUE``,
+        ``ROWS_REVISED``.
 
     Examples
     --------
@@ -120,6 +127,8 @@ def lookup(
             expected="a function that makes the frame anew",
             fix="joins.lookup(lambda spark: spark.read.parquet(path), ...)",
         )
+    if not callable(table):
+        require_frame(table, "the table", where=_WHERE)
     return LookupTransform(keys, how, every, into, table)
 
 
@@ -145,8 +154,12 @@ class LookupTransform:
                 expected="refresh='never', or a micro-batch inside foreachBatch",
                 fix="writeStream.foreachBatch(lambda batch, _: batch.transform(...).write...)",
             )
-        rows = arrow_schema(frame, where=f"{_WHERE}, frame")
         ours, theirs = zip(*self.by, strict=True)
+        self._refuse_changes(frame)
+        keys = arrow_schema(frame, where=f"{_WHERE}, frame", only=ours)
+        # The other columns never leave Spark: they may be of a type that Arrow does not carry.
+        kinds = {name: pa.null() for name in frame.columns} | {f.name: f.type for f in keys}
+        rows = pa.schema(list(kinds.items()))
         refuse_missing(rows, {"by": ours}, where=f"{_WHERE}, frame")
         table = self._current(frame)
         known = arrow_schema(table, where=f"{_WHERE}, table")
@@ -181,7 +194,10 @@ class LookupTransform:
             fresh = self.refresh == "never" or (now - self._read[0]) * 1e6 < float(self.refresh)
             if fresh and not (self.refresh == "never" and frame.isStreaming):
                 return self._read[1]
-        table = self.table(frame.sparkSession) if callable(self.table) else self.table
+        table = self.table
+        if callable(table):
+            made = table(frame.sparkSession)
+            table = require_frame(made, "what the function of the table returns", where=_WHERE)
         if table.isStreaming:
             raise SpecError(
                 "TABLE_IS_A_STREAM",
@@ -196,9 +212,24 @@ class LookupTransform:
         refuse_missing(known, {"by": theirs}, where=f"{_WHERE}, table")
         entries = table.toArrow()
         _refuse_twice(entries, theirs)
-        snapshot = frame.sparkSession.createDataFrame(entries, table.schema)
+        # What a query noted on columns that were stored is not true of this one.
+        fields = (StructField(f.name, f.dataType, f.nullable, comments(f)) for f in table.schema)
+        snapshot = frame.sparkSession.createDataFrame(entries, StructType(list(fields)))
         self._read = now, snapshot
         return snapshot
+
+    def _refuse_changes(self, frame: DataFrame) -> None:
+        """Refuse rows that are taken back later, beside a table that says something else by then."""
+        if CHANGE_TYPE in frame.columns and self.refresh != "never":
+            raise SchemaError(
+                "ROWS_REVISED",
+                "what was published with one row of the table would be taken back with another",
+                where=_WHERE,
+                got=f"a change stream, with {CHANGE_TYPE}, and refresh={self.refresh!r}",
+                expected="rows that each count once, or a table that stands still",
+                fix="joins.tables, of two change streams; or refresh='never', where the table never "
+                "changes",
+            )
 
     def _refuse_types(self, rows: pa.Schema, table: pa.Schema) -> None:
         refuse_keys(rows, table, self.by, where=_WHERE)

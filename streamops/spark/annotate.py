@@ -24,7 +24,7 @@ from streamops.spark.columns import (
 )
 from streamops.spark.inputs import packed
 from streamops.spark.packing import unpacker
-from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
+from streamops.spark.preflight import METRICS, STATE_API, current, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
 from streamops.spark.runners import Stored
 from streamops.spark.transform import Options, is_named, shown
@@ -109,7 +109,7 @@ class AnnotateTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
-        where = self.operator
+        where, frame = self.operator, current(frame)
         refuse_duplicates(frame, where=where)
         self.settings.check(frame)
         refuse_taken(frame, self.settings.adds, where=where)

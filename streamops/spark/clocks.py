@@ -29,7 +29,15 @@ from streamops.spark.clock_runners import (
 )
 from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name
 from streamops.spark.packing import PACKED, summarizer
-from streamops.spark.preflight import INSTANT, METRICS, ONCE, WATERMARK, metric_name, state_api
+from streamops.spark.preflight import (
+    INSTANT,
+    METRICS,
+    ONCE,
+    WATERMARK,
+    current,
+    metric_name,
+    state_api,
+)
 from streamops.spark.runners import STORED
 from streamops.spark.transform import StateApi, choice, shown
 
@@ -100,6 +108,7 @@ class ClockTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
+        frame = current(frame)
         self.settings.check(frame)
         refuse_collated(frame, self.settings.reads, where=self.operator)
         spec = self.settings.bind(

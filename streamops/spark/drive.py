@@ -28,6 +28,7 @@ from streamops.spark.preflight import (
     STATE_API,
     WATERMARK,
     carried_watermark,
+    current,
     metric_name,
     refuse_unchainable,
     state_api,
@@ -41,7 +42,7 @@ __all__ = ["drive", "observed", "told", "usable"]
 
 def drive(transform: Transform, frame: DataFrame) -> DataFrame:
     """The frame that the transform makes of this one."""
-    where = transform.operator
+    where, frame = transform.operator, current(frame)
     schema = arrow_schema(frame, where=where)
     settings = transform.settings
     refuse_collated(frame, settings.reads, where=where)

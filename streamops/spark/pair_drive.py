@@ -29,7 +29,9 @@ from streamops.spark.preflight import (
     STATE_API,
     WATERMARK,
     carried_watermark,
+    current,
     metric_name,
+    refuse_policy,
     refuse_unchainable,
     state_api,
 )
@@ -61,6 +63,7 @@ def drive_pair(
         the state begins with, by the ``begin`` of the core. Only the first micro-batch of a
         checkpoint reads it.
     """
+    left, right = current(left), current(right)
     frames: Frames = {"left": left, "right": right}
     _refuse_mixed(transform, frames)
     for (side, frame), of_results in zip(
@@ -74,6 +77,8 @@ def drive_pair(
     carried = _carried(transform, frames)
     spec = bound(transform, *schemas, carried=carried)
     options, streaming = transform.options, left.isStreaming
+    if streaming and all(side.time is not None for side in (spec.left, spec.right)):
+        refuse_policy(left, where=transform.operator)
     name, names = metric_name(left, options.name, right)
     delays = [
         side.delay + spec.lag if side.delay is not None else brought

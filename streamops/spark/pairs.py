@@ -13,6 +13,7 @@ from streamops.kernel.contract import Core
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.pairs import PairCore, PairSpec
 from streamops.spark.columns import type_name
+from streamops.spark.parameters import require_frame
 from streamops.spark.running import PerKey, RunningTransform
 from streamops.spark.transform import Options, shown
 
@@ -110,7 +111,8 @@ class PairTransform:
         Raises
         ------
         SpecError
-            ``RIGHT_MISSING``: the transform was made without a right frame.
+            ``RIGHT_MISSING``: the transform was made without a right frame. ``NOT_A_FRAME``: that
+            is something else.
         """
         # Imported late: a transform can be built, shown and replayed without the drive.
         from streamops.spark.pair_drive import drive_pair
@@ -125,6 +127,7 @@ class PairTransform:
                 fix=f"left.transform({self.operator}(right, ...)); None is for "
                 "streamops.testing, which brings both sides",
             )
+        require_frame(self.right, "the right frame", where=self.operator)
         if self.then is None:
             return drive_pair(self, frame, self.right)
         first, second = self.steps(self.then)

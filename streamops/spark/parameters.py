@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from streamops.kernel import hashing
 from streamops.kernel.errors import SchemaError, SpecError
@@ -20,6 +21,7 @@ __all__ = [
     "refuse_taken",
     "refuse_type",
     "require_aggregates",
+    "require_frame",
     "require_hashable",
     "require_instant",
     "require_keys",
@@ -88,6 +90,26 @@ def distinct_names(
             fix=f'{parameter}=["id"]',
         )
     return names
+
+
+def require_frame(value: object, what: str, *, where: str) -> DataFrame:
+    """Refuse what is given in place of a frame, such as the name of a table.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_FRAME``.
+    """
+    if isinstance(value, DataFrame):
+        return value
+    raise SpecError(
+        "NOT_A_FRAME",
+        f"{what} is not a DataFrame",
+        where=where,
+        got=f"{value!r}, of type {type(value).__name__}",
+        expected="a DataFrame",
+        fix=f"spark.table({value!r})" if isinstance(value, str) else "spark.table(...)",
+    )
 
 
 def refuse_type(

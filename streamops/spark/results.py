@@ -19,6 +19,7 @@ from streamops.spark.preflight import WATERMARK
 __all__ = [
     "REVISED",
     "UPSERTS",
+    "comments",
     "declared",
     "declared_pair",
     "refuse_revised",
@@ -59,7 +60,7 @@ def declared(
     own = _fields(frame)
     origins = {name: (own[of], spec.input.field(of).type) for name, of in spec.origins.items()}
     # Operators that remember rows have their values, too, and pass them on as they came.
-    notes = {name: _told(own[name]) for name in (*spec.by, *getattr(spec, "values", ()))}
+    notes = {name: comments(own[name]) for name in (*spec.by, *getattr(spec, "values", ()))}
     late = {"row": StructType([own[name] for name in spec.input.names])}
     return _declared(rows, spec.output, origins, late, _with(notes, spec.event_time, mark))
 
@@ -80,7 +81,7 @@ def declared_pair(
         name: (own[side][of], sides[side].field(of).type)
         for name, (side, of) in spec.origins.items()
     }
-    notes = {name: _told(field) for name, (field, _) in origins.items()}
+    notes = {name: comments(field) for name, (field, _) in origins.items()}
     late = {side: _late_row(spec.output, side, of) for side, of in own.items()}
     told = _with(notes, spec.event_time or spec.output.names[0], mark)
     return _declared(rows, spec.output, origins, {k: v for k, v in late.items() if v}, told)
@@ -152,7 +153,7 @@ def _own(made: DataType, own: DataType) -> DataType:
     if isinstance(made, StructType) and isinstance(own, StructType):
         pairs = zip(made.fields, own.fields, strict=True)
         return StructType(
-            [StructField(m.name, _own(m.dataType, o.dataType), True, _told(o)) for m, o in pairs]
+            [StructField(m.name, _own(m.dataType, o.dataType), True, comments(o)) for m, o in pairs]
         )
     if isinstance(made, ArrayType) and isinstance(own, ArrayType):
         return ArrayType(_own(made.elementType, own.elementType), True)
@@ -163,7 +164,7 @@ def _own(made: DataType, own: DataType) -> DataType:
     return own if type(own) is type(made) else made
 
 
-def _told(field: StructField) -> dict[str, Any]:
+def comments(field: StructField) -> dict[str, Any]:
     """What a user said about the column: its comment. Not what Spark or an operator noted."""
     noted = ("__", "streamops.", WATERMARK)
     return {k: v for k, v in (field.metadata or {}).items() if not k.startswith(noted)}

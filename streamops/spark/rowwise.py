@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, StructField, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import as_instant, column, refuse_duplicates, require_name
-from streamops.spark.preflight import METRICS, metric_name
+from streamops.spark.preflight import METRICS, current, metric_name
 from streamops.spark.transform import shown
 
 __all__ = ["RowTransform", "Rowwise", "instant_field", "noted", "refuse_taken", "require_names"]
@@ -68,6 +68,7 @@ class RowTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
+        frame = current(frame)
         refuse_duplicates(frame, where=self.operator)
         self.settings.check(frame)
         refuse_taken(frame, self.settings.adds, where=self.operator)

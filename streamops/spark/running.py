@@ -23,6 +23,7 @@ from streamops.spark.preflight import (
     METRICS,
     ONCE,
     STATE_API,
+    current,
     metric_name,
     state_api,
 )
@@ -87,7 +88,7 @@ class RunningTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
-        where, shards = self.operator, self.options.shards
+        where, shards, frame = self.operator, self.options.shards, current(frame)
         schema = arrow_schema(frame, where=where)
         refuse_collated(frame, self.settings.reads, where=where)
         spec = self.settings.bind(schema, shards=shards)

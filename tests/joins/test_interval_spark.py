@@ -295,7 +295,7 @@ def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_h
         for schema, time in zip(BOTH, ("ts", "at"), strict=True)
     )
     ahead = joins.interval(right, "0 seconds", "10 seconds", how="left", **COMMON)
-    with pytest.raises(WatermarkError, match="WATERMARK_MISSING"):
+    with pytest.raises(WatermarkError, match="WATERMARK_LOST"):
         left.transform(ahead).transform(
             windows.tumbling("1 hour", time="ts", agg={"n": agg.count()})
         )

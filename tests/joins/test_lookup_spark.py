@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from streamops import joins
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
@@ -117,6 +118,61 @@ def test_mistakes_are_refused(
     with pytest.raises(kind) as caught:
         flights(spark).transform(joins.lookup(airports(spark), **({"by": "code"} | given)))
     assert caught.value.code == code
+
+
+def test_what_is_no_frame_is_refused(spark: SparkSession) -> None:
+    for table in (None, 5, "airports"):
+        with pytest.raises(SpecError) as caught:
+            joins.lookup(table, by="code")  # type: ignore[arg-type]
+        assert caught.value.code == "NOT_A_FRAME"
+    assert caught.value.fix == "spark.table('airports')"
+    loaded = joins.lookup(lambda _: "airports", by="code")  # type: ignore[arg-type, return-value]
+    with pytest.raises(SpecError, match="NOT_A_FRAME"):
+        flights(spark).transform(loaded)
+    times: dict[str, Any] = {"by": "code", "time": "at", "delay": "1 minute"}
+    copied: dict[str, Any] = {"by": "code", "sequence": "n", "horizon": 1}
+    for join in (
+        joins.interval("airports", "0 seconds", "1 minute", **times),  # type: ignore[arg-type]
+        joins.tables("airports", by="code"),  # type: ignore[arg-type]
+        joins.latest("airports", **copied),  # type: ignore[arg-type]
+        joins.latest("airports", snapshot=airports(spark), **copied),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(SpecError, match="NOT_A_FRAME") as caught:
+            flights(spark).transform(join)
+        assert "the right frame is not a DataFrame" in str(caught.value)
+    begun = joins.latest(airports(spark), snapshot="airports", **copied)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="NOT_A_FRAME") as caught:
+        flights(spark).transform(begun)
+    assert "the snapshot is not a DataFrame" in str(caught.value)
+
+
+def test_rows_of_types_that_are_not_handed_to_python_and_notes_of_another_query(
+    spark: SparkSession,
+) -> None:
+    spans = flights(spark).withColumn("span", F.make_ym_interval(F.col("n")))
+    stale = {"spark.watermarkDelayMs": 1_000, "comment": "where it is"}
+    marked = airports(spark).select("code", F.col("city").alias("city", metadata=stale))
+    found = spans.transform(joins.lookup(marked, by="code"))
+    assert found.columns == ["code", "n", "span", "city", "status"]
+    assert found.schema["city"].metadata == {"comment": "where it is"}
+    kept = {
+        r.n: r.kept for r in found.select("n", F.col("span").cast("string").alias("kept")).collect()
+    }
+    assert kept == {
+        r.n: r.kept for r in spans.select("n", F.col("span").cast("string").alias("kept")).collect()
+    }
+
+
+def test_what_is_taken_back_later_is_not_put_beside_a_table_that_changes(
+    spark: SparkSession,
+) -> None:
+    changes = flights(spark).withColumn("_change_type", F.lit("insert"))
+    still = joins.lookup(airports(spark), by="code")
+    assert "status" in changes.transform(still).columns
+    moving = joins.lookup(lambda session: airports(session), by="code", refresh="every batch")
+    with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
+        changes.transform(moving)
+    assert "joins.tables" in caught.value.fix
 
 
 def test_a_key_that_is_there_twice_is_refused(spark: SparkSession) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import sketches, windows
+from streamops import joins, sketches, windows
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
 from streamops.spark import preflight
 
 pytestmark = pytest.mark.spark
+
+_DAY = dt.timedelta(days=1)
 
 
 def events(spark: SparkSession) -> Any:
@@ -134,6 +138,70 @@ def test_a_watermark_on_another_column_is_refused(spark: SparkSession) -> None:
     with pytest.raises(WatermarkError, match="WATERMARK_MISSING") as caught:
         frame.transform(tumbling())
     assert caught.value.got == "time='ts' on a frame with a watermark on 'ingested'"
+
+
+def test_a_watermark_that_was_lost_on_the_way_is_refused_with_and_without_a_second_one(
+    spark: SparkSession,
+) -> None:
+    unnamed = (
+        events(spark)
+        .withWatermark("ts", "1 minute")
+        .select((F.col("ts") + F.lit(_DAY)).alias("ts"))
+    )
+    counted = events(spark).transform(tumbling(delay="1 minute")).select("n", "window_start")
+    hourly = windows.tumbling("1 hour", time="window_start", agg={"n": agg.sum("n")})
+    for behind in (
+        lambda: unnamed.transform(tumbling()),
+        lambda: unnamed.transform(tumbling(delay="1 minute")),
+        lambda: counted.transform(hourly),
+    ):
+        with pytest.raises(WatermarkError, match="WATERMARK_LOST") as caught:
+            behind()
+        assert "window_end" in caught.value.fix
+
+
+def test_what_a_query_noted_on_columns_that_were_stored_is_no_watermark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stored = str(tmp_path / "counted")
+    counted = events(spark).transform(tumbling(delay="1 minute"))
+    notes = {field.name: field.metadata for field in counted.schema.fields}
+    assert preflight.WATERMARK in notes["window_end"]
+    assert preflight.METRICS in notes["window_end"]
+    rows = spark.createDataFrame([], counted.schema)
+    rows.write.parquet(stored)
+    schema = spark.read.parquet(stored).schema
+    assert preflight.WATERMARK in schema["window_end"].metadata
+    again = spark.readStream.schema(schema).parquet(stored)
+
+    hourly = windows.tumbling("1 hour", time="window_end", agg={"n": agg.sum("n")})
+    with pytest.raises(WatermarkError, match="WATERMARK_MISSING"):
+        again.transform(hourly)
+    own = again.transform(
+        windows.tumbling("1 hour", time="window_end", agg={"n": agg.sum("n")}, delay="1 minute")
+    )
+    assert own.schema["window_end"].metadata[preflight.METRICS] == "tumbling"
+    # What is noted in the query itself stays.
+    chained = counted.transform(hourly)
+    assert chained.schema["window_end"].metadata[preflight.METRICS] == "tumbling,tumbling-2"
+
+
+def test_a_session_in_which_the_faster_stream_sets_the_watermark_is_refused(
+    spark: SparkSession,
+) -> None:
+    policy = "spark.sql.streaming.multipleWatermarkPolicy"
+    pairs = joins.interval(
+        events(spark), "0 seconds", "1 minute", by="value", time="ts", delay="1 minute"
+    )
+    spark.conf.set(policy, "max")
+    try:
+        with pytest.raises(RequirementError, match="WATERMARK_POLICY") as caught:
+            events(spark).transform(pairs)
+        assert policy in caught.value.fix
+        assert events(spark).transform(tumbling(delay="1 minute")).isStreaming
+    finally:
+        spark.conf.unset(policy)
+    assert events(spark).transform(pairs).isStreaming
 
 
 def test_the_window_of_sparks_own_aggregation_may_come_before(spark: SparkSession) -> None:
