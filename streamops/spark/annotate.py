@@ -23,8 +23,9 @@ from streamops.spark.columns import (
     spark_schema,
 )
 from streamops.spark.inputs import packed
+from streamops.spark.notes import current
 from streamops.spark.packing import unpacker
-from streamops.spark.preflight import METRICS, STATE_API, current, metric_name, state_api
+from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
 from streamops.spark.runners import Stored
 from streamops.spark.transform import Options, is_named, shown

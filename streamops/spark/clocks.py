@@ -28,13 +28,13 @@ from streamops.spark.clock_runners import (
     by_one_group,
 )
 from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name
+from streamops.spark.notes import current
 from streamops.spark.packing import PACKED, summarizer
 from streamops.spark.preflight import (
     INSTANT,
     METRICS,
     ONCE,
     WATERMARK,
-    current,
     metric_name,
     state_api,
 )

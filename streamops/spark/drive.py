@@ -19,6 +19,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.cells import opened, packs_in, totals
 from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
 from streamops.spark.inputs import marked, packed
+from streamops.spark.notes import current
 from streamops.spark.packing import unpacker
 from streamops.spark.preflight import (
     INSTANT,
@@ -28,7 +29,6 @@ from streamops.spark.preflight import (
     STATE_API,
     WATERMARK,
     carried_watermark,
-    current,
     metric_name,
     refuse_unchainable,
     state_api,

@@ -19,6 +19,7 @@ from streamops.spark.cells import EMITTED, opened_pair, packing, packs_in
 from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
 from streamops.spark.drive import observed, told, usable
 from streamops.spark.inputs import marked, packed
+from streamops.spark.notes import current
 from streamops.spark.packing import unpacker
 from streamops.spark.pairs import Both, PairTransform, bound
 from streamops.spark.preflight import (
@@ -29,14 +30,13 @@ from streamops.spark.preflight import (
     STATE_API,
     WATERMARK,
     carried_watermark,
-    current,
     metric_name,
-    refuse_policy,
     refuse_unchainable,
     state_api,
 )
 from streamops.spark.results import declared_pair, refuse_revised, refuse_upserts
 from streamops.spark.runners import Advance, timed
+from streamops.spark.settings import refuse_policy
 from streamops.spark.transform import StateApi, is_named
 from streamops.spark.untimed import Beginning, Standing, untimed
 
@@ -78,7 +78,7 @@ def drive_pair(
     spec = bound(transform, *schemas, carried=carried)
     options, streaming = transform.options, left.isStreaming
     if streaming and all(side.time is not None for side in (spec.left, spec.right)):
-        refuse_policy(left, where=transform.operator)
+        refuse_policy(left.sparkSession, where=transform.operator)
     name, names = metric_name(left, options.name, right)
     delays = [
         side.delay + spec.lag if side.delay is not None else brought

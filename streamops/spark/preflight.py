@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
 from streamops.kernel.time import format_duration
-from streamops.spark.columns import column
+from streamops.spark.plans import has_node
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.spark.transform import StateApi
@@ -23,9 +22,7 @@ __all__ = [
     "STATE_API",
     "WATERMARK",
     "carried_watermark",
-    "current",
     "metric_name",
-    "refuse_policy",
     "refuse_unchainable",
     "state_api",
 ]
@@ -48,42 +45,6 @@ LATENESS = "streamops.allowed_lateness"
 INSTANT = "streamops.instant"
 """Key under which an operator tells that its event time is not the end of a window: its watermark
 says nothing about any other column."""
-
-_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
-
-_NODES = {
-    "EventTimeWatermark": {WATERMARK, LATENESS, INSTANT},
-    "CollectMetrics": {STATE_API, ONCE, METRICS},
-}
-"""Notes for the next operator of a query, by the node that a plan has where they are true."""
-
-
-def current(frame: DataFrame) -> DataFrame:
-    """The frame, without what operators of another query have noted on its columns.
-
-    Notes are stored with the columns, in Parquet for one. A stream that is read from there seems to
-    have a watermark, but never gets one: nothing would be published, and nothing be forgotten.
-    """
-    noted = {key for field in frame.schema.fields for key in field.metadata or ()}
-    stale = noted & set().union(*_NODES.values())
-    if not stale or not frame.isStreaming:
-        return frame
-    plan = _plan(frame)
-    for node, notes in _NODES.items():
-        if _has(node, plan):
-            stale -= notes
-    columns = []
-    for field in frame.schema.fields:
-        true = {k: v for k, v in (field.metadata or {}).items() if k not in stale}
-        columns.append(column(field.name).alias(field.name, metadata=true))
-    return frame.select(*columns) if stale else frame
-
-
-def _plan(frame: DataFrame) -> str:
-    """The plan as it was analysed, a node per line."""
-    if hasattr(frame, "_jdf"):
-        return str(frame._jdf.queryExecution().analyzed().toString())
-    return str(frame._explain_string(extended=True))  # Spark Connect: the plan is on the server
 
 
 def carried_watermark(
@@ -176,34 +137,12 @@ def carried_watermark(
     return carried
 
 
-def refuse_policy(frame: DataFrame, *, where: str) -> None:
-    """Refuse a session in which the slower of two streams does not hold the watermark.
-
-    Raises
-    ------
-    RequirementError
-        ``WATERMARK_POLICY``.
-    """
-    policy = frame.sparkSession.conf.get(_POLICY, "min") or "min"
-    if policy.lower() != "min":
-        raise RequirementError(
-            "WATERMARK_POLICY",
-            "the session lets the faster of two streams set the watermark: rows of the slower one "
-            "would be late, and others be called unmatched before their partners come",
-            where=where,
-            got=f"{_POLICY}={policy}",
-            expected="min, Spark's own default",
-            fix=f'spark.conf.set("{_POLICY}", "min") before the query starts, with a new checkpoint: '
-            "Spark keeps the policy there",
-        )
-
-
-def _refuse_lost(frame: DataFrame, time: str, *, where: str) -> None:
+def _refuse_lost(frame: object, time: str, *, where: str) -> None:
     """Refuse a frame that had a watermark further up and has none any more.
 
     With a second one Spark gives up in the middle of the query, or waits for ever.
     """
-    if not isinstance(frame, DataFrame) or not _has("EventTimeWatermark", _plan(frame)):
+    if not isinstance(frame, DataFrame) or not has_node(frame, "EventTimeWatermark"):
         return
     raise WatermarkError(
         "WATERMARK_LOST",
@@ -217,10 +156,6 @@ def _refuse_lost(frame: DataFrame, time: str, *, where: str) -> None:
         "further up and give the operator there delay=..., if it needs one: what that puts out has it; "
         "dropDuplicatesWithinWatermark(...) can stand behind it",
     )
-
-
-def _has(node: str, plan: str) -> bool:
-    return re.search(rf"^[\s:+~-]*{node} ", plan, re.MULTILINE) is not None
 
 
 def _of_a_window(field: StructField) -> bool:

@@ -11,7 +11,8 @@ from pyspark.sql.types import DataType, StructField, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import as_instant, column, refuse_duplicates, require_name
-from streamops.spark.preflight import METRICS, current, metric_name
+from streamops.spark.notes import current
+from streamops.spark.preflight import METRICS, metric_name
 from streamops.spark.transform import shown
 
 __all__ = ["RowTransform", "Rowwise", "instant_field", "noted", "refuse_taken", "require_names"]

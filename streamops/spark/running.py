@@ -18,12 +18,12 @@ from streamops.kernel.contract import Core, Counts, Spec
 from streamops.spark.cells import EMITTED, cells_of, framed, opened, packs_in, totals
 from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
 from streamops.spark.inputs import packed
+from streamops.spark.notes import current
 from streamops.spark.packing import unpacker
 from streamops.spark.preflight import (
     METRICS,
     ONCE,
     STATE_API,
-    current,
     metric_name,
     state_api,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import RequirementError, SpecError
 
 if TYPE_CHECKING:  # the doctor reads this module also where PySpark is missing
     from pyspark.sql import SparkSession
@@ -20,6 +20,7 @@ __all__ = [
     "differences",
     "effective",
     "local_settings",
+    "refuse_policy",
 ]
 
 MASTER = "spark.master"
@@ -27,6 +28,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TIMEZONE = "spark.sql.session.timeZone"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 class Difference(NamedTuple):
@@ -157,4 +159,26 @@ def _refuse_below_one(code: str, parameter: str, value: int) -> None:
             got=value,
             expected="a whole number, 1 or more",
             fix=f"leave `{parameter}` out, or pass the number of cores to use",
+        )
+
+
+def refuse_policy(spark: SparkSession, *, where: str) -> None:
+    """Refuse a session in which the slower of two streams does not hold the watermark.
+
+    Raises
+    ------
+    RequirementError
+        ``WATERMARK_POLICY``.
+    """
+    policy = effective(spark, _POLICY) or "min"
+    if policy.lower() != "min":
+        raise RequirementError(
+            "WATERMARK_POLICY",
+            "the session lets the faster of two streams set the watermark: rows of the slower one "
+            "would be late, and others be called unmatched before their partners come",
+            where=where,
+            got=f"{_POLICY}={policy}",
+            expected="min, Spark's own default",
+            fix=f'spark.conf.set("{_POLICY}", "min") before the query starts, with a new checkpoint: '
+            "Spark keeps the policy there",
         )

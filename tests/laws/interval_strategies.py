@@ -81,9 +81,10 @@ def histories(draw: st.DrawFn) -> PairCase:
                 jump = dice.choice(PACES) * PACE + dice.choice(NUDGES)
                 time = here + jump if near else dice.choice(STRANGERS)
                 word, value = dice.choice(WORDS), dice.choice(NUMBERS)
-                # A prime number of steps: it does not follow arrival.
-                rows.append(row_of(side, word, time, value, numbered * 7 % 131))
-            if rows and not dice.randrange(5) and settings.matches == "every":
+                # A prime number of steps: it does not follow arrival. Some are of one rank, or none.
+                rank = dice.choice([numbered * 7 % 131] * 3 + [1, None])
+                rows.append(row_of(side, word, time, value, rank))
+            if rows and not dice.randrange(5):
                 rows.append(dice.choice(rows))
             pair.append(rows)
         placed.append((pair[0], pair[1]))
@@ -93,7 +94,7 @@ def histories(draw: st.DrawFn) -> PairCase:
 
 
 def row_of(
-    side: int, word: str | None, time: int | None, number: float | None, n: int
+    side: int, word: str | None, time: int | None, number: float | None, n: int | None
 ) -> tuple[Any, ...]:
     """A row in the order of its side's columns."""
     return (word, time, number, n) if side == 0 else (time, word, number, n)

@@ -158,10 +158,12 @@ class IntervalOracle:
             wanted.append(((i, j), status))
         return wanted
 
-    def _order(self, j: int) -> tuple[int, int, Any]:
+    def _order(self, j: int) -> tuple[Any, ...]:
+        """By time and tie-break, then by all values: null, numbers, NaN."""
         assert self.tie_break is not None
-        tie = self.right[j][self.tie_break]
-        return self._times(1)[j], tie is not None, tie if tie is not None else 0
+        row, keys = self.right[j], {name for _, name in self.by}
+        rest = [row[name] for name in sorted(row) if name not in keys]
+        return self._times(1)[j], *map(_rank, [row[self.tie_break], *rest])
 
     def _status(
         self, of: Pair, pair: tuple[int, int], old: tuple[int, int], judged_by: int | None
@@ -249,3 +251,9 @@ class IntervalOracle:
                     row[f"{name}_right" if name in self.columns[0] else name] = partner[name]
         row["status"] = status
         return row | ({"_change_type": change} if self.takes_back else {})
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    if value is None:
+        return 0, 0
+    return (2, 0) if value != value else (1, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.partners import answers, pairs, touched
+from streamops.joins.core.partners import answers, pairs, partnered, touched
 from streamops.joins.core.results import Told, lone
 from streamops.joins.core.sides import EARLY, EXPIRED, LATE, MATCHED, NOTHING, Rows, Said
 from streamops.kernel.groups import Ids, Mask
@@ -20,7 +20,17 @@ Decision = tuple[list[Told], dict[SideName, Said]]
 
 def joined(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:
     """Every match: the pairs of this step, and what lone rows are now."""
-    ours, theirs = pairs(spec, left, right)
+    matches: list[Told] = []
+    if spec.joins:
+        ours, theirs = pairs(spec, left, right)
+        late = _is_late(spec, left, ours, right, theirs, was_by)
+        matches.append(Told(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
+    else:
+        has, timely = partnered(spec, left, right, was_by)
+        ours, theirs = np.flatnonzero(has), np.empty(0, np.int64)
+        if spec.how == "semi":
+            # Once, by its best partner; a row that had one before is not there any more.
+            matches.append(lone("left", ours, np.where(timely, MATCHED, LATE).astype(np.int8)))
     results: list[Told] = []
     said: dict[SideName, Said] = {}
     sides: list[tuple[SideName, Rows, Ids]] = [("left", left, ours), ("right", right, theirs)]
@@ -32,16 +42,7 @@ def joined(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int
             results.insert(0, lone(side, back, rows.said, inserts=False))
             anew = np.flatnonzero(differs & ((said[side] == EARLY) | (said[side] == EXPIRED)))
             results.append(lone(side, anew, said[side]))
-    late = _is_late(spec, left, ours, right, theirs, was_by)
-    if spec.how == "semi":
-        # Once, by its best partner; a row that had one before is not there any more.
-        found = np.zeros(len(left), np.int8)
-        found[ours[late]] = LATE
-        found[ours[~late]] = MATCHED
-        results.append(lone("left", np.flatnonzero(found), found))
-    elif spec.joins:
-        results.append(Told(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
-    return results, said
+    return [*results, *matches], said
 
 
 def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:

@@ -1,4 +1,4 @@
-"""Which rows meet: all pairs of a step, or for a left row the one partner it is joined with."""
+"""Which rows meet: all pairs of a step; whether a left row has a partner; the one it is joined with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.line import Line, expanded, same_keys
 from streamops.joins.core.sides import Rows
 from streamops.kernel.columns import one
+from streamops.kernel.contested import rising
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
 
-__all__ = ["answers", "pairs", "touched"]
+__all__ = ["answers", "pairs", "partnered", "touched"]
+
+_EVER = -(1 << 62)
 
 
 def pairs(spec: IntervalSpec, left: Rows, right: Rows) -> tuple[Ids, Ids]:
@@ -30,6 +33,29 @@ def pairs(spec: IntervalSpec, left: Rows, right: Rows) -> tuple[Ids, Ids]:
     theirs = np.concatenate([came[1], new[which]])
     same = _same(spec, left, ours, right, theirs)
     return (ours, theirs) if same.all() else (ours[same], theirs[same])
+
+
+def partnered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int) -> tuple[Mask, Mask]:
+    """Rows of the left that have a partner since this step, and those that have one that is not late.
+
+    The pairs themselves, of which there can be as many as rows times rows, are not made.
+    """
+    met, timely = np.zeros((2, len(left)), np.bool_)
+    kept = np.flatnonzero(touched(spec, left, right) & left.keyed[: left.old])
+    came = Line(right.hashes[right.old :], right.times[right.old :])
+    met[kept] = _has(spec, left, kept, right, came, right.fresh)
+    # A pair is late if one of its rows came when the other was final.
+    timely[kept] = met[kept] & (left.times[kept] + spec.upper > was_by)
+
+    new = left.fresh[left.keyed[left.old :]]
+    met[new] = _has(spec, left, new, right, right.line, right.order)
+    final = left.times[new] + spec.upper <= was_by
+    for rows, line, order in (
+        (new[~final], right.line, right.order),
+        (new[final], right.before, np.arange(right.old)),
+    ):
+        timely[rows] = _has(spec, left, rows, right, line, order, since=was_by + spec.lower + 1)
+    return met, timely
 
 
 def touched(spec: IntervalSpec, left: Rows, right: Rows) -> Mask:
@@ -70,7 +96,7 @@ def answers(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, line: Line, 
         same = np.flatnonzero(_same(spec, left, rows[asked[which]], right, theirs))
         if len(same):
             which, theirs = which[same], theirs[same]
-            best = Groups(which, len(asked)).first_by(*_order(spec, right, theirs))
+            best = _best(spec, right, theirs, Groups(which, len(asked)))
             found = best >= 0
             result[asked[found]] = theirs[best[found]]
 
@@ -100,9 +126,45 @@ def _same(spec: IntervalSpec, left: Rows, ours: Ids, right: Rows, theirs: Ids) -
     return same_keys(*keys, len(ours))
 
 
-def _order(spec: IntervalSpec, right: Rows, rows: Ids) -> tuple[Ids, Ids]:
-    """By what one of several partners is chosen: time, then tie-break."""
+def _has(
+    spec: IntervalSpec,
+    left: Rows,
+    rows: Ids,
+    right: Rows,
+    line: Line,
+    order: Ids,
+    since: int = _EVER,
+) -> Mask:
+    """Whether rows of the left have a partner among these of the right, not before an instant."""
+    has = np.zeros(len(rows), np.bool_)
+    times = left.times[rows]
+    begin = np.maximum(times + spec.lower, since)
+    starts, ends = line.spans(left.hashes[rows], begin, times + spec.upper)
+    some = np.flatnonzero(ends > starts)
+    has[some] = _same(spec, left, rows[some], right, order[starts[some]])
+    # Where the first was a row of another key with the same hash, among all.
+    missed = some[~has[some]]
+    which, places = expanded(starts[missed], ends[missed])
+    same = _same(spec, left, rows[missed[which]], right, order[places])
+    has[missed[which[same]]] = True
+    return has
+
+
+def _best(spec: IntervalSpec, right: Rows, rows: Ids, groups: Groups) -> Ids:
+    """Which of the partners in each group is the answer: by time, tie-break and then all values.
+
+    So it is the same whichever came first. Where nothing differs it is the older one, as before.
+    """
     assert spec.tie_break is not None
-    ties = ranks(one(right.table.column(spec.tie_break)).take(pa.array(rows)))
     flip: Callable[[Ids], Ids] = np.invert if spec.matches == "last" else np.asarray
-    return flip(right.times[rows]), flip(ties)
+    ties = ranks(one(right.table.column(spec.tie_break)).take(pa.array(rows)))
+    best = groups.first_by(flip(right.times[rows]), flip(ties))
+    chosen = best[groups.ids]
+    level = (right.times[rows] == right.times[rows[chosen]]) & (ties == ties[chosen])
+    among = np.flatnonzero(level & (np.bincount(groups.ids, level, groups.count)[groups.ids] > 1))
+    if len(among):
+        index = pa.array(rows[among])
+        values = (one(column).take(index) for column in right.table.columns)
+        decided = Groups(groups.ids[among], groups.count).first_by(*map(flip, map(rising, values)))
+        best = np.where(decided >= 0, among[decided], best)
+    return best

@@ -16,7 +16,7 @@ from tests.oracles.interval import IntervalOracle
 __all__ = ["Play", "said"]
 
 Rows = Sequence[tuple[Any, ...]]
-"""Rows as (key, time) or (key, time, n)."""
+"""Rows as (key, time), (key, time, n) or (key, time, n, number)."""
 
 
 class Play:
@@ -43,8 +43,8 @@ class Play:
     def packed(self, left: Rows, right: Rows) -> tuple[pa.Table, pa.Table]:
         """Both sides as the core wants them."""
         one, other = tables_of(
-            [row_of(0, key, time, None, n[0] if n else 0) for key, time, *n in left],
-            [row_of(1, key, time, None, n[0] if n else 0) for key, time, *n in right],
+            [_row(0, *each) for each in left],
+            [_row(1, *each) for each in right],
         )
         other = other.select(self.spec.right.input.names)
         return interval.pack(self.spec, "left", one), interval.pack(self.spec, "right", other)
@@ -71,3 +71,9 @@ def said(emitted: pa.Table) -> list[str]:
         partner = f" ~ {row['at']}" if "at" in row else ""
         lines.append(f"{sign} {row['word']} {row['ts']}{partner} {row['status']}")
     return sorted(lines)
+
+
+def _row(
+    side: int, key: str | None, time: int | None, n: int | None = 0, number: float | None = None
+) -> tuple[Any, ...]:
+    return row_of(side, key, time, number, n)

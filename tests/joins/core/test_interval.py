@@ -274,3 +274,21 @@ def test_null_keys_are_never_paired_to_be_told_apart() -> None:
         for _ in range(2):
             play.step([(None, 1)] * 1_000, [(None, 1)] * 1_000)
     assert [int((ends - starts).sum()) for (starts, ends), _ in looked.call_args_list] == [0] * 4
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_whether_there_is_a_partner_is_asked_without_the_pairs(how: str) -> None:
+    """A thousand rows of one key on each side would be a million pairs."""
+    with mock.patch.object(partners, "expanded", wraps=partners.expanded) as looked:
+        play = Play(0, 9, how=how)
+        found = play.step([("a", 1)] * 1_000, [("a", 2)] * 1_000, 20)
+    assert found == ["+ a 1 matched"] * (1_000 if how == "semi" else 0)
+    assert sum(int((ends - starts).sum()) for (starts, ends), _ in looked.call_args_list) == 0
+
+
+def test_a_partner_behind_one_of_another_key_with_the_same_hash_is_found() -> None:
+    with mock.patch.object(line, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+        play = Play(0, 9, how="semi")
+        assert play.step([("a", 1), ("c", 1)], [("b", 2), ("a", 5)], 5) == ["+ a 1 matched"]
+        assert play.step([], [("b", 6), ("c", 7)], 12) == ["+ c 1 matched"]
+        assert play.state.rows == 0 or play.kept[0] == []
