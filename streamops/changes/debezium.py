@@ -51,8 +51,9 @@ def from_debezium(
     ----------
     schema : str or StructType
         Columns of the table's row, as in SQL's DDL. Types are those that JSON has: what Debezium
-        sends as a number (``io.debezium.time.MicroTimestamp``) is bigint here. A column that is NOT
-        NULL must be there.
+        sends as a number (``io.debezium.time.MicroTimestamp``) is bigint here, what it sends as bytes
+        (decimals, unless the connector's ``decimal.handling.mode`` says otherwise) is binary. A column
+        that is NOT NULL must be there. Text of a limited length, as varchar(10), is string.
     key : str or sequence of str
         Columns that identify a row.
     value : str
@@ -63,14 +64,16 @@ def from_debezium(
         Where a change stands in the log. "auto": by ``source.connector``. "lsn": Postgres, (0, lsn,
         place in the transaction). "binlog": MySQL and MariaDB, (number of the file, position, row).
         "scn": Oracle, (0, scn, place in the transaction). "change_lsn": SQL Server. Or columns of the
-        frame, such as ``["offset"]`` of a topic whose keys stay in their partitions.
+        frame, such as ``["offset"]`` of a topic whose keys stay in their partitions. A row of an
+        incremental snapshot may have none of a connector's: it is below all, (0, 0, 0).
     absent : "null", "unavailable" or "reject"
         A column that a record does not have: null, as it was before, or no row that fits.
     placeholder : str
         The connector's ``unavailable.value.placeholder``.
     preimages : "drop" or "publish"
-        Whether the row before an update, where there is one, is an ``update_preimage``. Operators
-        that take rows back refuse a stream without.
+        Whether the row before an update is an ``update_preimage``. Operators that take rows back
+        refuse a stream without. "publish" needs whole rows before updates and deletes, and rejects
+        changes without: of Postgres, ``REPLICA IDENTITY FULL``.
     tombstones : "drop" or "keep"
         Records whose value is null, which follow a delete for the sake of compaction. "keep": as rows
         with their key and ``_tombstone``; to state they mean nothing.
@@ -100,10 +103,13 @@ def from_debezium(
 
     Notes
     -----
-    Reasons: "unparsable_json" (also where text is behind the JSON), "no_operation",
-    "unknown_operation", "truncate" (the whole table was emptied, which no row tells), "no_row",
-    "row_does_not_fit", "null_key", "no_sequence". Records of operation `m`, which are about no row,
-    are left out.
+    Reasons: "unparsable_json" (also where text is behind the JSON, or bytes are no UTF-8),
+    "no_operation", "unknown_operation", "truncate" (the whole table was emptied, which no row tells),
+    "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages` "publish"),
+    "no_sequence". Records of operation `m`, which are about no row, are left out.
+
+    A row fits if each value is what was sent: a decimal is not rounded, a float not made infinite, a
+    number or a time of day no timestamp.
 
     Within Oracle's scn and Postgres' lsn the place in the transaction is told only with the
     connector's ``provide.transaction.metadata``; it is 0 otherwise.

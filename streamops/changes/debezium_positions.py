@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import nullable
 
-__all__ = ["CONNECTORS", "POSITIONS", "SOURCE", "changed_at", "position"]
+__all__ = ["CONNECTORS", "POSITIONS", "READ", "SOURCE", "changed_at", "position"]
 
 CONNECTORS = {
     "postgresql": "lsn",
@@ -38,27 +38,33 @@ _READ = (
 SOURCE = StructType([StructField(name, StringType()) for name in _READ])
 """What is read of a record's ``source``."""
 
+READ = "r"
+"""The operation of a row of a snapshot."""
+
 _LSN_PARTS = r"^([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4})$"
 
 
 def position(record: Column, kind: str) -> Column:
     """``struct<log, offset, position>`` of bigint, which orders changes; null if there is none.
 
+    A row of a snapshot that was read beside the log may have none: it is below all of the log.
+
     Parameters
     ----------
     record : Column
-        With ``source`` and ``transaction``, whose fields are text.
+        With ``op``, ``source`` and ``transaction``, whose fields are text.
     kind : str
         One of ``POSITIONS``, or "auto": what the record's connector has.
     """
     found = {name: rule(record) for name, rule in _RULES.items()}
+    is_read = record["op"] == READ
     if kind != "auto":
-        return found[kind]
+        return F.coalesce(found[kind], F.when(is_read, _least()))
     connector = record["source"]["connector"]
     result = F.when(F.lit(False), found["lsn"])
     for name, rule in CONNECTORS.items():
         result = result.when(connector == name, found[rule])
-    return result
+    return F.coalesce(result, F.when(is_read & connector.isin(*CONNECTORS), _least()))
 
 
 def changed_at(record: Column) -> Column:
@@ -103,6 +109,10 @@ _RULES = {"lsn": _lsn, "binlog": _binlog, "scn": _scn, "change_lsn": _change_lsn
 def _order(record: Column) -> Column:
     """The place within the transaction; 0 where the connector does not tell it."""
     return F.coalesce(_whole(record["transaction"]["total_order"]), F.lit(0))
+
+
+def _least() -> Column:
+    return _place(F.lit(0), F.lit(0), F.lit(0))
 
 
 def _whole(text: Column) -> Column:

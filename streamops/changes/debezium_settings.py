@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from streamops.changes.debezium_records import POSITIONS, REASONS, Records
 from streamops.changes.names import REJECTED, SAID, TOMBSTONE
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.spark.columns import require_name
+from streamops.spark.columns import mapped, require_name
 from streamops.spark.parameters import distinct_names
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
@@ -125,11 +134,11 @@ class DebeziumSettings:
             kept,
         )
         if isinstance(schema, StructType):  # text is read by Spark, once there is a frame
-            made.refuse_row(schema)
+            made.refuse_row(made._row())
         return made
 
     def refuse_row(self, row: StructType) -> None:
-        """Refuse a schema without the key, or with a name that is taken."""
+        """Refuse a schema without the key, with a name that is taken, or that JSON cannot have."""
         for name in self.key:
             if name not in row.names:
                 raise ColumnNotFound(name, row.names, where=self.where, role="key")
@@ -145,6 +154,16 @@ class DebeziumSettings:
                 expected=f"names unlike one another and unlike {', '.join(SAID)}",
                 fix="rename the column of the frame before it is kept",
             )
+        for each in row.fields:
+            if _has_other_keys(each.dataType):
+                raise SpecError(
+                    "KEYS_NOT_TEXT",
+                    f"column {each.name!r} has a map whose keys are no text, which JSON does not have",
+                    where=self.where,
+                    got=f"{each.name!r} of type {each.dataType.simpleString()}",
+                    expected="map<string, ...>",
+                    fix="declare the keys as string, and cast them behind this operator",
+                )
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -158,7 +177,7 @@ class DebeziumSettings:
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame without the columns it reads."""
-        self.refuse_row(self._row(frame))
+        self.refuse_row(self._row())
         kinds = {each.name: each.dataType for each in frame.schema.fields}
         named = {"value": self.value, "message_key": self.message_key}
         for role, name in named.items():
@@ -173,7 +192,8 @@ class DebeziumSettings:
                     where=self.where,
                     got=f"{name!r} of type {kinds[name].simpleString()}",
                     expected="JSON as string or binary",
-                    fix="read the messages as they are; Avro: F.to_json(from_avro(...))",
+                    fix="read the messages as they are; Avro: "
+                    'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
                 )
         others = self.sequence if isinstance(self.sequence, tuple) else ()
         for role, names in (("sequence", others), ("keep", self.keep)):
@@ -184,7 +204,7 @@ class DebeziumSettings:
     def apply(self, frame: DataFrame) -> DataFrame:
         """The changes that the records stand for."""
         changes = Records(
-            self._row(frame),
+            self._row(),
             self.key,
             self.value,
             self.message_key,
@@ -197,13 +217,17 @@ class DebeziumSettings:
         ).read(frame)
         return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
 
-    def _row(self, frame: DataFrame) -> StructType:
-        if isinstance(self.schema, StructType):
-            return self.schema
-        try:
-            return frame.sparkSession.createDataFrame([], self.schema).schema
-        except Exception as error:  # PySpark's own error type moved between releases
-            raise _no_schema(self.schema, self.where) from error
+    def _row(self) -> StructType:
+        """The schema, read by Spark if it is text; text of a limited length is text."""
+        row: Any = self.schema
+        if isinstance(row, str):
+            try:
+                row = DataType.fromDDL(row)
+            except Exception as error:  # PySpark's own error type moved between releases
+                raise _no_schema(self.schema, self.where, str(error)) from error
+        if not isinstance(row, StructType):
+            raise _no_schema(self.schema, self.where)
+        return cast(StructType, mapped(row, _without_length))
 
     def counts(self) -> Mapping[str, Column]:
         """Changes, and what is none, by reason."""
@@ -222,12 +246,28 @@ def _said(schema: str | StructType) -> str:
     return schema if isinstance(schema, str) else schema.simpleString()[len("struct<") : -1]
 
 
-def _no_schema(schema: Any, where: str) -> SpecError:
+def _has_other_keys(kind: DataType) -> bool:
+    match kind:
+        case StructType():
+            return any(_has_other_keys(each.dataType) for each in kind.fields)
+        case ArrayType():
+            return _has_other_keys(kind.elementType)
+        case MapType():
+            return not isinstance(kind.keyType, StringType) or _has_other_keys(kind.valueType)
+    return False
+
+
+def _without_length(kind: DataType) -> DataType:
+    return StringType() if isinstance(kind, CharType | VarcharType) else kind
+
+
+def _no_schema(schema: Any, where: str, said: str = "") -> SpecError:
+    told = said.strip().partition("\n")[0]
     return SpecError(
         "NOT_A_SCHEMA",
         "`schema` does not say what a row of the table looks like",
         where=where,
-        got=f"schema={schema!r}",
+        got=f"schema={schema!r}" + (f": {told}" if told else ""),
         expected="a StructType, or columns and types as in SQL",
         fix='schema="id bigint, name string"',
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ __all__ = [
     "arrow_schema",
     "as_instant",
     "column",
+    "mapped",
     "nullable",
     "refuse_collated",
     "refuse_duplicates",
@@ -55,6 +56,51 @@ timestamp_micros for others"
     else:
         make = f"F.to_timestamp({name!r}))"
     return f"df.withColumn({name!r}, {make}"
+
+
+def mapped(
+    kind: DataType,
+    leaf: Callable[[DataType], DataType] = lambda each: each,
+    *,
+    relax: bool = False,
+) -> DataType:
+    """The type with others in place of those that hold none, at every depth.
+
+    Parameters
+    ----------
+    kind : DataType
+    leaf : function
+        What takes the place of a type that holds no other.
+    relax : bool
+        Whether nulls are allowed at every depth, as in a row that may be null as a whole.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import IntegerType, StringType
+    >>> mapped(ArrayType(IntegerType(), False), lambda each: StringType(), relax=True)
+    ArrayType(StringType(), True)
+    """
+    match kind:
+        case StructType():
+            return StructType(
+                [
+                    StructField(
+                        each.name,
+                        mapped(each.dataType, leaf, relax=relax),
+                        relax or each.nullable,
+                        each.metadata,
+                    )
+                    for each in kind.fields
+                ]
+            )
+        case ArrayType():
+            element = mapped(kind.elementType, leaf, relax=relax)
+            return ArrayType(element, relax or kind.containsNull)
+        case MapType():
+            key = mapped(kind.keyType, leaf, relax=relax)
+            value = mapped(kind.valueType, leaf, relax=relax)
+            return MapType(key, value, relax or kind.valueContainsNull)
+    return leaf(kind)
 
 
 def nullable(value: Column) -> Column:
@@ -100,7 +146,7 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
         if only is not None and field.name not in only:
             continue
         try:
-            kind = to_arrow_type(_relaxed(field.dataType), **_IN_UTC)
+            kind = to_arrow_type(mapped(field.dataType, relax=True), **_IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
             raise SchemaError(
                 "TYPE_NOT_CARRIED",
@@ -191,16 +237,3 @@ def _collated(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return _collated(kind.keyType) or _collated(kind.valueType)
     return bool(getattr(kind, "collation", _BINARY) != _BINARY)
-
-
-def _relaxed(kind: DataType) -> DataType:
-    """The type with nulls allowed at every depth: a late row may be null as a whole."""
-    if isinstance(kind, StructType):
-        return StructType(
-            [StructField(f.name, _relaxed(f.dataType), True, f.metadata) for f in kind.fields]
-        )
-    if isinstance(kind, ArrayType):
-        return ArrayType(_relaxed(kind.elementType), True)
-    if isinstance(kind, MapType):
-        return MapType(_relaxed(kind.keyType), _relaxed(kind.valueType), True)
-    return kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from streamops import changes
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.testing import micro_batches
 from tests.oracles.debezium import PLACEHOLDER, DebeziumOracle
 
@@ -43,6 +52,9 @@ ROWS: list[Any] = [
     row(1, "a", [1, "x"]),
     row(1, f'quoted \\" {PLACEHOLDER}'),
     {"id": 1, "tags": [3]},
+    row(1, None),
+    {**row(1, None), "other": "5"},
+    {"id": 1},
     {},
     "text",
     [1],
@@ -54,6 +66,7 @@ SOURCES: list[Any] = [
     {"connector": "postgresql", "lsn": None},
     {"connector": "oracle", "scn": "13013937"},
     {"connector": "mysql", "file": "mysql-bin.000003", "pos": 154, "row": 2},
+    {"connector": "mysql", "file": "", "pos": 0, "row": 0},
     {"connector": "mariadb", "file": "bin.1000000", "pos": 4},
     {"connector": "sqlserver", "change_lsn": "00000027:00000ac0:0002", "event_serial_no": 2},
     {"connector": "mongodb", "ord": 31},
@@ -86,7 +99,12 @@ def records() -> list[Record]:
         if number % 2:
             whole = {"schema": {"type": "struct", "fields": []}, "payload": whole}
         made.append((json.dumps(whole), KEYS[number % len(KEYS)]))
-    made += [(json.dumps(record("c", None, row(), source, 3)), None) for source in SOURCES]
+    for op, source in itertools.product(["c", "r"], SOURCES):
+        made.append((json.dumps(record(op, None, row(), source, 3)), None))
+    for op, source in itertools.product(
+        ["u", "d"], SOURCES
+    ):  # of a row that is null but for its key
+        made.append((json.dumps(record(op, row(1, None), row(), source, 3)), None))
     for op in ("t", "m", "x", "", None, 5):
         made.append((json.dumps(record(op, None, row(), POSTGRES)), None))
     for text in ("", "nonsense", "[]", "5", "null", '{"op":"c"', "{}", '{"payload":{}}', None):
@@ -125,7 +143,8 @@ def said_of(rows: list[dict[str, Any]]) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize(
-    ("preimages", "absent"), [("drop", "null"), ("publish", "unavailable"), ("drop", "reject")]
+    ("preimages", "absent"),
+    [("drop", "null"), ("drop", "unavailable"), ("publish", "unavailable"), ("drop", "reject")],
 )
 def test_every_record_is_what_its_oracle_says(
     spark: SparkSession, preimages: Any, absent: Any
@@ -158,6 +177,7 @@ def test_every_record_is_what_its_oracle_says(
         "row_does_not_fit",
         "null_key",
         "no_sequence",
+        *(["no_row_before"] if preimages == "publish" else []),
     }
     kept = [each for each in rows if each["rejected"] is not None]
     for each in kept:  # nothing is lost
@@ -202,6 +222,216 @@ def test_types_tombstones_and_positions_of_ones_own(spark: SparkSession) -> None
     assert (tombstone["id"], tombstone["_tombstone"], tombstone["_change_type"]) == (9, True, None)
     assert (tombstone["rejected"], tombstone["_sequence"]) == (None, None)
     assert nowhere["rejected"]["reason"] == "no_sequence"
+
+
+MISFIT = "row_does_not_fit"
+NOON = dt.datetime(2024, 3, 9, 12)  # noqa: DTZ001 (the session is in UTC)
+VALUES: list[tuple[str, str, Any]] = [
+    # Debezium counts finer than seconds, at any depth.
+    ("timestamp", '"2024-03-09T12:00:00Z"', NOON),
+    ("timestamp", '"2024-03-09T13:00:00.000001+01:00"', NOON.replace(microsecond=1)),
+    ("timestamp", "1700000000000000", MISFIT),
+    ("timestamp", '"1700000000"', MISFIT),
+    ("array<timestamp>", '["2024-03-09T12:00:00Z",null]', [NOON, None]),
+    ("array<timestamp>", "[null,1700000000000000]", MISFIT),
+    ("array<timestamp>", f'["{PLACEHOLDER}"]', None),
+    ("array<timestamp>", json.dumps([*PLACEHOLDER.encode()]), None),
+    ("struct<t: timestamp>", '{"t":"2024-03-09T12:00:00Z"}', (NOON,)),
+    ("struct<t: timestamp>", '{"t":null}', (None,)),
+    ("struct<t: timestamp>", '{"t":1700000000}', MISFIT),
+    ("map<string,timestamp>", '{"a":"2024-03-09T12:00:00Z"}', {"a": NOON}),
+    ("map<string,timestamp>", '{"a":1}', MISFIT),
+    ("array<struct<m: map<string,timestamp>>>", '[{"m":{"a":1}}]', MISFIT),
+    # A time of day is of no day.
+    ("timestamp", '"12:00:00Z"', MISFIT),
+    ("timestamp", '"T12:00:00"', MISFIT),
+    ("timestamp", "true", MISFIT),
+    # Decimals are what was sent, as a number or as text, and bytes in base64 are none.
+    ("decimal(10,2)", "123.45", Decimal("123.45")),
+    ("decimal(10,2)", '"123.4500"', Decimal("123.45")),
+    ("decimal(10,2)", "null", None),
+    ("decimal(10,2)", '"-1234"', Decimal("-1234.00")),
+    ("decimal(10,2)", "1.2E7", Decimal("12000000.00")),
+    ("decimal(10,2)", '"0E-10"', Decimal("0.00")),
+    ("decimal(10,8)", '"1.5E-7"', Decimal("0.00000015")),
+    ("decimal(38,18)", "0.1", Decimal("0.100000000000000000")),
+    (
+        "decimal(38,20)",
+        "12345678901234567.89012345678901234567",
+        "12345678901234567.89012345678901234567",
+    ),
+    (
+        "decimal(38,0)",
+        "98765432109876543210987654321098765432",
+        "98765432109876543210987654321098765432",
+    ),
+    ("decimal(10,2)", "123.456", MISFIT),
+    ("decimal(10,2)", '"123.456"', MISFIT),
+    ("decimal(10,2)", "1.5E-7", MISFIT),
+    ("decimal(38,2)", "1.2345678912345E7", MISFIT),
+    ("decimal(38,20)", '"0.123456789012345678901"', MISFIT),
+    ("decimal(10,2)", "123456789.00", MISFIT),
+    ("decimal(10,2)", '"12E4"', MISFIT),
+    ("decimal(10,2)", '"1E+5"', MISFIT),
+    ("decimal(10,2)", '"MDk="', MISFIT),
+    ("decimal(10,2)", '"NaN"', MISFIT),
+    ("decimal(10,2)", "true", MISFIT),
+    ("decimal(10,2)", '{"scale":2,"value":"MDk="}', MISFIT),
+    ("decimal(10,2)", '{"a":1,"a":2}', MISFIT),
+    ("array<decimal(3,1)>", '[1,"2.5",null]', [Decimal("1.0"), Decimal("2.5"), None]),
+    ("array<decimal(3,1)>", "[1,2.55]", MISFIT),
+    ("binary", '"MDk="', b"09"),
+    ("struct<scale: int, value: binary>", '{"scale":2,"value":"MDk="}', (2, b"09")),
+    # What is too large for a float is not infinite, and infinity is.
+    ("float", "1.5", 1.5),
+    ("float", '"-Infinity"', float("-inf")),
+    ("float", "1e300", MISFIT),
+    ("array<float>", "[1,-1e39]", MISFIT),
+    ("array<float>", "[0.5,null]", [0.5, None]),
+    # What may not be null inside is not.
+    ("struct<a: int not null, b: array<int>>", '{"a":1}', (1, None)),
+    ("struct<a: int not null, b: array<int>>", '{"b":[]}', MISFIT),
+    ("struct<a: decimal(3,1) not null>", '{"a":null}', MISFIT),
+    ("array<struct<a: timestamp not null>>", '[{"a":null}]', MISFIT),
+    # Text of a limited length is text.
+    ("varchar(3)", '"abcd"', "abcd"),
+    ("struct<a: char(3) not null>", '{"a":"ab"}', ("ab",)),
+]
+
+
+def test_values_are_those_that_were_sent_or_do_not_fit(spark: SparkSession) -> None:
+    kinds = list(dict.fromkeys(kind for kind, _, _ in VALUES))
+    columns = {kind: f"c{number}" for number, kind in enumerate(kinds)}
+    schema = ", ".join(["id int", *(f"{name} {kind}" for kind, name in columns.items())])
+    made = []
+    for number, (kind, value, _) in enumerate(VALUES):
+        image = f'{{"id":{number},"{columns[kind]}":{value}}}'
+        images = f'"before":{image},"after":null' if number % 2 else f'"after":{image}'
+        made.append((number, f'{{"op":"{"d" if number % 2 else "c"}",{images}}}'))
+    frame = spark.createDataFrame(made, "number int, value string")
+    for given in (schema, StructType.fromDDL(schema)):
+        reading = changes.from_debezium(given, key="id", sequence=["number"], keep=["number"])
+        result = frame.transform(reading)
+        if given is schema:
+            rows = result.collect()
+    assert result.schema[columns["varchar(3)"]].dataType == StringType()
+    for each in rows:
+        kind, value, expected = VALUES[each["number"]]
+        got = each[columns[kind]] if each["rejected"] is None else each["rejected"]["reason"]
+        wanted = (
+            Decimal(expected) if kind.startswith("decimal(38") and expected != MISFIT else expected
+        )
+        assert got == wanted, (kind, value)
+
+
+def test_elements_that_may_not_be_null_are_not(spark: SparkSession) -> None:
+    row_type = (
+        StructType()
+        .add("id", IntegerType())
+        .add("a", ArrayType(VarcharType(3), False))
+        .add("m", MapType(StringType(), IntegerType(), False))
+    )
+    images = ['"a":["x"],"m":{"y":1}', '"a":["x",null]', '"m":{"y":null}', f'"a":["{PLACEHOLDER}"]']
+    made = [(f'{{"op":"c","after":{{"id":1,{image}}}}}', n) for n, image in enumerate(images)]
+    frame = spark.createDataFrame(made, "value string, offset int")
+    reading = changes.from_debezium(row_type, key="id", sequence=["offset"])
+    first, *misfits, unavailable = frame.transform(reading).collect()
+    assert (first["a"], first["m"], first["rejected"]) == (["x"], {"y": 1}, None)
+    assert [each["rejected"]["reason"] for each in misfits] == [MISFIT, MISFIT]
+    assert (unavailable["_unavailable"], unavailable["rejected"]) == (["a"], None)
+
+
+def test_a_key_of_a_message_is_read_as_its_row_is(spark: SparkSession) -> None:
+    record = json.dumps({"op": "d", "before": None})
+    keys = ['"2024-03-09T12:00:00Z"', '"12:00:00Z"', "1700000000"]
+    made = [(record, f'{{"at":{key},"o":{{"a":1}}}}', n) for n, key in enumerate(keys)]
+    frame = spark.createDataFrame(made, "value string, key string, offset int")
+    reading = changes.from_debezium(
+        "at timestamp, o struct<a: int not null>",
+        key=["at", "o"],
+        message_key="key",
+        sequence=["offset"],
+    )
+    first, *others = frame.transform(reading).collect()
+    assert (first["at"], first["o"], first["_change_type"]) == (NOON, (1,), "delete")
+    assert [each["rejected"]["reason"] for each in others] == ["null_key", "null_key"]
+
+
+def test_times_are_read_the_same_by_an_old_policy(spark: SparkSession) -> None:
+    old = spark.newSession()
+    old.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    made = [
+        (f'{{"op":"c","after":{{"id":{n},"at":"{text}"}}}}', n)
+        for n, text in enumerate(["2024-03-09T12:00:00.123456Z", "12:00:00.123456Z"])
+    ]
+    frame = old.createDataFrame(made, "value string, offset int")
+    reading = changes.from_debezium("id int, at timestamp", key="id", sequence=["offset"])
+    first, second = frame.transform(reading).collect()
+    assert first["at"] == NOON.replace(microsecond=123456)
+    assert second["rejected"]["reason"] == MISFIT
+
+
+def test_bytes_that_are_no_text_are_rejected_as_they_came(spark: SparkSession) -> None:
+    record = b'{"op":"c","after":{"id":1,"name":"%s"}}'
+    gone = b'{"op":"d","before":null}'
+    made = [
+        (bytearray(record % "\u00e9".encode()), None, 0),
+        (bytearray(record % b"\xff"), None, 1),
+        (bytearray(gone), bytearray(b'{"id":"\xff"}'), 2),
+    ]
+    frame = spark.createDataFrame(made, "value binary, key binary, offset int")
+    reading = changes.from_debezium(
+        "id string, name string",
+        key="id",
+        message_key="key",
+        sequence=["offset"],
+        tombstones="keep",
+        keep=["offset"],
+    )
+    for each in (frame, frame.withColumn("value", F.col("value").cast("string"))):
+        read, no_text, no_key = each.transform(reading).orderBy("offset").collect()
+        assert (read["name"], read["_tombstone"]) == ("\u00e9", False)
+        assert (no_text["rejected"]["reason"], no_text["_tombstone"]) == ("unparsable_json", False)
+        assert no_key["rejected"]["reason"] == "null_key"
+    assert no_key["rejected"]["key"] == made[2][1]
+
+
+def test_columns_are_kept_whatever_their_names(spark: SparkSession) -> None:
+    names = ["__op", "__key", "__text", "__env", "__before", "__change", "_"]
+    frame = spark.createDataFrame(
+        [(json.dumps(record("c", None, row(), None)), *names)],
+        ", ".join(f"{name} string" for name in ["value", *names]),
+    )
+    reading = changes.from_debezium(SCHEMA, key="id", sequence=["_", "__op"], keep=names)
+    (change,) = frame.transform(reading).collect()
+    assert [change[name] for name in names] == names
+    assert tuple(change["_sequence"]) == ("_", "__op")
+
+
+def test_rows_that_are_to_be_taken_back_are_there(spark: SparkSession) -> None:
+    # As Postgres tells them, unless the table's replica identity is full.
+    told = [
+        ("c", None, {"id": 1, "city": "Ulm"}, None),
+        ("u", None, {"id": 1, "city": "Bonn"}, None),
+        ("u", {"id": 1, "city": None}, {"id": 2, "city": "Bonn"}, None),
+        ("d", {"id": 1, "city": None}, None, None),
+        ("d", {"id": 1}, None, None),
+        ("d", None, None, '{"id":1}'),
+        ("d", {"id": 1, "city": None, "street": "x"}, None, None),
+        ("d", {"id": 1, "city": "Ulm"}, None, None),
+    ]
+    made = [
+        (json.dumps(record(op, before, after, POSTGRES)), key) for op, before, after, key in told
+    ]
+    frame = spark.createDataFrame(made, "value string, key string")
+    for schema, reasons in (
+        ("id int, city string", [None, *["no_row_before"] * 5, None, None]),
+        ("id int", [None, "no_row_before", None, None, None, None, "no_row_before", None, None]),
+    ):
+        reading = changes.from_debezium(schema, key="id", message_key="key", preimages="publish")
+        rows = frame.transform(reading).collect()
+        got = [each["rejected"] and each["rejected"]["reason"] for each in rows]
+        assert got == reasons
 
 
 def test_a_value_that_the_row_before_does_not_tell_either_is_unavailable(
@@ -269,6 +499,8 @@ def test_what_is_no_record_is_refused_before_it_runs(spark: SparkSession) -> Non
     cases: list[tuple[str, dict[str, Any]]] = [
         ("COLUMN_TYPE", {}),
         ("COLUMN_NOT_FOUND", {"value": "values"}),
+        ("KEYS_NOT_TEXT", {"value": "text", "schema": "id int, a array<map<int,int>>"}),
+        ("NOT_A_SCHEMA", {"value": "text", "schema": "int"}),
         ("COLUMN_NOT_FOUND", {"value": "text", "message_key": "key"}),
         ("COLUMN_NOT_FOUND", {"value": "text", "sequence": ["offset"]}),
         ("COLUMN_NOT_FOUND", {"value": "text", "keep": ["topic"]}),
@@ -281,5 +513,9 @@ def test_what_is_no_record_is_refused_before_it_runs(spark: SparkSession) -> Non
         said = {"schema": SCHEMA, "key": "id", **changed}
         with pytest.raises(ValueError, match=rf"\[{code}\]"):
             frame.transform(changes.from_debezium(said.pop("schema"), **said))
+    with pytest.raises(SpecError, match='Unsupported data type "WHATEVER"'):
+        frame.transform(changes.from_debezium("id whatever", key="id", value="text"))
+    with pytest.raises(SchemaError, match='"ignoreNullFields": "false"'):
+        frame.transform(changes.from_debezium(SCHEMA, key="id"))
     with pytest.raises(SchemaError, match=r"\[NOT_ROUTED\]"):
         changes.split_rejected(frame)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql.types import IntegerType, StructType
+from pyspark.sql.types import DateType, IntegerType, MapType, StringType, StructField, StructType
 
 from streamops import changes
 from streamops.kernel.errors import StreamopsError
+
+ID = StructField("id", IntegerType())
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,10 @@ from streamops.kernel.errors import StreamopsError
         ("COLUMN_NOT_FOUND", {"schema": StructType().add("number", IntegerType())}),
         ("NAME_TAKEN", {"schema": StructType().add("id", "integer").add("_Sequence", "integer")}),
         ("NAME_TAKEN", {"schema": StructType().add("id", "integer"), "keep": ["ID"]}),
+        (
+            "KEYS_NOT_TEXT",
+            {"schema": StructType([ID, StructField("m", MapType(DateType(), StringType()))])},
+        ),
         ("NOT_A_NAME", {"name": 1}),
     ],
     ids=repr,

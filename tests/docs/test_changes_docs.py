@@ -33,8 +33,8 @@ def test_every_word_of_changes_is_in_the_glossary_and_every_function_in_the_read
         debezium_settings.Position,
         apply_settings.History,
         spec.Publish,
-        spec.Snapshots,
-        spec.WhenFull,
+        keyed.Snapshots,
+        keyed.WhenFull,
         Rows,
     )
     said = {part for each in choices for word in get_args(each) for part in word.split()}

@@ -58,10 +58,26 @@ class DebeziumOracle:
         changes = self._deleted(before, key) if op == "d" else self._saved(*said)
         if any(change[1]["id"] is None for change in changes):
             return "null_key"
-        sequence = place(record.get("source") or {}, record.get("transaction") or {})
+        if self.preimages == "publish" and op in {"u", "d"} and not self._is_told(record):
+            return "no_row_before"
+        sequence = place(record.get("source") or {}, record.get("transaction") or {}, op)
         if sequence is None:
             return "no_sequence"
         return [(word, row, sequence, op == "r", lacks) for word, row, lacks in changes]
+
+    def _is_told(self, record: Mapping[str, Any]) -> bool:
+        """Whether the row before is there, whole; Postgres may have left out all but its key."""
+        before = record.get("before") or {}
+        was, lacked = self._cleaned(before)
+        if was["id"] is None or lacked:
+            return False
+        if record["op"] == "u" and any(
+            was[name] is None for name in self._cleaned(record["after"])[1]
+        ):
+            return False
+        if (record.get("source") or {}).get("connector") != "postgresql":
+            return True
+        return any(value is not None for name, value in before.items() if name != "id")
 
     def _deleted(self, before: Any, key: Any) -> list[Change]:
         try:
@@ -114,7 +130,9 @@ def fits(row: Any) -> bool:
     )
 
 
-def place(source: Mapping[str, Any], transaction: Mapping[str, Any]) -> tuple[int, int, int] | None:
+def place(
+    source: Mapping[str, Any], transaction: Mapping[str, Any], op: str
+) -> tuple[int, int, int] | None:
     """Where the change stands in its log."""
     order = int(transaction.get("total_order") or 0)
     match source:
@@ -122,9 +140,11 @@ def place(source: Mapping[str, Any], transaction: Mapping[str, Any]) -> tuple[in
             return (0, lsn, order)
         case {"connector": "oracle", "scn": str(scn)}:
             return (0, int(scn), order)
-        case {"connector": "mysql" | "mariadb", "file": str(file), "pos": pos}:
+        case {"connector": "mysql" | "mariadb", "file": str(file), "pos": pos} if file:
             return (int(file.rpartition(".")[2]), pos, source.get("row", 0))
         case {"connector": "sqlserver", "change_lsn": str(lsn)}:
             file, block, slot = (int(part, 16) for part in lsn.split(":"))
             return (file, block * 65536 + slot, source.get("event_serial_no", 0))
+        case {"connector": "postgresql" | "oracle" | "mysql" | "mariadb" | "sqlserver"}:
+            return (0, 0, 0) if op == "r" else None
     return None
