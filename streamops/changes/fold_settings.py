@@ -38,18 +38,39 @@ _MARK = "\0"  # where a message has the row
 _BASE, _CONTENT, _WORD, _BEFORE, _AFTER, _FAULT = (
     f"__streamops_{name}" for name in ("base", "content", "word", "before", "after", "fault")
 )
+_EACH_ONCE = (
+    "fold the changes of all micro-batches, each once; upserts without preimages go through "
+    "changes.normalize first"
+)
+_ALONE = (
+    f"{_EACH_ONCE}; an update that changes the key must be a delete and an insert, as "
+    "changes.from_delta tells those of Delta's feed"
+)
 _FAULTS = {
-    "UNKNOWN_CHANGE": ("a change has a word that is none", f"one of {', '.join(CHANGES)}"),
-    "INSERTED_TWICE": ("a row was inserted that is already there", "an update"),
+    "UNKNOWN_CHANGE": (
+        "a change has a word that is none",
+        f"one of {', '.join(CHANGES)}",
+        _EACH_ONCE,
+    ),
+    "INSERTED_TWICE": ("a row was inserted that is already there", "an update", _EACH_ONCE),
     "PREIMAGE_NOT_PUBLISHED": (
         "a row was taken back that was not published so",
         "the row as it was published before",
+        _EACH_ONCE,
     ),
-    "POSTIMAGE_ALONE": ("a postimage without its preimage", "a preimage before it"),
-    "DELETED_UNPUBLISHED": ("a delete of a row that is not there", "a row"),
-    "PREIMAGE_ALONE": ("a row was taken back and never replaced", "its postimage"),
-    "REVISION_OUT_OF_STEP": ("a revision came twice", "a revision above the one before"),
-    "NO_SEQUENCE": ("a change does not say where in the order it stands", "no null in `sequence`"),
+    "POSTIMAGE_ALONE": ("a postimage without its preimage", "a preimage before it", _ALONE),
+    "DELETED_UNPUBLISHED": ("a delete of a row that is not there", "a row", _EACH_ONCE),
+    "PREIMAGE_ALONE": ("a row was taken back and never replaced", "its postimage", _ALONE),
+    "REVISION_OUT_OF_STEP": (
+        "a revision came twice",
+        "a revision above the one before",
+        _EACH_ONCE,
+    ),
+    "NO_SEQUENCE": (
+        "a change does not say where in the order it stands",
+        "no null in `sequence`",
+        _EACH_ONCE,
+    ),
 }
 
 
@@ -216,15 +237,14 @@ class FoldTransform:
         """The frame, or an error: as a filter, because a column nobody reads is not computed."""
         passes = F.when(F.col(_FAULT).isNull(), F.lit(True))
         shown_row = F.to_json(F.struct(*map(column, names)))
-        for code, (what, expected) in _FAULTS.items():
+        for code, (what, expected, fix) in _FAULTS.items():
             error = ChangeStreamError(
                 code,
                 what,
                 where=self.where,
                 got=_MARK,
                 expected=expected,
-                fix="fold the changes of all micro-batches, each once; upserts without preimages "
-                "go through changes.normalize first",
+                fix=fix,
             )
             begin, end = map(F.lit, str(error).split(_MARK))
             raised = F.raise_error(F.concat(begin, shown_row, end)).cast("boolean")
