@@ -95,8 +95,10 @@ def apply(
 
     Notes
     -----
-    A row of a snapshot has its place in the log. With ``snapshots="below_log"`` it counts only where
-    no row of the log has that place or a lower one: what the log tells, it tells whole.
+    A row of a snapshot has its place in the log. With "intervals" and ``snapshots="below_log"`` it counts
+    only where no row of the log has that place or a lower one. One that does not count gives no values,
+    either: what the log was not sent with (`_unavailable`), and no row before it says, is null, though a
+    snapshot of a running table has it. With "overwrite" the snapshot gives such values.
 
     See Also
     --------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError
-from streamops.spark.columns import refuse_duplicates
+from streamops.spark.columns import column, refuse_duplicates
 
-__all__ = ["refuse_others", "refuse_stream", "require_columns"]
+__all__ = ["is_nowhere", "refuse_others", "refuse_stream", "require_columns"]
 
 
 def refuse_stream(frame: DataFrame, *, where: str) -> None:
@@ -38,6 +40,19 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, role: str, where:
     for name in names:
         if name not in frame.columns:
             raise ColumnNotFound(name, frame.columns, where=where, role=role)
+
+
+def is_nowhere(frame: DataFrame, sequence: Sequence[str]) -> Column:
+    """Whether a part of the place of a change is null, at any depth of a struct."""
+    kinds = {each.name: each.dataType for each in frame.schema.fields}
+    lacking = (_lacks_part(column(name), kinds[name]) for name in sequence)
+    return reduce(Column.__or__, lacking, F.lit(False))
+
+
+def _lacks_part(value: Column, kind: DataType) -> Column:
+    parts = kind.fields if isinstance(kind, StructType) else []
+    lacking = (_lacks_part(value[part.name], part.dataType) for part in parts)
+    return reduce(Column.__or__, lacking, value.isNull())
 
 
 def refuse_others(

@@ -77,7 +77,8 @@ def compact(
     Notes
     -----
     What compacts to a key's last change is a log of upserts: an ``update_postimage`` may be the first
-    that is left of its key, and preimages go. Read it with ``normalize``, or ``apply`` where rows are
+    that is left of its key, and preimages go: an update that changes a key must be a delete and an
+    insert, as ``from_debezium`` and ``from_delta`` tell it. Read it with ``normalize``, or ``apply`` where rows are
     overwritten. Rows that have no place (rejected, or without key or sequence) are kept. All copies of
     a change that is kept are, and so are those that contradict it: who reads them sees which counts.
 

@@ -8,18 +8,18 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType, StringType, StructField, TimestampType
+from pyspark.sql.types import StructField, TimestampType
 
-from streamops.changes.bounded import refuse_stream, require_columns
+from streamops.changes.bounded import is_nowhere, refuse_stream, require_columns
 from streamops.changes.names import REJECTED, SAID, SNAPSHOT, TOMBSTONE, UNAVAILABLE
 from streamops.kernel.changes import CHANGE_TYPE, CHANGES, DELETE, PREIMAGE
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.keyed import Snapshots
 from streamops.kernel.time import Duration
-from streamops.spark.columns import column, require_name
+from streamops.spark.columns import arrow_schema, column, require_name
 from streamops.spark.comparing import comparable
-from streamops.spark.keyed import parse_horizon, shown_horizon
-from streamops.spark.parameters import distinct_names
+from streamops.spark.keyed import parse_horizon, require_kinds, shown_horizon
+from streamops.spark.parameters import distinct_names, refuse_type
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
 from streamops.spark.transform import choice, shown
@@ -85,7 +85,8 @@ class CompactTransform:
                 for i, n in enumerate(self.key)
             )
         )
-        usable = [column(name).isNotNull() for name in (*self.key, *self.sequence)]
+        usable = [column(name).isNotNull() for name in self.key]
+        usable.append(~is_nowhere(frame, self.sequence))
         usable.append(self._age(kinds).isNotNull())
         if says:
             usable.append(word.isin(*CHANGES))
@@ -167,21 +168,13 @@ class CompactTransform:
                 expected=f"a column {CHANGE_TYPE!r}, or value=... without one",
                 fix='value="value" for a topic of Kafka\'s, whose deletes have none',
             )
-        wanted = [(CHANGE_TYPE, StringType, "string"), (self.time, TimestampType, "timestamp")]
-        if self.time is None:
-            wanted.append((self.sequence[0], IntegralType, "one whole number, or time=..."))
-        for name, kind, expected in wanted:
-            if name is None or (name not in kinds and name == CHANGE_TYPE):
-                continue
-            require_columns(frame, [name], role="time", where=self.where)
-            several = self.time is None and name == self.sequence[0] and len(self.sequence) > 1
-            if several or not isinstance(kinds[name].dataType, kind):
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    f"column {name!r} cannot be used to measure with",
-                    where=self.where,
-                    got=f"{name!r} of type {kinds[name].dataType.simpleString()}",
-                    expected=expected,
-                    fix="cast the column, or name another",
-                )
+        read = {*self.sequence, *SAID}
+        if self.time is not None:
+            require_columns(frame, [self.time], role="time", where=self.where)
+            read.add(self.time)
+        schema = arrow_schema(frame, where=self.where, only=read)
+        require_kinds(schema, self.sequence, self.time, where=self.where)
+        if self.time is not None and not isinstance(kinds[self.time].dataType, TimestampType):
+            fix = "cast the column, or name another"
+            refuse_type(schema, self.time, "`time`", "timestamp", fix, where=self.where)
         return kinds

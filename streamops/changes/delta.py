@@ -13,13 +13,14 @@ __all__ = ["from_delta"]
 def from_delta(
     key: str | Sequence[str],
     *,
-    preimages: Preimages = "publish",
+    preimages: Preimages = "delete",
     name: str | None = None,
 ) -> RowTransform:
-    """Reads Delta's change data feed: the same words, with a position for each change.
+    """Reads Delta's change data feed, with a position for each change.
 
-    Within a version what is taken back comes before what takes its place, so the position is the
-    version and, in it, 0 for a preimage or a delete and 1 for the others.
+    Within a version what goes comes before what comes, so the position is the version and, in it, 0
+    for a preimage or a delete and 1 for the others. An update is told as a delete of the row before
+    and an insert of the row after, as the two have different keys where an update changes the key.
 
     Input        the columns of the table · _change_type: string · _commit_version: bigint ·
                  _commit_timestamp: timestamp
@@ -36,9 +37,10 @@ def from_delta(
     ----------
     key : str or sequence of str
         Columns that identify a row.
-    preimages : "publish" or "drop"
-        Whether rows from before an update are kept. Operators that remember the last row of each key
-        need none; those that take rows back refuse a stream without.
+    preimages : "delete" or "drop"
+        What becomes of rows from before an update: deletes, or nothing. "drop" leaves upserts, and is
+        for tables whose keys never change: else the row of the old key stays for ever. Operators that
+        take rows back refuse a stream without preimages.
     name : str, optional
         Under which the counts appear in the query's ``observedMetrics``. A batch is counted only
         where it is given.
@@ -59,12 +61,17 @@ def from_delta(
     --------
     >>> from streamops import changes
     >>> changes.from_delta("id")
-    changes.from_delta(key=('id',), preimages='publish', name='from_delta')
+    changes.from_delta(key=('id',), preimages='delete', name='from_delta')
 
     Notes
     -----
     Reasons: "unknown_operation", "null_key", "no_sequence"; ``rejected.change_type`` is the word that
     came. Read the feed with ``option("readChangeFeed", "true")``.
+
+    What goes has the values of before, those of its times among them: measure horizons, and put
+    versions in order, by ``_changed_at``. ``normalize`` tells a delete and an insert of one version and
+    key, in one micro-batch, as an update; and ``apply`` sees no time between the two, so that with
+    `track` an interval goes on.
 
     See Also
     --------

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, TimestampType
 
-from streamops.changes.debezium_settings import Preimages
 from streamops.changes.names import CHANGED_AT, REJECTED, SEQUENCE
-from streamops.kernel.changes import CHANGE_TYPE, CHANGES, PREIMAGE, TAKEN_BACK
+from streamops.kernel.changes import (
+    CHANGE_TYPE,
+    CHANGES,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    TAKEN_BACK,
+)
 from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.kernel.keyed import DELTA_PLACE
 from streamops.spark.columns import column, nullable
 from streamops.spark.parameters import distinct_names
 from streamops.spark.results import UPSERTS
@@ -21,6 +30,8 @@ from streamops.spark.rowwise import noted
 from streamops.spark.transform import choice
 
 __all__ = ["REASONS", "DeltaSettings", "Preimages"]
+
+Preimages = Literal["delete", "drop"]
 
 REASONS = ("unknown_operation", "null_key", "no_sequence")
 
@@ -82,14 +93,21 @@ class DeltaSettings:
         )
         is_good = reason.isNull()
         place = F.when(word.isin(*TAKEN_BACK), F.lit(0)).otherwise(F.lit(1))
-        sequence = F.struct(nullable(version).alias("version"), nullable(place).alias("position"))
+        parts = (nullable(version), nullable(place))
+        sequence = F.struct(
+            *(part.alias(each.name) for part, each in zip(parts, DELTA_PLACE, strict=True))
+        )
         told = F.struct(reason.alias("reason"), nullable(word).alias("change_type"))
+        said = word
         if self.preimages == "drop":
             frame = frame.where(~F.coalesce(word == PREIMAGE, F.lit(False)))
+        else:
+            # The postimage may be of another key, so each image stands for itself.
+            said = F.when(word == PREIMAGE, DELETE).when(word == POSTIMAGE, INSERT).otherwise(word)
         names = [each for each in frame.columns if each not in _FEED]
         changes = frame.select(
             *(column(name) for name in names),
-            F.when(is_good, word).alias(CHANGE_TYPE),
+            F.when(is_good, said).alias(CHANGE_TYPE),
             F.when(is_good, sequence).alias(SEQUENCE),
             column(_COMMITTED).alias(CHANGED_AT),
             F.when(~is_good, told).alias(REJECTED),

@@ -27,7 +27,8 @@ def fold(
 
     Input        `key`, `sequence` · _change_type: string · other columns of any type. Rows whose
                  `late` or `rejected` is not null are left out
-    Output       the rows, in the columns that came but _change_type, late and rejected
+    Output       the rows, in the columns that came but _change_type, late and rejected. A column of
+                 these two names that is no struct with a string `reason` is one of the row
     Output mode  of batch frames only: inside ``foreachBatch``, or of what a stream wrote
     Watermark    none
     State        none; `onto` is the table so far
@@ -71,6 +72,9 @@ def fold(
 
     Notes
     -----
+    A preimage is compared with the row before in all columns. By another `sequence` than "revision", and
+    in a bag, those are left out that say something of a change, as ``_changed_at`` and ``_snapshot``.
+
     What contradicts itself fails the query when the result is computed: ``UNKNOWN_CHANGE``,
     ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``,
     ``DELETED_UNPUBLISHED``; and ``NO_SEQUENCE``, a null in `sequence`. In a bag only sums are looked

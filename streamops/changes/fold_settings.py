@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Literal
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
-from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
+from streamops.changes.bounded import is_nowhere, refuse_others, refuse_stream, require_columns
 from streamops.changes.names import REJECTED, SAID
 from streamops.kernel.changes import (
     CHANGE_TYPE,
@@ -24,9 +24,10 @@ from streamops.kernel.changes import (
     TAKEN_BACK,
 )
 from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
-from streamops.spark.columns import column
+from streamops.kernel.ordering import is_comparable
+from streamops.spark.columns import arrow_schema, column
 from streamops.spark.comparing import comparable
-from streamops.spark.parameters import distinct_names
+from streamops.spark.parameters import distinct_names, refuse_type
 from streamops.spark.transform import choice, shown
 
 __all__ = ["FoldTransform", "Rows"]
@@ -38,18 +39,39 @@ _MARK = "\0"  # where a message has the row
 _BASE, _CONTENT, _WORD, _BEFORE, _AFTER, _FAULT = (
     f"__streamops_{name}" for name in ("base", "content", "word", "before", "after", "fault")
 )
+_EACH_ONCE = (
+    "fold the changes of all micro-batches, each once; upserts without preimages go through "
+    "changes.normalize first"
+)
+_ALONE = (
+    f"{_EACH_ONCE}; an update that changes the key must be a delete and an insert, as "
+    "changes.from_delta tells those of Delta's feed"
+)
 _FAULTS = {
-    "UNKNOWN_CHANGE": ("a change has a word that is none", f"one of {', '.join(CHANGES)}"),
-    "INSERTED_TWICE": ("a row was inserted that is already there", "an update"),
+    "UNKNOWN_CHANGE": (
+        "a change has a word that is none",
+        f"one of {', '.join(CHANGES)}",
+        _EACH_ONCE,
+    ),
+    "INSERTED_TWICE": ("a row was inserted that is already there", "an update", _EACH_ONCE),
     "PREIMAGE_NOT_PUBLISHED": (
         "a row was taken back that was not published so",
         "the row as it was published before",
+        _EACH_ONCE,
     ),
-    "POSTIMAGE_ALONE": ("a postimage without its preimage", "a preimage before it"),
-    "DELETED_UNPUBLISHED": ("a delete of a row that is not there", "a row"),
-    "PREIMAGE_ALONE": ("a row was taken back and never replaced", "its postimage"),
-    "REVISION_OUT_OF_STEP": ("a revision came twice", "a revision above the one before"),
-    "NO_SEQUENCE": ("a change does not say where in the order it stands", "no null in `sequence`"),
+    "POSTIMAGE_ALONE": ("a postimage without its preimage", "a preimage before it", _ALONE),
+    "DELETED_UNPUBLISHED": ("a delete of a row that is not there", "a row", _EACH_ONCE),
+    "PREIMAGE_ALONE": ("a row was taken back and never replaced", "its postimage", _ALONE),
+    "REVISION_OUT_OF_STEP": (
+        "a revision came twice",
+        "a revision above the one before",
+        _EACH_ONCE,
+    ),
+    "NO_SEQUENCE": (
+        "a change does not say where in the order it stands",
+        "no null in `sequence`",
+        _EACH_ONCE,
+    ),
 }
 
 
@@ -104,7 +126,7 @@ class FoldTransform:
             )
         for each in frame.schema.fields:
             kind = each.dataType
-            if each.name in _ASIDE and isinstance(kind, StructType) and "reason" in kind.names:
+            if each.name in _ASIDE and _tells_reason(kind):
                 frame = frame.where(column(each.name).isNull()).drop(each.name)
         if CHANGE_TYPE not in frame.columns:
             frame = frame.withColumn(CHANGE_TYPE, F.lit(None).cast("string"))
@@ -120,6 +142,7 @@ class FoldTransform:
         if self.rows == "keyed":
             require_columns(frame, self.key, role="key", where=self.where)
             require_columns(frame, self.sequence, role="sequence", where=self.where)
+        self._require_kinds(frame)
         changes = frame.withColumn(_BASE, F.lit(False))
         if self.onto is None:
             return changes
@@ -130,9 +153,29 @@ class FoldTransform:
         stands = self.onto.withColumn(CHANGE_TYPE, F.lit(INSERT)).withColumn(_BASE, F.lit(True))
         return stands.unionByName(changes)
 
+    def _require_kinds(self, frame: DataFrame) -> None:
+        schema = arrow_schema(frame, where=self.where, only={CHANGE_TYPE, *self._places})
+        fix = "cast the column, or name another"
+        for name in self._places:
+            if not is_comparable(schema.field(name).type):
+                expected = "a type whose values have an order"
+                refuse_type(schema, name, "`sequence`", expected, fix, where=self.where)
+        if not pa.types.is_string(schema.field(CHANGE_TYPE).type):
+            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", fix, where=self.where)
+
+    @property
+    def _places(self) -> tuple[str, ...]:
+        """Columns that order the changes: in a bag nothing does."""
+        return self.sequence if self.rows == "keyed" else ()
+
     def _content(self, frame: DataFrame) -> Column:
-        """What a row is: not the words about it, nor its place unless that is its revision."""
-        apart = {_BASE, *SAID, *(name for name in self.sequence if name != REVISION)}
+        """What a row is: not the words about it, nor its place unless that is its revision.
+
+        What has a revision was published by an operator, which says nothing of its own of a change.
+        """
+        apart = {_BASE, CHANGE_TYPE}
+        if self._places != (REVISION,):
+            apart |= {*SAID, *self.sequence} - {REJECTED, REVISION}
         return F.struct(
             *(
                 comparable(column(each.name), each.dataType).alias(f"c{i}")
@@ -160,7 +203,7 @@ class FoldTransform:
         same = F.col(_BEFORE).eqNullSafe(F.col(_CONTENT))
         fault = (
             F.when(~F.coalesce(word.isin(*CHANGES), F.lit(False)), "UNKNOWN_CHANGE")
-            .when(self._is_unplaced(), "NO_SEQUENCE")
+            .when(self._is_unplaced(frame), "NO_SEQUENCE")
             .when((word == INSERT) & (stood | (F.col(_WORD) == PREIMAGE)), "INSERTED_TWICE")
             .when((word == PREIMAGE) & ~(stood & same), "PREIMAGE_NOT_PUBLISHED")
             .when((word == POSTIMAGE) & ~F.col(_WORD).eqNullSafe(PREIMAGE), "POSTIMAGE_ALONE")
@@ -181,15 +224,14 @@ class FoldTransform:
         told = frame.select(
             "*", F.lead(place).over(window).alias(_AFTER), F.lag(place).over(window).alias(_BEFORE)
         )
-        fault = F.when(self._is_unplaced(), "NO_SEQUENCE").when(
+        fault = F.when(self._is_unplaced(frame), "NO_SEQUENCE").when(
             place.eqNullSafe(F.col(_BEFORE)), "REVISION_OUT_OF_STEP"
         )
         checked = self._checked(told.withColumn(_FAULT, fault), names)
         return checked.where(F.col(_AFTER).isNull()).select(*map(column, names))
 
-    def _is_unplaced(self) -> Column:
-        nowhere = reduce(Column.__or__, (column(name).isNull() for name in self.sequence))
-        return ~column(_BASE) & nowhere
+    def _is_unplaced(self, frame: DataFrame) -> Column:
+        return ~column(_BASE) & is_nowhere(frame, self.sequence)
 
     def _bag(self, frame: DataFrame) -> DataFrame:
         names = [name for name in frame.columns if name not in {CHANGE_TYPE, _BASE}]
@@ -216,17 +258,23 @@ class FoldTransform:
         """The frame, or an error: as a filter, because a column nobody reads is not computed."""
         passes = F.when(F.col(_FAULT).isNull(), F.lit(True))
         shown_row = F.to_json(F.struct(*map(column, names)))
-        for code, (what, expected) in _FAULTS.items():
+        for code, (what, expected, fix) in _FAULTS.items():
             error = ChangeStreamError(
                 code,
                 what,
                 where=self.where,
                 got=_MARK,
                 expected=expected,
-                fix="fold the changes of all micro-batches, each once; upserts without preimages "
-                "go through changes.normalize first",
+                fix=fix,
             )
             begin, end = map(F.lit, str(error).split(_MARK))
             raised = F.raise_error(F.concat(begin, shown_row, end)).cast("boolean")
             passes = passes.when(F.col(_FAULT) == code, raised)
         return frame.where(passes)
+
+
+def _tells_reason(kind: DataType) -> bool:
+    """Whether values say why a row was put aside: any other column of that name is the user's."""
+    if not isinstance(kind, StructType) or "reason" not in kind.names:
+        return False
+    return isinstance(kind["reason"].dataType, StringType)

@@ -113,7 +113,8 @@ def normalize(
     Columns of `sequence`, and those that begin with an underscore in what ``from_debezium`` and
     ``from_delta`` put out, are no values: copy them to be kept. Reasons: "unknown_operation",
     "null_key", "no_sequence", "null_time", "time_out_of_range", "conflict", "forgotten", "full"; a
-    row that was rejected before keeps its reason. Preimages and tombstones are ignored.
+    row that was rejected before keeps its reason. Preimages and tombstones are ignored: an update that
+    changes a key must come as a delete and an insert, as from ``from_debezium`` and ``from_delta``.
 
     See Also
     --------

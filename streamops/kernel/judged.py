@@ -62,7 +62,7 @@ class Judged:
         ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
         if TOMBSTONE in names:
             ignored |= np.asarray(one(rows.column(TOMBSTONE)).fill_null(False))
-        sequence = _sequence(spec, rows)
+        sequence, is_nowhere = _sequence(spec, rows)
         micros, age, has_time = np.zeros(count, np.int64), np.zeros(count, np.int64), None
         if spec.time is not None:
             micros, has_time = instants(rows.column(spec.time))
@@ -72,7 +72,7 @@ class Judged:
         faults = [
             ~is_change(words),
             _any_null([rows.column(name) for name in spec.by], count),
-            np.asarray(sequence.is_null()),
+            is_nowhere,
             np.zeros(count, np.bool_) if has_time is None else ~has_time,
             (micros < MIN_INSTANT) | (micros > MAX_INSTANT),
         ]
@@ -146,13 +146,24 @@ class Judged:
         return one(self.rows.column(name)).take(pa.array(self.changes))
 
 
-def _sequence(spec: KeyedTable, rows: pa.Table) -> pa.Array:
+def _sequence(spec: KeyedTable, rows: pa.Table) -> tuple[pa.Array, Mask]:
+    """Places, and which of them are none, as a part is null."""
     columns = [one(rows.column(name)) for name in spec.sequence]
+    missing = np.zeros(len(rows), np.bool_)
+    for each in columns:
+        missing |= _lacks_part(each)
     if len(columns) == 1:
-        return columns[0]
-    missing = _any_null(columns, len(rows))
+        return columns[0], missing
     fields = [spec.input.field(name) for name in spec.sequence]
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(missing))
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(missing)), missing
+
+
+def _lacks_part(places: pa.Array) -> Mask:
+    missing = np.array(places.is_null())
+    if pa.types.is_struct(places.type):
+        for part in places.flatten():
+            missing |= _lacks_part(part)
+    return missing
 
 
 def _any_null(columns: list[pa.ChunkedArray], rows: int) -> Mask:

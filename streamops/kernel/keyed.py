@@ -12,6 +12,7 @@ from streamops.kernel.changes import CHANGE_TYPE
 __all__ = [
     "CHANGED_AT",
     "COMMIT",
+    "DELTA_PLACE",
     "REASONS",
     "REJECTED",
     "SAID",
@@ -41,6 +42,9 @@ SAID = (CHANGE_TYPE, SEQUENCE, SNAPSHOT, UNAVAILABLE, CHANGED_AT, TOMBSTONE, REJ
 
 COMMIT = ("_commit_version", "_commit_timestamp")
 """The same, of Delta's change data feed."""
+
+DELTA_PLACE = pa.struct([("version", pa.int64()), ("position", pa.int32())])
+"""A place in Delta's log: the commit, and in it 0 for what goes and 1 for what comes."""
 
 UNKNOWN_OPERATION = "unknown_operation"
 

@@ -219,7 +219,8 @@ def refuse_upserts(frame: DataFrame, *, where: str) -> None:
             got=f"upserts, by {', '.join(said)}: what they replace is not there",
             expected="a change stream, with each update as its two images",
             fix="df.transform(changes.normalize(...)) in between, which remembers the rows before; or "
-            'preimages="publish" in the reader, where each update has its row before',
+            'preimages="publish" in from_debezium, "delete" in from_delta, where each update has its '
+            "row before",
         )
 
 

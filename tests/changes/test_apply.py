@@ -275,3 +275,19 @@ def test_a_transform_shows_its_settings() -> None:
     shown = repr(changes.apply("k", sequence="s", horizon=7, history="intervals", track="v"))
     assert "horizon=7" in shown
     assert "history='intervals', track=('v',)" in shown
+
+
+def test_a_row_of_a_snapshot_that_loses_gives_a_value_only_where_rows_are_overwritten() -> None:
+    script = [
+        [upsert("a", 5, 1, None, _unavailable=["w"])],
+        [upsert("a", 10, 1, "big", _snapshot=True)],
+        [upsert("a", 15, 2, None, _unavailable=["w"])],
+    ]
+    for order in itertools.permutations(script):
+        for history, expected in (("overwrite", ["big"]), ("intervals", [None, None])):
+            given: dict[str, Any] = {"sequence": "lsn", "horizon": 100, "history": history}
+            results = replay(changes.apply("k", **given), timeless(order), schema=SCHEMA)
+            told = [row for each in results for row in each.rows]
+            key = ["k"] if history == "overwrite" else ["k", "valid_from"]
+            rows = fold([{**row, "rejected": None} for row in told], key=key)
+            assert [row["w"] for row in rows] == expected

@@ -127,6 +127,20 @@ def test_the_head_of_a_log_is_left_whole(spark: SparkSession) -> None:
     assert {row["id"] for row in LOG if row["seq"] is not None and row["seq"] >= 30} <= kept
 
 
+def test_a_change_without_a_part_of_its_place_is_kept_and_hides_nothing(
+    spark: SparkSession,
+) -> None:
+    rows = [
+        (1, "a", (1, 1), "insert"),
+        (2, "a", (1, 2), "insert"),
+        (3, "a", (2, None), "insert"),
+    ]
+    kinds = "id long, k string, place struct<log:int,n:int>, _change_type string"
+    frame = spark.createDataFrame(rows, kinds).withColumn("ts", F.timestamp_seconds("id"))
+    left = frame.transform(changes.compact("k", sequence="place", retention="1 day", time="ts"))
+    assert sorted(row["id"] for row in left.collect()) == [2, 3]
+
+
 def test_tombstones_go_with_the_delete_they_follow(spark: SparkSession) -> None:
     rows = [
         (1, "a", "insert", 1, None),
@@ -162,6 +176,7 @@ def test_a_topic_of_keys_and_values_is_compacted_by_its_offsets(spark: SparkSess
 def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark)
     said: dict[str, Any] = {"key": "k", "sequence": "seq", "retention": 5}
+    timed, local = frame.withColumn("ts", F.current_timestamp()), F.localtimestamp()
     stream = micro_batches(spark, [[]], schema=SCHEMA, directory=tmp_path)
     cases: list[tuple[str, dict[str, Any], DataFrame]] = [
         ("STREAMING_FRAME", {}, stream),
@@ -175,6 +190,12 @@ def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path
         ("COLUMN_TYPE", {"time": "seq", "retention": "5 days"}, frame),
         ("COLUMN_TYPE", {"sequence": "k"}, frame),
         ("COLUMN_TYPE", {"sequence": ["seq", "v"]}, frame),
+        ("COLUMN_TYPE", {"sequence": "w", "time": "ts", "retention": "5 days"}, timed),
+        ("COLUMN_TYPE", {"sequence": ["seq", "w"], "time": "ts", "retention": "5 days"}, timed),
+        ("COLUMN_TYPE", {"time": "ts", "retention": "5 days"}, timed.withColumn("ts", local)),
+        ("COLUMN_TYPE", {}, frame.withColumn("_change_type", F.lit(1))),
+        ("COLUMN_TYPE", {}, frame.withColumn("_snapshot", F.lit("yes"))),
+        ("COLUMN_TYPE", {}, frame.withColumn("rejected", F.lit(False))),
         ("DELETES_UNKNOWN", {"value": "v"}, frame),
         ("DELETES_UNKNOWN", {}, frame.drop("_change_type")),
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamops import aggregates as agg
@@ -45,8 +47,8 @@ def test_a_feed_has_a_position_for_each_change_and_keeps_what_it_rejects(
     good = [row for row in rows if row["rejected"] is None]
     assert [(row["v"], row["_change_type"], *row["_sequence"].values()) for row in good] == [
         (1, "insert", 0, 1),
-        (1, "update_preimage", 1, 0),
-        (2, "update_postimage", 1, 1),
+        (1, "delete", 1, 0),
+        (2, "insert", 1, 1),
         (2, "delete", 2, 0),
         (3, "insert", 2, 1),
     ]
@@ -58,8 +60,45 @@ def test_a_feed_has_a_position_for_each_change_and_keeps_what_it_rejects(
     ]
     assert all(row["_change_type"] is None for row in rows if row["rejected"] is not None)
     without = feed.transform(changes.from_delta("id", preimages="drop"))
-    assert without.where("_change_type = 'update_preimage'").count() == 0
-    assert without.count() == len(ROWS) - 1
+    words = [row["_change_type"] for row in without.collect()]
+    assert [word for word in words if word] == ["insert", "update_postimage", "delete", "insert"]
+    assert len(words) == len(ROWS) - 1
+
+
+def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
+    rows = [
+        (1, 7, "insert", 1, AT),
+        (1, 7, "update_preimage", 2, AT),
+        (2, 7, "update_postimage", 2, AT),
+        (5, 1, "insert", 1, AT),
+        (5, 1, "update_preimage", 2, AT),
+        (5, 2, "update_postimage", 2, AT),
+    ]
+    raw = spark.createDataFrame(rows, FEED)
+    feed = raw.transform(changes.from_delta("id")).localCheckpoint()
+    said: dict[str, Any] = {"sequence": "_sequence", "time": "_changed_at"}
+    normal = feed.transform(changes.normalize("id", horizon="1 day", **said))
+    told = [tuple(row) for row in normal.drop("revision", "rejected").collect()]
+    assert sorted(told) == [
+        (1, 7, "delete"),
+        (1, 7, "insert"),
+        (2, 7, "insert"),
+        (5, 1, "insert"),
+        (5, 1, "update_preimage"),
+        (5, 2, "update_postimage"),
+    ]
+    table = [(2, 7), (5, 2)]
+    folded = feed.transform(changes.fold("id", sequence="_sequence")).select("id", "v")
+    assert sorted(map(tuple, folded.collect())) == table
+    (row,) = feed.transform(changes.aggregate(agg={"v": agg.sum("v"), "n": agg.count()})).collect()
+    assert (row["v"], row["n"]) == (9, 2)
+    left = feed.transform(changes.compact("id", retention="1 day", **said)).localCheckpoint()
+    kept = [(row["id"], row["v"], row["_change_type"]) for row in left.collect()]
+    assert sorted(kept) == [(1, 7, "delete"), (2, 7, "insert"), (5, 2, "insert")]
+    shifting = raw.withColumnRenamed("_commit_version", "_sequence").drop("_commit_timestamp")
+    with pytest.raises(PySparkException, match=r"POSTIMAGE_ALONE|PREIMAGE_ALONE") as caught:
+        shifting.transform(changes.fold("id", sequence="_sequence")).collect()
+    assert "changes.from_delta" in str(caught.value)
 
 
 def test_what_is_no_feed_is_refused(spark: SparkSession) -> None:

@@ -158,6 +158,36 @@ def test_changes_by_their_place_in_a_log_fold_too(spark: SparkSession) -> None:
     assert sorted(tuple(row)[:2] for row in folded.collect()) == [(1, 2), (2, 6)]
 
 
+def test_columns_of_the_row_are_compared_whatever_they_are_called(spark: SparkSession) -> None:
+    words = [("insert", 0), ("update_preimage", 0), ("update_postimage", 1)]
+    for name, kind, values in (
+        ("rejected", "boolean", (True, False, None)),
+        ("late", "struct<reason:int>", ((1,), (2,), None)),
+        ("_snapshot", "boolean", (True, False, None)),
+        ("_changed_at", "int", (1, 2, None)),
+    ):
+        kinds = f"k string, {name} {kind}, _change_type string, revision int"
+        for other in (0, 1):  # of the preimage: as it was published, and not
+            said = (values[0], values[other], values[2])
+            rows = [("a", value, *word) for value, word in zip(said, words, strict=True)]
+            folded = spark.createDataFrame(rows, kinds).transform(changes.fold("k"))
+            assert folded.columns == ["k", name, "revision"]
+            if other:
+                with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\]"):
+                    folded.collect()
+            else:
+                assert [tuple(row) for row in folded.collect()] == [("a", None, 1)]
+
+
+def test_a_place_lacks_no_part(spark: SparkSession) -> None:
+    kinds = "k string, place struct<log:int,at:struct<n:int>>, _change_type string"
+    rows = [("a", (1, (1,)), "insert"), ("b", (1, (None,)), "insert")]
+    frame = spark.createDataFrame(rows, kinds)
+    with pytest.raises(PySparkException, match=r"\[NO_SEQUENCE\] changes.fold"):
+        frame.transform(changes.fold("k", sequence="place")).collect()
+    assert frame.where("k = 'a'").transform(changes.fold("k", sequence="place")).count() == 1
+
+
 def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
     rows = [
         ("a", NAN, {"p": 1, "q": 2}, "insert"),
@@ -219,6 +249,19 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         ("UNKNOWN_CHOICE", lambda: changes.fold("k", rows="set")),  # type: ignore[arg-type]
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("K"))),
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("k", sequence="lsn"))),
+        ("COLUMN_TYPE", lambda: frame.transform(changes.fold("k", sequence="m"))),
+        (
+            "COLUMN_TYPE",
+            lambda: frame.transform(changes.fold("k", sequence=["revision", "m"])),
+        ),
+        (
+            "COLUMN_TYPE",
+            lambda: frame.withColumn("_change_type", F.lit(1)).transform(changes.fold("k")),
+        ),
+        (
+            "COLUMN_TYPE",
+            lambda: frame.withColumn("_change_type", F.lit(1)).transform(changes.fold(rows="bag")),
+        ),
         ("NO_CHANGES", lambda: frame.drop("_change_type").transform(changes.fold(rows="bag"))),
         ("ONTO_DIFFERS", lambda: frame.transform(changes.fold("k", onto=frame))),
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),

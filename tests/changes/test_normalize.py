@@ -351,3 +351,16 @@ def test_a_transform_shows_its_settings() -> None:
         "changes.normalize(key=('k',), sequence=('s',), horizon='7 days', time='ts', "
         "publish='every change', snapshots='below_log', max_keys=10000000, when_full='fail'"
     )
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["one struct", "a struct and a number"])
+def test_a_null_in_a_part_of_the_place_is_no_place(parts: int) -> None:
+    inner = pa.struct([("at", pa.struct([("n", pa.int64())]))])
+    schema = SCHEMA.append(pa.field("place", inner))
+    places = [{"at": {"n": 1}}, {"at": {"n": None}}, {"at": None}, None]
+    script = [[upsert("a", 1, v, place=place) for v, place in enumerate(places)]]
+    sequence = ["place", "lsn"][:parts]
+    upserts = changes.normalize("k", sequence=sequence, horizon="1 day", time="ts", shards=1)
+    (result,) = replay(upserts, script, schema=schema, restart=True)
+    told = [(row["v"], row["rejected"] and row["rejected"]["reason"]) for row in result.rows]
+    assert told == [(0, None), *[(None, "no_sequence")] * 3]

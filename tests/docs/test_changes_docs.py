@@ -15,6 +15,7 @@ from streamops.changes import (
     debezium_positions,
     debezium_records,
     debezium_settings,
+    delta_settings,
 )
 from streamops.changes.core import history, latest, spec
 from streamops.changes.fold_settings import Rows
@@ -29,6 +30,7 @@ def test_every_word_of_changes_is_in_the_glossary_and_every_function_in_the_read
     choices = (
         debezium_settings.Absent,
         debezium_settings.Preimages,
+        delta_settings.Preimages,
         debezium_settings.Tombstones,
         debezium_settings.Position,
         apply_settings.History,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.contract import Step
+from streamops.kernel.keyed import DELTA_PLACE
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
@@ -122,14 +123,16 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     ]
     kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
     values = tuple(name for name in kept if name not in {"rejected", "ts"})
+    kind = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_PLACE]))
+    if kind == DELTA_PLACE:
+        rows = [image for row in rows for image in images(row, dice)]
     if time is None:
         values = (*values, "ts")
         rows = [
             {**row, "seq": row["seq"] and 4 * row["seq"]["log"] + row["seq"]["offset"]}
             for row in rows
         ]
-    whole = pa.field("seq", pa.int64())
-    schema = SCHEMA if time else SCHEMA.set(SCHEMA.names.index("seq"), whole)
+    schema = SCHEMA.set(SCHEMA.names.index("seq"), pa.field("seq", kind))
     if "x" not in by:
         for row in rows:
             row["x"] = None if row["n"] is None else float(row["n"])
@@ -141,14 +144,27 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
             {**row, **({"_change_type": "insert"} if row["_change_type"] == "delete" else {})}
             for row in rows
         ]
-    borders = sorted(dice.randrange(count + 1) for _ in range(dice.randrange(5)))
-    pairs = zip([0, *borders], [*borders, count], strict=True)
+    borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(5)))
+    pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
     spec = TableSpec(
         "laws", by, ("seq",), time, horizon, values, schema, snapshots, 100, "fail", publish
     )
     oracle = LatestOracle(by, values, publish, snapshots, time)
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))
+
+
+def images(row: Row, dice: random.Random) -> list[Row]:
+    """The change in a log of Delta's, with what it takes back in one version with what it brings."""
+    if row["seq"] is None:
+        return [row]
+    version = 4 * row["seq"]["log"] + row["seq"]["offset"]
+    goes = {**row, **dict.fromkeys(VALUES), "_change_type": "delete", "_unavailable": None}
+    goes |= {"seq": {"version": version, "position": 0}}
+    if row["_change_type"] == "delete":
+        return [goes]
+    comes = {**row, "seq": {"version": version, "position": 1}}
+    return [goes, comes] if dice.random() < 0.5 and not row["_snapshot"] else [comes]
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

@@ -48,7 +48,7 @@ class HistoryOracle(LatestOracle):
         self.named[key] = {name: next(iter(places.values()))[0][name] for name in self.by}
         told.stale += len(set(self._lost(known)) & fresh)
         before = self.published.get(key, {})
-        after = {_plain(row["valid_from"]): row for row in self.intervals(key)}
+        after = {plain(row["valid_from"]): row for row in self.intervals(key)}
         for start, row in before.items():
             revision = self.told_of[key, start]
             if start not in after:
@@ -79,11 +79,14 @@ class HistoryOracle(LatestOracle):
         lost = self._lost(known)
         found: list[Row] = []
         row: Row | None = None
-        for place, change in sorted(known.items()):
-            if place in lost:
+        carried: Row | None = None
+        places = [place for place in sorted(known) if place not in lost]
+        for number, place in enumerate(places):
+            change, before = known[place], row
+            if self._is_replaced([known[each] for each in places[number:]]):
+                carried = None
                 continue
-            before = row
-            row = self._after(key, before, change)
+            row = carried = self._after(key, carried, change)
             both = before is not None and row is not None
             if both and all(same(row[name], before[name]) for name in self.track):
                 found[-1].update(row)
@@ -108,5 +111,6 @@ class HistoryOracle(LatestOracle):
         return [row for key in self.taken for row in self.intervals(key)]
 
 
-def _plain(seq: Any) -> Place:
+def plain(seq: Any) -> Place:
+    """A place, to be compared."""
     return tuple(seq.values()) if isinstance(seq, dict) else (seq,)

@@ -87,8 +87,11 @@ class LatestOracle:
         told_of = published
         if newest is not None and newest not in published:
             told_of = [newest, *published]
-        for place in told_of[-1:] if self.publish == "last" else told_of:
-            self._tell(key, self._row_at(key, place), told)
+        changes = [known[place][-1] for place in told_of]
+        for number, place in enumerate(told_of):
+            left_out = self.publish == "last" and number < len(told_of) - 1
+            if not left_out and not self._is_replaced(changes[number:]):
+                self._tell(key, self._row_at(key, place), told)
 
     def _tell(self, key: Any, row: Row | None, told: Told) -> None:
         was, revision = self.table.get(key), self.revisions.get(key, -1)
@@ -118,6 +121,17 @@ class LatestOracle:
             for name in self.values:
                 row[name] = before.get(name) if name in lacks else change[name]
         return row
+
+    def _is_replaced(self, changes: Sequence[Row]) -> bool:
+        """Whether the first is a delete, and the next is of the same version of a log of Delta's."""
+        if len(changes) < 2 or changes[0]["_change_type"] != "delete":
+            return False
+        seqs = [row["seq"] for row in changes[:2]]
+        return (
+            isinstance(seqs[0], dict)
+            and "version" in seqs[0]
+            and seqs[0]["version"] == seqs[1]["version"]
+        )
 
     def _place(self, row: Row) -> Place:
         seq = row["seq"]

@@ -35,7 +35,8 @@ def test_a_frame_of_upserts_is_refused_with_what_to_do() -> None:
         "  got:       upserts, by _change_type: what they replace is not there\n"
         "  expected:  a change stream, with each update as its two images\n"
         "  fix:       df.transform(changes.normalize(...)) in between, which remembers the rows before; "
-        'or preimages="publish" in the reader, where each update has its row before'
+        'or preimages="publish" in from_debezium, "delete" in from_delta, where each update has its '
+        "row before"
     )
 
 

@@ -211,7 +211,9 @@ def _changes(
     since = pa.concat_arrays([one(rows.column("since")), judged.sequence])
     order = ranks(pa.concat_arrays([place, since, *others]))
     lacks = flags(one(rows.column("lacks")), len(spec.values))
-    sent = [judged.column(name) for name in spec.values]
+    # Of a row that is deleted, what comes with the delete is not kept.
+    there = pa.array(np.arange(came), mask=judged.is_delete)
+    sent = [judged.column(name).take(there) for name in spec.values]
     names = zip(key_columns(spec), spec.by, strict=True)
     changes = Changes(
         key=key,

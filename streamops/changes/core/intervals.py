@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamops.changes.core.replaced import is_replaced
 from streamops.changes.core.spec import HistorySpec
 from streamops.kernel.columns import changed
 from streamops.kernel.filled import Entries, filled, values_of
@@ -125,7 +126,7 @@ class Intervals:
         -------
         intervals : Intervals
         counted : array of int64
-            Positions of the changes that count.
+            Positions of the changes that count, but for deletes that are replaced.
         values : list of Array
             The rows they make.
         begun : array of int64
@@ -134,10 +135,15 @@ class Intervals:
         """
         counted = np.flatnonzero(changes.counts(spec.snapshots))
         own = changes.take(counted)
-        size, number = len(own), np.arange(len(own))
-        entries = Entries(own.key, own.at, number, own.is_delete)
+        entries = Entries(own.key, own.at, np.arange(len(own)), own.is_delete)
         source = filled(entries, own.lacks & ~own.is_base[:, np.newaxis])
         values = values_of(own.values, entries, source)
+        # A delete that is replaced ends what is carried over, but no interval.
+        lasting = np.flatnonzero(~is_replaced(own.key, own.place, own.is_delete))
+        if len(lasting) < len(own):
+            counted, own = counted[lasting], own.take(lasting)
+            values = [each.take(pa.array(lasting)) for each in values]
+        size, number = len(own), np.arange(len(own))
         there, begins = ~own.is_delete, own.begins
         follows = ~begins & np.append(False, there[:-1])[:size]
         tracked = [values[spec.values.index(name)] for name in spec.track]

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.changes.core.rejects import rejected_rows
+from streamops.changes.core.replaced import is_replaced
 from streamops.changes.core.spec import TOLD, ChangeCounts, TableSpec
 from streamops.changes.core.told import Told, Versions
 from streamops.kernel.columns import concat, conform, one
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.filled import NONE, Entries, filled, values_of
-from streamops.kernel.groups import Ids
+from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.judged import Judged
 from streamops.kernel.kept import Meeting
 from streamops.kernel.keyed import REJECTED
@@ -72,6 +73,7 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
     source = filled(entries, meeting.lacks)
     standing, stale = stands(meeting, entries)
     counted = np.flatnonzero(standing & entries.ends if spec.publish == "last" else standing)
+    counted = counted[~_is_replaced(meeting, entries, counted)]
     values = values_of(meeting.values, entries, source[counted])
     versions = _versions(meeting, state, entries, counted, values)
     told = Told.of(versions)
@@ -104,6 +106,11 @@ def run(spec: TableSpec, packed: pa.Table) -> pa.Table:
 def check(spec: TableSpec, state: State) -> None:
     """Each key is there once, deletes are not too old, and what is deleted has no values."""
     check_rows(spec, state)
+
+
+def _is_replaced(meeting: Meeting, entries: Entries, counted: Ids) -> Mask:
+    places = meeting.places.take(pa.array(entries.row[counted]))
+    return is_replaced(entries.key[counted], places, entries.is_delete[counted])
 
 
 def _versions(

@@ -1,0 +1,144 @@
+"""Delta's change data feed behind its reader: what is remembered of it, replayed without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import changes
+from streamops.kernel.keyed import DELTA_PLACE
+from streamops.testing import fold, replay
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("v", pa.int64()),
+        ("w", pa.int64()),
+        ("_sequence", DELTA_PLACE),
+        ("_changed_at", pa.timestamp("us", "UTC")),
+        ("_change_type", pa.string()),
+    ]
+)
+
+
+def came(key: int, version: int, v: int = 0, w: int = 0) -> dict[str, Any]:
+    return image("insert", key, version, v, w)
+
+
+def went(key: int, version: int, v: int = 0, w: int = 0) -> dict[str, Any]:
+    return image("delete", key, version, v, w)
+
+
+def image(word: str, key: int, version: int, v: int, w: int) -> dict[str, Any]:
+    at = pa.scalar(version * 1_000_000, pa.timestamp("us", "UTC")).as_py()
+    place = {"version": version, "position": int(word == "insert")}
+    row = {"id": key, "v": v, "w": w, "_change_type": word}
+    return {**row, "_sequence": place, "_changed_at": at}
+
+
+GIVEN: dict[str, Any] = {
+    "sequence": "_sequence",
+    "time": "_changed_at",
+    "horizon": "1 day",
+    "shards": 1,
+}
+
+
+def normalized(*script: list[dict[str, Any]]) -> list[Any]:
+    results = replay(changes.normalize("id", **GIVEN), [*script], schema=SCHEMA, restart=True)
+    return [
+        [(row["_change_type"], row["id"], row["v"], row["revision"]) for row in result.rows]
+        for result in results
+    ]
+
+
+def intervals(*script: list[dict[str, Any]], **said: Any) -> list[Any]:
+    """The table: key, interval as versions and positions, value."""
+    applied = changes.apply("id", history="intervals", **GIVEN, **said)
+    results = replay(applied, [*script], schema=SCHEMA, restart=True)
+    told = [{**row, "start": row["valid_from"].values()} for each in results for row in each.rows]
+    rows = fold(
+        [{**r, "start": str([*r["start"]]), "rejected": 0} for r in told], key=["id", "start"]
+    )
+    return sorted(
+        (
+            row["id"],
+            tuple(row["valid_from"].values()),
+            row["valid_to"] and tuple(row["valid_to"].values()),
+            row["v"],
+            row["w"],
+        )
+        for row in rows
+    )
+
+
+CHANGED_KEY = [came(1, 1, 7), went(1, 2, 7), came(2, 2, 7)]
+SHIFTED_KEYS = [came(1, 1, 1), came(2, 1, 2)]  # and then `id = id + 1`
+SHIFTED_KEYS += [went(1, 2, 1), came(2, 2, 1), went(2, 2, 2), came(3, 2, 2)]
+
+
+def test_a_key_that_changes_leaves_no_row_behind_in_any_order_and_cutting() -> None:
+    for feed, expected in ((CHANGED_KEY, [(2, 7)]), (SHIFTED_KEYS, [(2, 1), (3, 2)])):
+        for order in itertools.islice(itertools.permutations(feed), 0, None, 7):
+            for cut in range(len(feed)):
+                told = normalized([*order[:cut]], [*order[cut:]])
+                keys = ("_change_type", "id", "v", "revision")
+                rows = [dict(zip(keys, row, strict=True)) for batch in told for row in batch]
+                assert sorted((r["id"], r["v"]) for r in fold(rows, key="id")) == expected
+
+
+def test_an_update_of_one_version_is_told_as_one() -> None:
+    told = normalized(
+        [came(1, 1, 1)], [went(1, 2, 1), came(1, 2, 5)], [went(1, 3, 5), came(1, 4, 6)]
+    )
+    assert told == [
+        [("insert", 1, 1, 0)],
+        [("update_preimage", 1, 1, 0), ("update_postimage", 1, 5, 1)],
+        [("delete", 1, 5, 1), ("insert", 1, 6, 2)],
+    ]
+    assert normalized([came(1, 1, 1), went(1, 2, 1), came(1, 2, 1)]) == [[("insert", 1, 1, 0)]]
+    one_by_one = normalized([came(1, 1, 1)], [went(1, 2, 1)], [came(1, 2, 5)])
+    assert one_by_one[1:] == [[("delete", 1, 1, 0)], [("insert", 1, 5, 1)]]
+
+
+@pytest.mark.parametrize("cut", range(6))
+def test_a_history_has_no_gap_within_a_version(cut: int) -> None:
+    feed = [
+        came(1, 1, 1, 1),
+        went(1, 2, 1, 1),
+        came(1, 2, 1, 2),
+        went(1, 3, 1, 2),
+        came(1, 4, 1, 2),
+    ]
+    for script in ([feed[:cut], feed[cut:]], [feed[cut:], feed[:cut]]):
+        assert intervals(*script) == [
+            (1, (1, 1), (2, 1), 1, 1),
+            (1, (2, 1), (3, 0), 1, 2),
+            (1, (4, 1), None, 1, 2),
+        ]
+        assert intervals(*script, track="v") == [
+            (1, (1, 1), (3, 0), 1, 2),
+            (1, (4, 1), None, 1, 2),
+        ]
+
+
+def test_a_history_of_a_key_that_changes_ends_with_its_version() -> None:
+    for order in itertools.permutations(CHANGED_KEY):
+        assert intervals([order[0]], [*order[1:]]) == [
+            (1, (1, 1), (2, 0), 7, 0),
+            (2, (2, 1), None, 7, 0),
+        ]
+
+
+def test_parts_of_another_place_do_not_tell_what_is_one_moment() -> None:
+    schema = SCHEMA.set(
+        3, pa.field("_sequence", pa.struct([("epoch", pa.int64()), ("n", pa.int64())]))
+    )
+    rows = [came(1, 1), went(1, 2), came(1, 2)]
+    for row in rows:
+        row["_sequence"] = dict(zip(("epoch", "n"), row["_sequence"].values(), strict=True))
+    (result,) = replay(changes.normalize("id", **GIVEN), [rows], schema=schema)
+    assert [row["_change_type"] for row in result.rows] == ["insert", "delete", "insert"]
