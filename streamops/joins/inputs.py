@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import require_name
@@ -17,8 +18,10 @@ __all__ = [
     "delays_of",
     "keys_of",
     "own_delays",
+    "refuse_change_type",
     "refuse_keys",
     "refuse_missing",
+    "sequence_of_revisions",
     "shown_both",
     "shown_keys",
     "shown_names",
@@ -109,6 +112,38 @@ def refuse_missing(schema: pa.Schema, asked: Mapping[str, Sequence[str]], *, whe
         for name in names:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=where, role=role)
+
+
+def refuse_change_type(asked: Mapping[str, Sequence[str | None]], *, where: str) -> None:
+    """Refuse parameters that name the change type: it says what happens to a row, and is none of it.
+
+    Raises
+    ------
+    SpecError
+        ``CHANGE_TYPE_ASKED``.
+    """
+    for role, names in asked.items():
+        if CHANGE_TYPE in names:
+            raise SpecError(
+                "CHANGE_TYPE_ASKED",
+                f"{CHANGE_TYPE!r} says what happens to a row, and is no column of it",
+                where=where,
+                got=f"{CHANGE_TYPE!r}, given as `{role}`",
+                expected="a column of the row",
+                fix="name another column, or leave it out: the change type is read in any case",
+            )
+
+
+def sequence_of_revisions(sequence: object, fix: str, *, where: str) -> SpecError:
+    """What is said where revisions are to order the changes of a key."""
+    return SpecError(
+        "SEQUENCE_OF_REVISIONS",
+        "a delete has the revision of the row that it takes back: nothing says which is newer",
+        where=where,
+        got=f"sequence={sequence!r}",
+        expected="a position in a log, higher for a delete than for what it deletes",
+        fix=f"{fix}; or rename the column, if it is a position",
+    )
 
 
 def refuse_keys(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:

@@ -13,7 +13,14 @@ from pyspark.sql import functions as F
 from streamops.joins.core.latest_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
+from streamops.joins.inputs import (
+    keys_of,
+    refuse_change_type,
+    refuse_keys,
+    refuse_missing,
+    sequence_of_revisions,
+    shown_keys,
+)
 from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.errors import SpecError
 from streamops.kernel.keyed import SNAPSHOT, WhenFull
@@ -80,8 +87,8 @@ class LatestJoin(UntimedSettings):
             keys_of(by, where=where),
             distinct_names(sequence, parameter="sequence", where=where),
         )
-        theirs = {name for _, name in keys}
-        if theirs & {*places, time}:
+        theirs = tuple(name for _, name in keys)
+        if {*theirs} & {*places, time}:
             raise SpecError(
                 "SAME_COLUMN",
                 "a column of the key is no order of the changes of a key",
@@ -90,17 +97,13 @@ class LatestJoin(UntimedSettings):
                 expected="other columns",
                 fix="name the position in the log as `sequence`",
             )
+        refuse_change_type({"by": theirs, "sequence": places, "time": (time,)}, where=where)
         if places == (REVISION,):
-            raise SpecError(
-                "SEQUENCE_OF_REVISIONS",
-                "a delete has the revision of the row that it takes back: it would be in conflict",
-                where=where,
-                got=f"sequence={sequence!r}",
-                expected="a position in a log, higher for a delete than for what it deletes",
-                fix="sequence='place' behind .withColumn('place', 2 * F.col('revision') + "
-                "F.when(F.col('_change_type') == 'delete', 1).otherwise(0)); or rename the column, "
-                "if it is a position",
+            fix = (
+                "sequence='place' behind .withColumn('place', 2 * F.col('revision') + "
+                "F.when(F.col('_change_type') == 'delete', 1).otherwise(0))"
             )
+            raise sequence_of_revisions(sequence, fix, where=where)
         units = parse_horizon(horizon, time, parameter="horizon", where=where)
         return LatestJoin(
             where, keys, places, units, time, how, max_keys, when_full, rejected, into, shards

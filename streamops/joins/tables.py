@@ -51,8 +51,7 @@ def tables(
                  a null in `by`, nor, in "left" and "right", those of the other side); with `sequence`
                  also at most ``remember / shards``, rounded up, that are gone
     Order        changes of a micro-batch in any order; without `sequence` none comes in a micro-batch
-                 before that of a change it follows, and none comes twice, but inserts where there is a
-                 `key`; with it, both may.
+                 before that of a change it follows, and none comes twice; with it, both may.
                  Output: in a shard what goes before what comes; over shards in no order
     Batch        the join of the two tables that the changes fold to, as inserts
 
@@ -70,8 +69,9 @@ def tables(
         the right, of both.
     key : str, sequence of str, or tuple of two of these
         Primary key of the left and of the right table. With it, a row is there once at most for each
-        value of `by`: one that comes again is left out and counted (``too_late``); and a joined row
-        whose both keys and `by` stay is updated, as a pair of images; without it, it is deleted and
+        value of `by`: an insert that comes again is left out and counted (``too_late``), as long as
+        nothing takes that row away or replaces it (a feed that delivers at least once needs
+        `sequence`); and a joined row whose both keys and `by` stay is updated, as a pair of images; without it, it is deleted and
         inserted.
     sequence : str, or tuple of str
         What orders the changes of a key on each side, such as a position in the log or the version of
@@ -106,8 +106,8 @@ def tables(
     ------
     SpecError
         ``NO_KEY``, ``NOT_A_PAIR``, ``NOT_A_NAME``, ``UNKNOWN_CHOICE``, ``SEQUENCE_WITHOUT_KEY``,
-        ``SEQUENCE_OF_REVISIONS``, ``REMEMBER_WITH_SEQUENCE``, ``REMEMBER_OUT_OF_RANGE``,
-        ``SHARDS_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
+        ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_ASKED``, ``REMEMBER_WITH_SEQUENCE``,
+        ``REMEMBER_OUT_OF_RANGE``, ``SHARDS_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
         ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without the row before:

@@ -11,7 +11,14 @@ import pyarrow as pa
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
 from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
+from streamops.joins.inputs import (
+    keys_of,
+    refuse_change_type,
+    refuse_keys,
+    refuse_missing,
+    sequence_of_revisions,
+    shown_keys,
+)
 from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
@@ -58,9 +65,14 @@ class TablesSettings(UntimedSettings):
         keys = None if key is None else _keys(key, where)
         sequences = None if sequence is None else _two(sequence, "sequence", where)
         _refuse_remembered(keys, sequences, remember, where)
-        return TablesSettings(
-            where, keys_of(by, where=where), how, keys, sequences, remember, rejected, shards
-        )
+        on = keys_of(by, where=where)
+        asked: dict[str, Columns] = {
+            "by": tuple(name for pair in on for name in pair),
+            "key": () if keys is None else keys[0] + keys[1],
+            "sequence": () if sequences is None else sequences,
+        }
+        refuse_change_type(asked, where=where)
+        return TablesSettings(where, on, how, keys, sequences, remember, rejected, shards)
 
     @property
     def reads(self) -> tuple[Columns, Columns]:
@@ -156,15 +168,11 @@ def _refuse_remembered(keys: Any, sequences: Any, remember: Any, where: str) -> 
             fix='name what identifies a row on each side: key=("order_id", "customer_id")',
         )
     if sequences is not None and REVISION in sequences:
-        raise SpecError(
-            "SEQUENCE_OF_REVISIONS",
-            "a revision says how often a row was published, not when it changed",
-            where=where,
-            got=f"sequence={sequences!r}",
-            expected="a position in a log, higher for a delete than for what it deletes",
-            fix="leave sequence and remember out: what operators of streamops publish comes once and "
-            "in order; or rename the column, if it is a position",
+        fix = (
+            "leave sequence and remember out: what operators of streamops publish comes once and "
+            "in order"
         )
+        raise sequence_of_revisions(sequences, fix, where=where)
     if (sequences is None) != (remember is None):
         raise SpecError(
             "REMEMBER_WITH_SEQUENCE",

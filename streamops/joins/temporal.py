@@ -49,8 +49,8 @@ def temporal(
 
     Input        facts: `time`: timestamp (event time) · key columns of any type but maps · versions:
                  key columns of the same types · `version`: timestamp · `sequence`: values that have an
-                 order · a fact that is delivered twice is answered twice; a version that is delivered
-                 twice is absorbed
+                 order · _tombstone: boolean · a fact that is delivered twice is answered twice; a
+                 version that is delivered twice is absorbed
     Output       all columns of the fact · all of the version but its keys, null where there is none; one
                  whose name is taken ends with _right · `into`: string, "matched" or "missing" · with
                  "retract" _change_type: string · where rows may be routed late: struct<side,
@@ -81,8 +81,9 @@ def temporal(
         Column of versions, of type timestamp: from which instant on one holds.
     sequence : str
         Column of versions that orders those of one instant: a log position, a commit version, never a
-        clock. Two versions of one key, instant and sequence that say the same are one; if they do
-        not, one is rejected as "clashing_version": which of them does not depend on their arrival.
+        clock, nor a `revision`, which a delete has of the row that it deletes. Two versions of one
+        key, instant and sequence that say the same are one; if they do not, one is rejected as
+        "clashing_version": the lesser by its values, in the order of the columns' names.
     until : str, optional
         Column of versions, of type timestamp: from which instant on one holds no more, null while it
         does. For histories with validities, ``[valid_from, valid_to)``. Also a validity that is over
@@ -90,7 +91,8 @@ def temporal(
     deleted : str, optional
         A boolean column of versions: true for one that says that the row is gone. A change stream
         needs none: in a table with a column ``_change_type``, a ``delete`` says so, and an
-        ``update_preimage`` says nothing. None of these columns is in the output.
+        ``update_preimage`` says nothing; nor does a row whose ``_tombstone`` is true. None of these
+        columns is in the output.
     how : "left" or "inner"
         "left": a fact without a version comes out with nulls. "inner": not at all.
     tolerance : duration, optional
@@ -98,8 +100,8 @@ def temporal(
     waits_for : "both" or "facts"
         Whose event times the watermark goes by. "both": the answers wait until the versions have come
         as far. "facts": a table that seldom changes does not hold them back; its versions are late if
-        they come after the watermark of the facts. They bring no watermark of their own then: Spark
-        would wait for it.
+        they come after the watermark of the facts. They may bring no watermark of their own then:
+        Spark would wait for it.
     delay : duration or pair of durations, optional
         How long a fact waits for versions, and for those that come before it. A pair: on facts and on
         versions. Whole milliseconds. The operator then defines the watermarks. Left out on frames
@@ -141,12 +143,15 @@ def temporal(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another.
+        A parameter has the wrong type, is out of range or contradicts another; ``CHANGE_TYPE_ASKED``,
+        ``SEQUENCE_OF_REVISIONS``.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type or finds no name in the output; ``ROWS_REVISED``:
-        the facts are results that are told again.
+        the facts are results that are told again; ``ROWS_NOT_WHOLE``: the versions have a column
+        ``_unavailable``, of values that were not sent.
     WatermarkError
-        A streaming frame without a watermark on its time and no `delay`, or both.
+        A streaming frame without a watermark on its time and no `delay`, or both;
+        ``WATERMARK_NOT_WAITED_FOR``: versions with one and waits_for="facts".
     RequirementError
         The state API needs something that is not there.
 
@@ -165,6 +170,9 @@ def temporal(
     without a sequence ("null_sequence"), whose `until` is before their `version`
     ("until_before_version") or with another ``_change_type`` ("unknown_change_type") are counted as
     ``rejected``, and delivered where late rows are.
+
+    Versions are whole rows. What ``changes.from_debezium`` reads goes through ``changes.normalize``
+    first, deletes as rows that say so: docs/joins.md, "A table that is captured".
 
     A column ``_change_type`` of the facts is one like any other: a fact that is taken back is a fact.
 

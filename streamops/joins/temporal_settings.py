@@ -22,15 +22,18 @@ from streamops.joins.inputs import (
     delays_of,
     keys_of,
     own_delays,
+    refuse_change_type,
     refuse_keys,
     refuse_missing,
+    sequence_of_revisions,
     shown_both,
     shown_keys,
 )
-from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.errors import SpecError
+from streamops.kernel.changes import CHANGE_TYPE, REVISION
+from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
+from streamops.kernel.keyed import TOMBSTONE, UNAVAILABLE
 from streamops.kernel.ordering import is_comparable
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name
 from streamops.spark.parameters import parse_delay, refuse_type, require_instant, words
 from streamops.spark.transform import choice
@@ -149,7 +152,9 @@ class TemporalJoin:
     def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Both) -> TemporalSpec:
         """The spec over these columns."""
         self._refuse_columns(left, right)
-        hidden = {name for name in (self.deleted, CHANGE_TYPE) if name is not None}
+        if self.waits_for == "facts" and carried[1] is not None:
+            raise _waits_for_versions(carried[1], self.where)
+        hidden = {self.deleted, CHANGE_TYPE, TOMBSTONE}
         shown = pa.schema([column for column in right if column.name not in hidden])
         names = named(left, shown, self.by, self.where)
         added = [self.into]
@@ -186,7 +191,16 @@ class TemporalJoin:
 
     def _refuse_contradictions(self) -> None:
         roles = {"version": self.version, "sequence": self.sequence, **self._optional}
-        names = [*roles.values(), *{name for _, name in self.by}]
+        theirs = {name for _, name in self.by}
+        asked = {"by": [*theirs], **{role: [name] for role, name in roles.items()}}
+        refuse_change_type(asked, where=self.where)
+        if self.sequence == REVISION:
+            fix = (
+                "have the position in the log among the values of the row, and deletes as rows that "
+                "say so (docs/joins.md, 'A table that is captured')"
+            )
+            raise sequence_of_revisions(self.sequence, fix, where=self.where)
+        names = [*roles.values(), *theirs]
         if len(set(names)) < len(names):
             raise SpecError(
                 "COLUMN_TWICE",
@@ -230,6 +244,11 @@ class TemporalJoin:
         if CHANGE_TYPE in right.names and not pa.types.is_string(right.field(CHANGE_TYPE).type):
             fix = "rename it, if it is no change type"
             refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=self.where)
+        if TOMBSTONE in right.names and not pa.types.is_boolean(right.field(TOMBSTONE).type):
+            fix = "rename it, if it is no sign of a tombstone"
+            refuse_type(right, TOMBSTONE, "a tombstone", "boolean", fix, where=self.where)
+        if UNAVAILABLE in right.names:
+            raise _not_whole(self.where)
 
 
 def _delays(delay: Any, waits_for: str, where: str) -> Both:
@@ -247,3 +266,28 @@ def _delays(delay: Any, waits_for: str, where: str) -> Both:
             fix=f"delay={delay[0]!r}, or waits_for='both'",
         )
     return left, None
+
+
+def _not_whole(where: str) -> SchemaError:
+    return SchemaError(
+        "ROWS_NOT_WHOLE",
+        "versions must be whole rows, and of these some values may not have been sent",
+        where=f"{where}, right frame",
+        got=f"a column {UNAVAILABLE!r}, which names them: they are null, and not as they were before",
+        expected="rows with all their values",
+        fix="changes.normalize between the reader and the join puts the values from before there "
+        "(docs/joins.md shows how); where the connector always sends whole rows, "
+        f"right.drop({UNAVAILABLE!r})",
+    )
+
+
+def _waits_for_versions(delay: int, where: str) -> WatermarkError:
+    return WatermarkError(
+        "WATERMARK_NOT_WAITED_FOR",
+        "the versions bring a watermark, and Spark waits for the least of all in a query",
+        where=f"{where}, right frame",
+        got=f"a watermark with a delay of {format_duration(delay)!r} and waits_for='facts'",
+        expected="versions without a watermark, or waits_for='both'",
+        fix="leave withWatermark(...) on the versions out; or, where answers are to wait for them, "
+        "waits_for='both'",
+    )

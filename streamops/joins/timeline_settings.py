@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import refuse_missing, shown_keys
+from streamops.joins.inputs import refuse_change_type, refuse_missing, shown_keys
 from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
@@ -62,6 +62,7 @@ class TimelineSettings(UntimedSettings):
         users = distinct_names(user, parameter="user", where=where)
         posts = distinct_names(key, parameter="key", where=where)
         require_name(ranked_by, parameter="ranked_by", where=where)
+        refuse_change_type({"user": users, "key": posts, "ranked_by": (ranked_by,)}, where=where)
         _refuse_cap(cap, where)
         # Who follows whom is the key of the right; joined once more, with what is joined on.
         joined = TablesSettings.of(

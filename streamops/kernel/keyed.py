@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.kernel.changes import CHANGE_TYPE
+from streamops.kernel.columns import one
 
 __all__ = [
     "CHANGED_AT",
@@ -25,6 +27,7 @@ __all__ = [
     "Snapshots",
     "WhenFull",
     "tells_reason",
+    "without_tombstones",
 ]
 
 Snapshots = Literal["below_log", "by_sequence"]
@@ -65,6 +68,13 @@ def tells_reason(kind: pa.DataType) -> bool:
     """Whether values of this type say why a row was put aside."""
     fields = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
     return bool(fields.get("reason") == pa.string())
+
+
+def without_tombstones(rows: pa.Table) -> pa.Table:
+    """The rows that say something of a table."""
+    if TOMBSTONE not in rows.column_names:
+        return rows
+    return rows.filter(pc.invert(one(rows.column(TOMBSTONE)).fill_null(False)))
 
 
 @dataclass(frozen=True)

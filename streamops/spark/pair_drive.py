@@ -115,7 +115,10 @@ def _schemas(transform: PairTransform, frames: Frames) -> list[pa.Schema]:
 
 
 def _carried(transform: PairTransform, frames: Frames) -> Both:
-    """Delays of the watermarks that the frames bring, where there is a watermark at all."""
+    """Delays of the watermarks that the frames bring, where there is a watermark at all.
+
+    Spark waits for that of a side without event times, too: whether it may, the settings decide.
+    """
     settings, found = transform.settings, []
     asked = zip(frames.items(), settings.times, settings.delays, strict=True)
     for (side, frame), time, delay in asked:
@@ -123,9 +126,17 @@ def _carried(transform: PairTransform, frames: Frames) -> Both:
         if frame.isStreaming and time is not None:
             where = f"{transform.operator}, {side} frame"
             carried = carried_watermark(frame, delay, settings.lag, time=time, where=where)
+        elif frame.isStreaming and any(settings.times):
+            carried = _watermark(frame)
         found.append(carried)
     left, right = found
     return left, right
+
+
+def _watermark(frame: DataFrame) -> int | None:
+    """Delay, in microseconds, of a watermark on any column."""
+    marks = (field.metadata or {} for field in frame.schema.fields)
+    return max((int(m[WATERMARK]) * 1_000 for m in marks if WATERMARK in m), default=None)
 
 
 def _side(spec: PairSpec, side: SideName) -> Side:

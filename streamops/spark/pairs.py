@@ -55,8 +55,9 @@ class PairSettings(Protocol):
     def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Both) -> PairSpec:
         """The operator's spec over these columns.
 
-        ``carried`` are the delays, in microseconds, of watermarks that the frames bring. A side
-        that brings one has no delay in the spec.
+        ``carried`` are the delays, in microseconds, of watermarks that the frames bring, also of a
+        side without event times beside one with: Spark waits for the least of both. A side that
+        brings one has no delay in the spec.
         """
 
 

@@ -185,6 +185,8 @@ def _carried(
         if time is not None:
             lag, micros = settings.lag, parsed(each)
             carried = carried_delay(time, delay, lag, brought=micros, on=time, where=where)
+        elif any(settings.times):
+            carried = parsed(each)
         found.append(carried)
     left, right = found
     return left, right

@@ -16,7 +16,7 @@ from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
-from tests.joins.core.temporal_play import SECOND, bound, rows_as
+from tests.joins.core.temporal_play import SECOND, bound, packed
 from tests.oracles.temporal import TemporalOracle
 
 Rows = list[tuple[Any, ...]]
@@ -65,7 +65,7 @@ class History:
             too_late=spec.too_late,
         )
         for facts, versions, mark in self.batches:
-            left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+            left, right = packed(spec, facts, versions)
             oracle.step(
                 rows_of(left), rows_of(right), None if mark is None else round(mark * SECOND)
             )
@@ -75,7 +75,7 @@ class History:
         """The core's state after the history."""
         spec, state = self.spec, temporal.empty(self.spec)
         for facts, versions, mark in self.batches:
-            left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+            left, right = packed(spec, facts, versions)
             watermark = None if mark is None else round(mark * SECOND)
             state = temporal.step(spec, state, left, right, watermark).state
         return state
@@ -88,7 +88,7 @@ SECOND_ROWS = [("a", 20, 2, "three"), ("b", 50, 1, "four"), ("", 1, 1, "five")]
 
 HISTORIES = [
     History(
-        "joins.temporal-v1-ignore",
+        "joins.temporal-v2-ignore",
         ("until",),
         {"until": "until", "tolerance": "1 hour"},
         (
@@ -97,7 +97,7 @@ HISTORIES = [
         ),
     ),
     History(
-        "joins.temporal-v1-retract",
+        "joins.temporal-v2-retract",
         ("_change_type",),
         {
             "late_versions": "retract",

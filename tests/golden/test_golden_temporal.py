@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamops.joins.core import temporal
 from streamops.testing.laws import rows_of
 from tests.golden.reading import Format, bag
+from tests.golden.states import FOLDER
 from tests.golden.temporal_states import HISTORIES, History
-from tests.joins.core.temporal_play import SECOND, rows_as
+from tests.joins.core.temporal_play import SECOND, bound_to, packed
 
 FORMAT = Format(temporal, "joins.temporal")
 read, refused = FORMAT.read, FORMAT.refused
@@ -19,12 +21,12 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 
 @every
-def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+def test_state_of_version_2_is_the_state_that_its_history_leaves(history: History) -> None:
     FORMAT.is_what_is_left(history)
 
 
 @every
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
     history: History,
 ) -> None:
     spec, state, oracle = history.spec, read(history), history.oracle()
@@ -36,7 +38,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     ]
     published = 0
     for facts, versions, second in more:
-        left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+        left, right = packed(spec, facts, versions)
         step = temporal.step(spec, state, left, right, second * SECOND)
         expected = oracle.step(rows_of(left), rows_of(right), second * SECOND)
         assert bag(rows_of(step.emitted)) == bag(expected.emitted)
@@ -48,8 +50,14 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 
 @every
-def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+def test_state_of_version_2_is_refused_by_another_version(history: History) -> None:
     FORMAT.refuses_another_version(history)
+
+
+@every
+def test_state_of_version_1_is_refused_with_what_to_do(history: History) -> None:
+    older = FOLDER / f"{history.name.replace('-v2-', '-v1-')}.bin"
+    FORMAT.refuses_an_older_version(history, older, 1)
 
 
 @every
@@ -74,6 +82,15 @@ def test_state_is_refused_by_a_temporal_join_with_another(
 def test_columns_of_facts_and_versions_belong_to_the_state(history: History) -> None:
     other = dataclasses.replace(history, extra=(*history.extra, "gone"))
     assert refused(history, identity=other.spec.identity).what.endswith("parameters: table")
+
+
+@every
+def test_the_order_of_the_columns_does_not_belong_to_the_state(history: History) -> None:
+    spec = history.spec
+    turned = (pa.schema(list(schema)[::-1]) for schema in (spec.facts, spec.table))
+    other = bound_to(*turned, **history.settings)
+    assert read(history, identity=other.identity).rows > 0
+    assert temporal.layout(other) == temporal.layout(spec)
 
 
 @every

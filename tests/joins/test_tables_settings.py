@@ -48,6 +48,13 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
             "SEQUENCE_OF_REVISIONS",
             lambda: bound(**(VERSIONED | {"sequence": ("lsn", "revision")})),
         ),
+        (SpecError, "CHANGE_TYPE_ASKED", lambda: bound(by="_change_type")),
+        (SpecError, "CHANGE_TYPE_ASKED", lambda: bound(key=("id", ["ID", "_change_type"]))),
+        (
+            SpecError,
+            "CHANGE_TYPE_ASKED",
+            lambda: bound(**(VERSIONED | {"sequence": ("_change_type", "lsn")})),
+        ),
         (
             SpecError,
             "REMEMBER_WITH_SEQUENCE",

@@ -169,6 +169,12 @@ def test_the_transform_shows_what_it_is() -> None:
         ({"sequence": "since"}, "COLUMN_TWICE"),
         ({"until": "since"}, "COLUMN_TWICE"),
         ({"sequence": "symbol"}, "COLUMN_TWICE"),
+        # A delete has the revision of the row that it deletes: the row would stay.
+        ({"sequence": "revision"}, "SEQUENCE_OF_REVISIONS"),
+        ({"by": {"symbol": "_change_type"}}, "CHANGE_TYPE_ASKED"),
+        ({"sequence": "_change_type"}, "CHANGE_TYPE_ASKED"),
+        ({"version": "_change_type"}, "CHANGE_TYPE_ASKED"),
+        ({"deleted": "_change_type"}, "CHANGE_TYPE_ASKED"),
         ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS"),
         ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
         ({"state_api": "map"}, "UNKNOWN_CHOICE"),
@@ -201,6 +207,35 @@ def test_a_column_of_the_wrong_type_is_refused(said: dict[str, Any], words: str)
     error = refused(SchemaError, **said)
     assert error.code == "COLUMN_TYPE"
     assert words in error.what
+
+
+def test_a_change_type_of_facts_is_a_column_like_any_other() -> None:
+    facts = pa.schema([*TRADES, ("_change_type", pa.string())])
+    spec = bound(facts, by={"_change_type": "symbol"})
+    assert spec.left.by == ("_change_type",)
+
+
+def test_versions_that_may_not_be_whole_rows_are_refused_with_the_way_round() -> None:
+    changes = pa.schema([*PRICES, ("_unavailable", pa.list_(pa.string()))])
+    error = refused(SchemaError, right=changes)
+    assert (error.code, error.where) == ("ROWS_NOT_WHOLE", "joins.temporal, right frame")
+    assert error.fix.startswith("changes.normalize between the reader and the join")
+
+
+def test_a_sign_of_a_tombstone_that_is_no_boolean_is_refused() -> None:
+    changes = pa.schema([*PRICES, ("_tombstone", pa.string())])
+    error = refused(SchemaError, right=changes)
+    assert (error.code, error.got) == ("COLUMN_TYPE", "'_tombstone' of type string")
+
+
+def test_versions_whose_watermark_is_not_to_be_waited_for_bring_none() -> None:
+    made = settings(waits_for="facts")
+    with pytest.raises(WatermarkError) as caught:
+        made.bind(TRADES, PRICES, carried=(None, 5_000_000))
+    error = caught.value
+    assert (error.code, error.where) == ("WATERMARK_NOT_WAITED_FOR", "joins.temporal, right frame")
+    assert error.got == "a watermark with a delay of '5 seconds' and waits_for='facts'"
+    assert "waits_for='both'" in error.fix
 
 
 def test_a_map_is_no_key() -> None:
@@ -253,3 +288,6 @@ def test_a_side_without_a_watermark_is_refused_where_one_is_needed() -> None:
     assert caught.value.code == "WATERMARK_MISSING"
     facts = joins.temporal(None, **(SAID | {"delay": None, "waits_for": "facts"}))
     assert replay(facts, [], schema=(TRADES, PRICES), watermark=("1 minute", None)) == []
+    with pytest.raises(WatermarkError) as caught:
+        replay(facts, [], schema=(TRADES, PRICES), watermark="1 minute")
+    assert caught.value.code == "WATERMARK_NOT_WAITED_FOR"

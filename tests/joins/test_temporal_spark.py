@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from decimal import Decimal
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import joins, windows
+from streamops import changes, joins, windows
+from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.spark.columns import spark_schema
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
 from streamops.testing.pairs import PairReplay
 from streamops.testing.queries import run_query
 from streamops.testing.results import records
+from tests.docs.test_readme import ROOT, examples
 
 pytestmark = pytest.mark.spark
 
@@ -193,3 +196,111 @@ def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_pa
     found = run_query(result, tmp_path, 200)
     rows = [row for _, table, _ in found for row in table.to_pylist()]
     assert {row["window_start"]: row["total"] for row in rows} == {at(0): 20, at(30): 47}
+
+
+def test_versions_may_bring_no_watermark_where_they_are_not_waited_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    left, right = (
+        micro_batches(spark, [], schema=schema, directory=tmp_path / str(at_))
+        for at_, schema in enumerate(BOTH)
+    )
+    marked = right.withWatermark("since", "5 seconds")
+    with pytest.raises(WatermarkError) as caught:
+        left.transform(joins.temporal(marked, **SAID, waits_for="facts", delay="5 seconds"))
+    assert caught.value.code == "WATERMARK_NOT_WAITED_FOR"
+    # In a join that goes by no time a watermark holds nobody back, and there is none behind it.
+    latest = joins.latest(marked, by=SAID["by"], sequence="seq", horizon=10)
+    assert left.transform(latest).isStreaming
+
+
+TOPIC = pa.schema([("key", pa.string()), ("value", pa.string())])
+VISITS = pa.schema([("account", pa.int64()), ("ts", INSTANT)])
+LARGE = "__debezium_unavailable_value"
+
+
+def told(op: str, second: int, lsn: int, before: Any, after: Any) -> dict[str, Any]:
+    millis = round(at(second).timestamp() * 1_000)
+    source = {"connector": "postgresql", "lsn": lsn, "ts_ms": millis}
+    record = {"op": op, "before": before, "after": after, "source": source, "ts_ms": millis}
+    return {"key": json.dumps({"id": 1}), "value": json.dumps(record)}
+
+
+def accounts(topic: DataFrame) -> DataFrame:
+    """As docs/joins.md reads them: whole rows, of which a deleted one says so."""
+    is_delete: Column = F.col("_change_type") == "delete"
+    said = {
+        "since": F.col("_changed_at"),
+        "lsn": F.col("_sequence"),
+        "gone": is_delete,
+        "_change_type": F.when(is_delete, "update_postimage").otherwise(F.col("_change_type")),
+    }
+    reading = changes.from_debezium(
+        "id bigint, plan string, note string", key="id", message_key="key", tombstones="keep"
+    )
+    whole = changes.normalize("id", sequence="_sequence", horizon="7 days", time="_changed_at")
+    return topic.transform(reading).withColumns(said).transform(whole)
+
+
+def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A value that was not sent is the one from before; a delete holds from its own time on."""
+    free, pro, back = (
+        {"id": 1, "plan": plan, "note": note}
+        for plan, note in (("free", "a large text"), ("pro", LARGE), ("new", "another"))
+    )
+    topic = [
+        [told("c", 1, 10, None, free), told("u", 5, 20, None, pro)],
+        [told("d", 9, 30, {"id": 1, "plan": None, "note": None}, None)],
+        [{"key": json.dumps({"id": 1}), "value": None}, told("c", 12, 40, None, back)],
+    ]
+    visits = [[{"account": 1, "ts": at(second)} for second in (0, 3, 7, 10, 14)]]
+    join: dict[str, Any] = {"by": {"account": "id"}, "time": "ts", "version": "since"}
+    join |= {"sequence": "lsn", "deleted": "gone", "shards": 2}
+    expected = {
+        at(0): (None, None),
+        at(3): ("free", "a large text"),
+        at(7): ("pro", "a large text"),
+        at(10): (None, None),
+        at(14): ("new", "another"),
+    }
+
+    def answers(rows: list[dict[str, Any]]) -> dict[Any, Any]:
+        return {row["ts"]: (row["plan"], row["note"]) for row in rows}
+
+    def batch(batches: list[Any], schema: pa.Schema) -> DataFrame:
+        rows = pa.Table.from_pylist([row for each in batches for row in each], schema=schema)
+        return spark.createDataFrame(rows, spark_schema(schema))
+
+    log, asked = batch(topic, TOPIC), batch(visits, VISITS)
+    found = asked.transform(joins.temporal(accounts(log), **join))
+    assert answers(records(found.toArrow())) == expected
+    reading = changes.from_debezium("id bigint, plan string", key="id")
+    as_it_is = {"version": "_changed_at", "sequence": "_sequence"}
+    upserts = joins.temporal(log.transform(reading), by={"account": "id"}, time="ts", **as_it_is)
+    with pytest.raises(SchemaError, match="ROWS_NOT_WHOLE"):
+        asked.transform(upserts)
+
+    heartbeat = told("c", 100, 50, None, {"id": 2, "plan": "x", "note": "x"})
+    feeds = (
+        ([*visits, [{"account": 2, "ts": at(100)}]], VISITS),
+        ([*topic, [heartbeat]], TOPIC),
+    )
+    left, right = (
+        micro_batches(spark, said, schema=schema, directory=tmp_path / str(at_))
+        for at_, (said, schema) in enumerate(feeds)
+    )
+    streamed = left.transform(joins.temporal(accounts(right), **join, delay="20 seconds"))
+    ran = run_query(streamed, tmp_path, 300)
+    rows = [row for _, table, _ in ran for row in table.to_pylist()]
+    assert answers([row for row in rows if row["account"] == 1]) == expected
+
+
+def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:
+    (example,) = (
+        each
+        for each in examples(ROOT / "docs" / "joins.md")
+        if each.spark and "as_a_row" in each.source
+    )
+    assert example.run({"spark": spark}) == example.output

@@ -33,6 +33,7 @@ TABLE = pa.schema(
         ("seq", pa.int64()),
         ("gone", pa.bool_()),
         ("_change_type", pa.string()),
+        ("_tombstone", pa.bool_()),
     ]
 )
 
@@ -44,6 +45,7 @@ CONTENTS = [1, 1, 2, None]
 SEQUENCES = [1, 1, 2, 3, -5]
 PACES = [0, 1, -1, -2, -3, -4, -5, 0, -8]
 NUDGES = [0, 0, 1, -1, 333]
+TOMBSTONES = [False, None, False, None, True]
 CHANGES = ["insert", "insert", "update_postimage", "update_preimage", "delete"]
 
 
@@ -54,8 +56,12 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
     late_versions = draw(st.sampled_from(["retract", "retract", "ignore"]))
     later = stragglers == "answer" or late_versions == "retract"
     deletes = draw(st.sampled_from(["changes", "deleted", None]))
-    aside = {"changes": {"_change_type"}, "deleted": {"gone"}, None: set()}[deletes]
+    aside: set[str] = {"changes": {"_change_type"}, "deleted": {"gone"}}.get(deletes, set())
     hidden = {"gone", "_change_type"} - aside
+    if draw(st.booleans()):
+        aside = aside | {"_tombstone"}
+    else:
+        hidden = hidden | {"_tombstone"}
     columns = tuple(name for name in TABLE.names if name not in hidden)
     by = draw(
         st.sampled_from(
@@ -166,6 +172,9 @@ def _version(dice: random.Random, when: Any, odd: int) -> Row:
     row |= {"number": dice.choice(NUMBERS), "n": dice.choice(CONTENTS)}
     row |= {"seq": dice.choice(SEQUENCES), "gone": dice.choice([False, False, None, True])}
     row["_change_type"] = dice.choice(CHANGES)
+    row["_tombstone"] = dice.choice(TOMBSTONES)
+    if row["_tombstone"] and dice.randrange(2):
+        row |= {"since": None, "seq": None, "_change_type": None}
     if row["since"] is not None and abs(row["since"]) < 2**60:
         row["till"] = dice.choice([None, row["since"], row["since"] + dice.choice([1, 5_000])])
     if odd and dice.randrange(4) == 0:

@@ -92,7 +92,10 @@ class TemporalOracle:
         for row in left:
             self.judge_fact(row, said)
         came = [row for row in right if self.judge_version(row, said)]
-        self.take_in(came, said)
+        clashing = self.take_in(came, said)
+        for row in came:
+            if not any(row is each for each in clashing):
+                self._missed(row, said)
         judged_by = self.watermark
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
@@ -157,6 +160,9 @@ class TemporalOracle:
 
     def judge_version(self, row: Row, said: Expected) -> bool:
         said.counts["rows"] += 1
+        if row.get("_tombstone"):
+            said.counts["on_time"] += 1
+            return False
         reason = _unplaceable(row[self.version])
         if not reason and row[self.sequence] is None:
             reason = "null_sequence"
@@ -168,17 +174,23 @@ class TemporalOracle:
         if reason:
             self._reject("right", row, reason, said)
             return False
+        said.counts[self._verdict(row[self.version])] += 1
+        back = self.changes and row["_change_type"] == "update_preimage"
+        return not back and None not in self._key(row, 1)
+
+    def _missed(self, row: Row, said: Expected) -> None:
+        """Deliver a version that answers may have missed."""
         verdict = self._verdict(row[self.version])
-        said.counts[verdict] += 1
-        if None in self._key(row, 1) or (self.changes and row["_change_type"] == "update_preimage"):
-            return False
         missed = not self.retracts and self.stragglers == "route" and verdict == "stragglers"
         if self.routes and (verdict == "too_late" or missed):
             said.late.append(self._late("right", row, verdict, row[self.version]))
-        return True
 
-    def take_in(self, rows: Sequence[Row], said: Expected) -> None:
-        """Rows of one place are one: the greatest, by its values from left to right."""
+    def take_in(self, rows: Sequence[Row], said: Expected) -> list[Row]:
+        """Rows of one place are one: the greatest, by its values in the order of their names.
+
+        The others, where they say something else, are rejected, and told.
+        """
+        clashing = []
         places: dict[Place, list[Row]] = {}
         for place, row in self.kept.items():
             places.setdefault(place, []).append(row)
@@ -192,19 +204,21 @@ class TemporalOracle:
                     continue
                 said.counts[self._verdict(row[self.version])] -= 1
                 self._reject("right", row, "clashing_version", said)
+                clashing.append(row)
             self.ever[place] = self.kept[place] = best
+        return clashing
 
     def _content(self, row: Row) -> Any:
         aside = self._aside()
-        return [comparable(row[name]) for name in self.columns if name not in aside]
+        return [comparable(row[name]) for name in sorted(self.columns) if name not in aside]
 
     def _rest(self, row: Row) -> Any:
         aside = self._aside()
-        return [comparable(row[name]) for name in self.columns if name in aside]
+        return [comparable(row[name]) for name in sorted(self.columns) if name in aside]
 
     def _aside(self) -> set[str | None]:
         keys = {name for _, name in self.by}
-        return {*keys, self.version, self.sequence, self.deleted, "_change_type"}
+        return {*keys, self.version, self.sequence, self.deleted, "_change_type", "_tombstone"}
 
     def _meaning(self, row: Row) -> Any:
         return None if self.gone(row) else self._content(row)

@@ -15,10 +15,11 @@ from streamops.kernel.changes import CHANGE_TYPE, PREIMAGE, is_change
 from streamops.kernel.columns import concat, instants, one, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.keyed import without_tombstones
 from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
-__all__ = ["Arrivals", "facts", "known_keys", "versions"]
+__all__ = ["Arrivals", "clashed", "facts", "known_keys", "missed", "versions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +67,34 @@ def facts(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals
 def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
     """Judge versions by their version times: late ones take part in what is to be answered.
 
-    What a change stream takes back, or what has no key, is judged as well and means nothing.
+    What a change stream takes back, or what has no key, is judged as well and means nothing. A
+    tombstone means nothing and has no time to be judged by.
     """
-    times, bad = _placed(rows, spec.version)
-    bad.append(("null_sequence", _missing(rows.column(spec.sequence))))
+    told = without_tombstones(rows)
+    passed = len(rows) - len(told)
+    times, bad = _placed(told, spec.version)
+    bad.append(("null_sequence", _missing(told.column(spec.sequence))))
     if spec.until is not None:
-        until, closed = instants(rows.column(spec.until))
+        until, closed = instants(told.column(spec.until))
         bad.append(("until_before_version", closed & (until < times)))
     if spec.changes:
-        bad.append(("unknown_change_type", ~is_change(rows.column(CHANGE_TYPE))))
-    came = _sifted(spec, "right", rows, times, bad)
-    on_time, too_late = _judged(spec, came.times, judged_by)
+        bad.append(("unknown_change_type", ~is_change(told.column(CHANGE_TYPE))))
+    came = _sifted(spec, "right", told, times, bad)
     news = known_keys(came.rows, spec.right.by)
     if spec.changes:
         news &= ~np.asarray(pc.equal(one(came.rows.column(CHANGE_TYPE)), PREIMAGE))
-    late = [came.late]
-    if judged_by is not None:
-        missed = too_late if spec.retracts or spec.stragglers != "route" else ~on_time
-        late.append(_delivered(spec, "right", came, missed & news, too_late, judged_by))
-    counts = came.counts + _counted(on_time, too_late)
-    return Arrivals(came.rows, came.times, concat(late), counts).where(news)
+    counts = Counts(rows=passed, on_time=passed) + came.counts
+    counts += _counted(*_judged(spec, came.times, judged_by))
+    return Arrivals(came.rows, came.times, came.late, counts).where(news)
+
+
+def missed(spec: TemporalSpec, came: Arrivals, clashing: Mask, judged_by: int | None) -> pa.Table:
+    """Versions that answers may have missed, as they are delivered; others than the clashing ones."""
+    if judged_by is None:
+        return spec.output.empty_table()
+    on_time, too_late = _judged(spec, came.times, judged_by)
+    late = too_late if spec.retracts or spec.stragglers != "route" else ~on_time
+    return _delivered(spec, "right", came, late & ~clashing, too_late, judged_by)
 
 
 def known_keys(rows: pa.Table, names: Sequence[str]) -> Mask:

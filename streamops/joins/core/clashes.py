@@ -10,6 +10,7 @@ from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import key_codes, one, take
 from streamops.kernel.contested import rising
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.keyed import TOMBSTONE
 from streamops.kernel.ordering import ranks
 
 __all__ = ["settled"]
@@ -18,14 +19,14 @@ __all__ = ["settled"]
 def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> tuple[Ids, Ids]:
     """The row that stands for each group, and the rows that contradict it.
 
-    It is the greatest by its values, from the left column to the right: a choice that no order of
-    arrival has a part in. A row that says "deleted" is below all others; where the versions come as
+    It is the greatest by its values, in the order of the columns' names, in which state has them: a
+    choice that neither arrival nor the order of the frame's columns has a part in. A row that says "deleted" is below all others; where the versions come as
     changes, it is no contradiction, but what was taken away to be replaced.
     """
     members = np.flatnonzero(groups.sizes()[groups.ids] > 1)
     few, firsts = Groups.of(groups.ids[members])
     rows, missing = take(table, members), gone[members]
-    aside = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE}
+    aside = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE, TOMBSTONE}
     content = [one(rows.column(name)) for name in rows.column_names if name not in aside]
     # The columns that were left aside come last: they decide which of two equal rows is kept.
     rest = [one(rows.column(name)) for name in rows.column_names if name in aside]

@@ -159,21 +159,26 @@ def _last(groups: Groups, which: Mask, count: Ints) -> Ids:
 def _losing(side: TableSide, rows: pa.Table, firsts: Ids, join: Ids, weight: Ints) -> Mask:
     """Entries that another entry of the same key is above, of those that are there."""
     there = np.flatnonzero(weight > 0)
-    key = [rows.column(side.names.index(name)) for name in side.key]
-    place = pair(
-        join[firsts[there]],
-        key_codes([one(k).take(pa.array(firsts[there])) for k in key], len(there)),
-    )
+    which = firsts[there]
+    key = [one(rows.column(side.names.index(name))).take(pa.array(which)) for name in side.key]
     loses = np.zeros(len(firsts), np.bool_)
-    loses[there] = _contested(take(rows, firsts), there, place).loses()
+    loses[there] = _beaten(rows, which, pair(join[which], key_codes(key, len(which))))
     return loses
 
 
-def _contested(rows: pa.Table, which: Ids, place: Ids) -> Contested:
-    """These rows, compared with the others of the same place."""
-    columns = [one(column) for column in take(rows, which).columns]
-    every = np.zeros((len(which), len(columns)), np.bool_)
-    return Contested.of(place, columns, every, np.zeros(len(which), np.bool_))
+def _beaten(rows: pa.Table, which: Ids, place: Ids) -> Mask:
+    """Of these rows, those that another one at the same place contradicts and is above."""
+    slots, _ = Groups.of(place)
+    beaten = np.zeros(len(which), np.bool_)
+    # Most are alone at their place, and their values need not be looked at.
+    several = np.flatnonzero((slots.sizes() > 1)[slots.ids])
+    if len(several):
+        columns = [one(column) for column in take(rows, which[several]).columns]
+        # Rows have all their values, and none is a delete.
+        lacks = np.zeros((len(several), len(columns)), np.bool_)
+        gone = np.zeros(len(several), np.bool_)
+        beaten[several] = Contested.of(slots.ids[several], columns, lacks, gone).loses()
+    return beaten
 
 
 def _versions(
@@ -213,10 +218,8 @@ def _dense(column: pa.Array) -> Ints:
 def _agreeing(rows: pa.Table, groups: Groups, order: Ints, adds: Mask) -> Mask:
     """Rows that no other row of the same identity and sequence contradicts and is above."""
     good = np.ones(len(rows), np.bool_)
-    slots, _ = Groups.of(pair(groups.ids, order))
-    several = np.flatnonzero((slots.sizes() > 1)[slots.ids] & adds)
-    if len(several):
-        good[several] = ~_contested(rows, several, slots.ids[several]).loses()
+    added = np.flatnonzero(adds)
+    good[added] = ~_beaten(rows, added, pair(groups.ids, order)[added])
     return good
 
 

@@ -46,7 +46,7 @@ def deliver(
     side : "left" or "right"
         Which side the rows are of.
     rows : Table
-        All columns of that side.
+        All columns of that side, in any order.
     reason : array of str
     times : array of int64, optional
         Event times of the rows; None for rows that have none to be judged by.
@@ -60,8 +60,9 @@ def deliver(
     else:
         lateness = pa.array(judged_by - times).cast(pa.duration("us"))
         watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
-    whole = [one(column) for column in rows.columns]
-    row = pa.StructArray.from_arrays(whole, fields=list(kind.field(side).type))
+    fields = list(kind.field(side).type)
+    whole = [one(rows.column(field.name)) for field in fields]
+    row = pa.StructArray.from_arrays(whole, fields=fields)
     told = {
         "side": pa.repeat(side, count),
         "reason": pa.array(reason, pa.string()),

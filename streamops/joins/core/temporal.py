@@ -42,7 +42,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("joins.temporal", 1)
+STATE = StateFormat("joins.temporal", 2)
 
 _BEGINNING, _END = -(1 << 62), 1 << 62
 _NO_KEY = -1
@@ -51,8 +51,8 @@ _STATUS = pa.array(["missing", "matched"])
 
 
 def layout(spec: TemporalSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: those of the inputs."""
-    return {"versions": spec.table, "facts": spec.facts}
+    """Columns of the state's tables: those of the inputs, in the order of their names."""
+    return {"versions": _by_name(spec.table), "facts": _by_name(spec.facts)}
 
 
 def empty(spec: TemporalSpec) -> State:
@@ -61,8 +61,11 @@ def empty(spec: TemporalSpec) -> State:
 
 
 def pack(spec: TemporalSpec, side: SideName, rows: pa.Table) -> pa.Table:
-    """The rows as they are: which version a fact meets is not known before they meet."""
-    return conform(rows, spec.facts if side == "left" else spec.table)
+    """The rows as they are, but for the order of their columns, which a frame may change.
+
+    Which version a fact meets is not known before they meet.
+    """
+    return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
 
 
 def step(
@@ -94,6 +97,7 @@ def step(
 
     emitted, answered = _answered(spec, facts, ~published & (facts.times <= now_by), merged)
     counts, late = asked.counts + told.counts + answered, [asked.late, told.late]
+    late.append(arrivals.missed(spec, told, merged.rejected, judged_by))
     if len(merged.clashing.codes):
         clashed = arrivals.clashed(spec, merged.clashing.table, merged.clashing.times, judged_by)
         counts, late = counts + clashed.counts, [*late, clashed.late]
@@ -115,8 +119,8 @@ def step(
 
 def finish(spec: TemporalSpec, state: State) -> pa.Table:
     """Every fact that still waits, answered."""
-    rows = spec.facts.empty_table(), spec.table.empty_table()
-    return step(spec, state, *rows, _END).emitted
+    nothing = empty(spec).tables
+    return step(spec, state, nothing["facts"], nothing["versions"], _END).emitted
 
 
 def run(spec: TemporalSpec, left: pa.Table, right: pa.Table) -> pa.Table:
@@ -191,7 +195,7 @@ def _joined(
 ) -> pa.Table:
     """Facts beside versions, with nulls where there is none."""
     index, matched = pa.array(found, mask=found < 0), found >= 0
-    columns = list(take(facts, rows).columns)
+    columns = list(take(facts.select(spec.facts.names), rows).columns)
     columns += [one(versions.column(name)).take(index) for name, _ in spec.names.right]
     columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
     if spec.retracts:
@@ -234,6 +238,10 @@ def _read(spec: TemporalSpec, state: State) -> tuple[Versions, Timed]:
     codes = _numbered(spec, [known], [kept])
     versions = Versions.kept(spec, Timed(known, codes[0], instants(known.column(spec.version))[0]))
     return versions, Timed(kept, codes[1], instants(kept.column(spec.time))[0])
+
+
+def _by_name(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(sorted(schema, key=lambda field: field.name))
 
 
 def _where(table: pa.Table, mask: Mask) -> pa.Table:

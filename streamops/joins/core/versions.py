@@ -55,6 +55,8 @@ class Merged:
         The versions that say something else now than the kept ones at their place did.
     clashing : Timed
         Rows that contradict the version at their place, be they kept or new.
+    rejected : array of bool
+        Which of those that came are among them.
     """
 
     kept: Timed
@@ -62,6 +64,7 @@ class Merged:
     was: Ids
     replaced: Mask
     clashing: Timed
+    rejected: Mask
 
     def before(self, spec: TemporalSpec) -> tuple[Versions, Ids]:
         """The kept versions as they were, in order, and where each is now."""
@@ -113,7 +116,9 @@ class Versions:
         stands = len(chosen) == len(order) and bool((chosen[1:] > chosen[:-1]).all())
         now = every if stands else every.take(chosen)
         versions = Versions(now.table, now.codes, now.times, _ends(spec, now.table, now.times))
-        return Merged(kept, versions, ids[:size], replaced, every.take(clashing))
+        rejected = np.zeros(len(came.codes), np.bool_)
+        rejected[clashing[clashing >= size] - size] = True
+        return Merged(kept, versions, ids[:size], replaced, every.take(clashing), rejected)
 
     @staticmethod
     def kept(spec: TemporalSpec, kept: Timed) -> Versions:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import concat, one, take
 from streamops.kernel.contract import Step
+from streamops.kernel.keyed import without_tombstones
 from streamops.kernel.pairs import PairCore, PairSpec, Side
 from streamops.kernel.time import spark_watermark
 from streamops.testing.folding import fold
@@ -158,10 +159,11 @@ def pair_times(spec: PairSpec, batch: Both) -> list[int]:
 
 
 def bad_rows(spec: PairSpec, batch: Both) -> int:
-    """Rows that should have an event time, and have none that can be used."""
-    sides = zip(sides_of(spec), batch, strict=True)
+    """Rows that should have an event time, and have none that can be used. A tombstone needs none."""
+    left, right = map(without_tombstones, batch)
+    sides = zip(sides_of(spec), (left, right), strict=True)
     timed = sum(len(rows) for side, rows in sides if side.time is not None)
-    return timed - len(pair_times(spec, batch))
+    return timed - len(pair_times(spec, (left, right)))
 
 
 def pair_watermarks(spec: PairSpec, batches: Sequence[Both]) -> list[int | None]:

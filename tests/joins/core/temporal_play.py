@@ -17,6 +17,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 FACTS = pa.schema([("k", pa.string()), ("ts", INSTANT), ("n", pa.int64())])
 VERSIONS = [("k", pa.string()), ("since", INSTANT), ("seq", pa.int64()), ("v", pa.string())]
 EXTRA = {"until": INSTANT, "gone": pa.bool_(), "_change_type": pa.string()}
+EXTRA |= {"_tombstone": pa.bool_(), "a": pa.string()}
 
 SAID: dict[str, Any] = {
     "by": "k",
@@ -62,6 +63,14 @@ def rows_as(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def packed(
+    spec: TemporalSpec, facts: Sequence[Sequence[Any]], versions: Sequence[Sequence[Any]]
+) -> tuple[pa.Table, pa.Table]:
+    """Both sides of a micro-batch as a step takes them."""
+    left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
+    return core.pack(spec, "left", left), core.pack(spec, "right", right)
+
+
 class Played:
     """A temporal join in the middle of its stream."""
 
@@ -79,7 +88,7 @@ class Played:
         watermark: float | None = None,
     ) -> list[tuple[Any, ...]]:
         """Results of a step as (change if any, key, time, value); sorted."""
-        left, right = rows_as(self.spec.facts, facts), rows_as(self.spec.table, versions)
+        left, right = packed(self.spec, facts, versions)
         mark = None if watermark is None else round(watermark * SECOND)
         step = core.step(self.spec, self.state, left, right, mark)
         core.check(self.spec, step.state)

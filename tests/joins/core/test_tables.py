@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import tables
+from streamops.joins.core import entries, tables
 from streamops.joins.core.delta import Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.joins.tables_settings import TablesSettings
+from streamops.kernel.contested import Contested
 from streamops.kernel.contract import Counts, State, Step
 
 LEFT = pa.schema([("id", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])
@@ -291,6 +292,37 @@ def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None
         steps = play(keyed(), ([(1, "a", 5, PLUS)], []), (order, []))
         assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 4, NULL, POST)]
         assert steps[1].counts == Counts(rows=4, on_time=4, corrections=1)
+
+
+def test_an_insert_that_comes_again_is_known_only_while_its_row_is_there() -> None:
+    """With a `sequence` all three are left out; without one they are what they say."""
+    five, gone = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
+    steps = play(keyed(), ([five], []), ([five, gone], []))
+    assert (told(steps[1]), steps[1].state.rows) == ([], 1)
+    steps = play(keyed(), ([five], []), ([gone], []), ([five], []))
+    assert told(steps[2]) == [(1, "a", 5, NULL, PLUS)]
+    three = [(1, "a", 5, PRE), (1, "a", 3, POST)]
+    steps = play(keyed(), ([five], []), (three, []), ([five], []))
+    assert told(steps[2]) == [(1, "a", 3, NULL, PRE), (1, "a", 5, NULL, POST)]
+
+
+def test_values_are_compared_only_where_a_key_is_there_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = []
+
+    class Spied(Contested):
+        @staticmethod
+        def of(place: Any, values: Any, lacks: Any, is_delete: Any) -> Contested:
+            compared.append(len(place))
+            return Contested.of(place, values, lacks, is_delete)
+
+    monkeypatch.setattr(entries, "Contested", Spied)
+    many: Any = [(number, "a", 5, PLUS) for number in range(9)]
+    update: Any = [(3, "a", 5, PRE), (3, "a", 6, POST)]
+    steps = play(keyed(), (many, []), (update, []), ([(4, "a", 7, PLUS)], []))
+    assert compared == [2]
+    assert told(steps[2]) == [(4, "a", 5, NULL, PRE), (4, "a", 7, NULL, POST)]
 
 
 def test_rows_without_keys_count_as_often_as_they_come() -> None:

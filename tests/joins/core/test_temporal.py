@@ -16,6 +16,7 @@ from tests.joins.core.temporal_play import (
     Played,
     bound,
     bound_to,
+    packed,
     rows_as,
     said_in,
 )
@@ -218,15 +219,57 @@ def test_a_delete_contradicts_a_version_of_its_sequence_and_the_value_counts() -
 def test_versions_that_cannot_be_ordered_contradict_one_another_all_the_same() -> None:
     table = pa.schema([*bound().table, ("tags", pa.map_(pa.string(), pa.int64()))])
     spec = bound_to(FACTS, table)
-    left = rows_as(FACTS, [("a", 15, 1)])
     versions = [(*ONE, [("x", 1)]), (*ONE, [("x", 2)]), (*ONE, [("x", 2)])]
     said = set()
     for rows in (versions, versions[::-1]):
-        step = core.step(spec, core.empty(spec), left, rows_as(table, rows), 20 * SECOND)
+        step = core.step(spec, core.empty(spec), *packed(spec, [("a", 15, 1)], rows), 20 * SECOND)
         said.add(str(step.emitted.to_pylist()))
         assert step.counts.rejected in (1, 2)
         assert len(step.emitted) == 1
     assert len(said) == 1
+
+
+def test_a_late_version_that_contradicts_another_is_delivered_once() -> None:
+    play = Played(stragglers="route", allowed_lateness="5 seconds")
+    play(versions=[ONE, ("b", 47, 1, "two")], watermark=50)
+    late = [("a", 10, 1, "less"), ("b", 47, 1, "less"), ("b", 48, 1, "good")]
+    play(versions=late, watermark=50)
+    assert play.late == [
+        ("right", "clashing_version", None, "less"),
+        ("right", "clashing_version", None, "less"),
+        ("right", "straggler", 2.0, "good"),
+    ]
+    assert play.counts == Counts(rows=3, rejected=2, stragglers=1)
+
+
+def test_the_first_columns_by_name_decide_between_versions_wherever_they_stand() -> None:
+    # By "v", which stands left of it, the other one would be the greater.
+    rows = [("a", 10, 1, "z", "less"), ("a", 10, 1, "b", "more")]
+    for versions in (rows, rows[::-1]):
+        play = Played("a")
+        assert play([("a", 10, 1)], versions, watermark=10) == [("a", 10, "b")]
+
+
+def test_a_stream_goes_on_when_its_frames_have_their_columns_in_another_order() -> None:
+    said = {"late_versions": "retract", "allowed_lateness": "1 hour", "stragglers": "route"}
+    play = Played("a", **said)
+    facts, versions = [("a", 15, 1), ("a", 60, 2)], [(*ONE, "less")]
+    assert play(facts, versions, watermark=50) == [("insert", "a", 15, "one")]
+    turned = (pa.schema(list(schema)[::-1]) for schema in (play.spec.facts, play.spec.table))
+    other = bound_to(*turned, **said)
+    assert other.identity == play.spec.identity
+    assert core.layout(other) == core.layout(play.spec)
+    play.spec = other
+    again = [("more", "zero", 1, 10, "a"), ("less", "late", 1, None, "a")]
+    assert play(versions=again, watermark=70) == [
+        ("insert", "a", 60, "zero"),
+        ("update_postimage", "a", 15, "zero"),
+        ("update_preimage", "a", 15, "one"),
+    ]
+    assert play.late == [
+        ("right", "clashing_version", None, "one"),
+        ("right", "null_time", None, "late"),
+    ]
 
 
 # Late rows.
@@ -351,6 +394,17 @@ def test_late_rows_that_mean_nothing_are_counted_and_not_delivered() -> None:
     assert (play.counts, play.late) == (Counts(rows=2, too_late=2), [])
 
 
+def test_a_tombstone_means_nothing_whatever_else_it_has() -> None:
+    play = Played("_change_type", "_tombstone", stragglers="route")
+    tombstones = [("a", None, None, None, None, True), ("a", 20, 9, "two", "insert", True)]
+    versions = [(*ONE, "insert", None), ("b", None, 1, "x", "insert", False)]
+    assert play([("a", 25, 1)], [*tombstones, *versions], watermark=30) == [("a", 25, "one")]
+    assert play.late == [("right", "null_time", None, "x")]
+    assert play.counts == Counts(rows=5, rejected=1, on_time=4, results=1)
+    assert play.kept == (1, 0)
+    assert "_tombstone" not in play.spec.output.names
+
+
 # What cannot be placed.
 
 
@@ -383,7 +437,8 @@ def test_what_cannot_be_placed_is_delivered_with_the_reason() -> None:
 def test_times_outside_of_the_calendar_are_rejected() -> None:
     spec = bound(stragglers="route")
     left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
-    step = core.step(spec, core.empty(spec), left, spec.table.empty_table(), None)
+    left, nothing = core.pack(spec, "left", left), core.empty(spec).tables["versions"]
+    step = core.step(spec, core.empty(spec), left, nothing, None)
     assert step.counts == Counts(rows=1, rejected=1)
     assert step.late.column("late")[0]["reason"].as_py() == "time_out_of_range"
 
@@ -424,7 +479,9 @@ def test_columns_of_any_type_pass_through_unharmed() -> None:
     spec = bound_to(facts, table, late_versions="retract")
     given = [values[0] for _, values in kinds.values()]
     left = rows_as(facts, [("a", 15, 1, *given), ("b", 15, 2)])
-    step = core.step(spec, core.empty(spec), left, rows_as(table, [(*ONE, *given)]), 20 * SECOND)
+    right = rows_as(table, [(*ONE, *given)])
+    packs = core.pack(spec, "left", left), core.pack(spec, "right", right)
+    step = core.step(spec, core.empty(spec), *packs, 20 * SECOND)
     for row in step.emitted.to_pylist():
         for name, (kind, _) in kinds.items():
             value = left.column(name)[row["n"] - 1].as_py()
@@ -449,6 +506,5 @@ def test_a_state_that_cannot_be_is_shown() -> None:
 
 def test_in_a_batch_nothing_is_late() -> None:
     spec = bound()
-    facts = rows_as(FACTS, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)])
-    answered = core.run(spec, facts, rows_as(spec.table, [TWO, ONE]))
+    answered = core.run(spec, *packed(spec, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)], [TWO, ONE]))
     assert set(said_in(answered)) == {("a", 5, None), ("a", 15, "one"), ("a", 25, "two")}
