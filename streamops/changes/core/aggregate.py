@@ -37,7 +37,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.aggregate", 1)
+STATE = StateFormat("changes.aggregate", 2)
 
 TOLD = {name: name for name in ("rows", "rejected", "results", "corrections")}
 """What is told of a micro-batch, and where it stands among the counts."""

@@ -264,6 +264,19 @@ def test_a_batch_is_one_step_and_the_end_says_nothing() -> None:
     assert aggregate.next_deadline(spec, aggregate.empty(spec)) is None
 
 
+def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:
+    fields = [SCHEMA.field("k"), pa.field("x", pa.int64()), pa.field("y", pa.int64())]
+    one = pa.schema([*fields, SCHEMA.field("_change_type")])
+    other = pa.schema([*fields[::-1], SCHEMA.field("_change_type")])
+    asked = {"mx": agg.max("x"), "my": agg.max("y")}
+    before, after = spec_of(one, **asked), spec_of(other, **asked)
+    assert before.identity == after.identity
+    (step,) = play(before, [("a", 1, 100, PLUS)], schema=one)
+    more = pa.table([[50], [2], ["a"], [PLUS]], schema=other)
+    step = aggregate.step(after, step.state, aggregate.pack(after, more), None)
+    assert told(step) == [("a", 1, 100, "update_preimage"), ("a", 2, 100, "update_postimage")]
+
+
 def test_names_of_the_users_own_are_not_taken_for_the_operators() -> None:
     schema = pa.schema(
         [("key.0", pa.string()), ("weight", pa.int64()), ("_change_type", pa.string())]
