@@ -74,8 +74,9 @@ def spec_of(history: str, **changed: Any) -> AggregateSpec:
 
 
 def oracle_of(history: str) -> AggregateOracle:
-    answers = {name: answer for name, (_, answer) in HISTORIES[history].items()}
-    return AggregateOracle(("page", "line"), answers)
+    asked = HISTORIES[history]
+    kept = {name: each.columns for name, (each, _) in asked.items() if name not in TOTALS}
+    return AggregateOracle(("page", "line"), {name: asked[name][1] for name in asked}, kept)
 
 
 def table(rows: Rows) -> pa.Table:
