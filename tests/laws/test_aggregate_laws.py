@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import rows_of
-from streamops.testing.laws.cases import cut, play
+from streamops.testing.laws.cases import cut
 from streamops.testing.laws.comparing import same_rows
 from tests.laws import playing
 from tests.oracles import aggregate as oracle
@@ -173,22 +173,6 @@ def test_aggregates_over_changes_keep_the_law_that(
     law: Callable[[laws.Case], None], case: laws.Case
 ) -> None:
     law(case)
-
-
-@given(case=histories(), seed=st.integers(0, 2**16))
-def test_the_frame_may_have_its_columns_in_another_order_after_each_restart(
-    case: laws.Case, seed: int
-) -> None:
-    dice, state = random.Random(seed), aggregate.empty(case.spec)
-    restarted = playing.restart(aggregate, case.spec)
-    fields = list(case.spec.input)
-    for batch, expected in zip(case.batches, play(case), strict=True):
-        spec = replace(case.spec, input=pa.schema(dice.sample(fields, k=len(fields))))
-        assert spec.identity == case.spec.identity
-        step = aggregate.step(spec, restarted(state), aggregate.pack(spec, batch), None)
-        state = step.state
-        aggregate.check(spec, state)
-        same_rows(rows_of(step.emitted), rows_of(expected.emitted), "in another order")
 
 
 @given(case=histories())
