@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamops.joins.core.latest_spec import LatestSpec
 from streamops.joins.core.naming import named
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.testing.laws import rows_of
@@ -21,6 +22,7 @@ from tests.laws import (
     compare_strategies,
     grid_strategies,
     interval_strategies,
+    latest_join_strategies,
     playing,
     session_strategies,
     sliding_strategies,
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.laws
 HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "changes.aggregate": test_aggregate_laws.histories,
     "joins.interval": interval_strategies.histories,
+    "joins.latest": latest_join_strategies.histories,
     "joins.tables, bags": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,
@@ -60,6 +63,13 @@ def turned(spec: Any, dice: random.Random) -> Any:
         by = tuple(zip(left.by, right.by, strict=True))
         names = named(left.rows, right.rows, by, spec.where)
         return replace(spec, tables=(left, right), names=names)
+    if isinstance(spec, LatestSpec):
+        facts = pa.schema(dice.sample(list(spec.facts), k=len(spec.facts)))
+        table = among(spec.table)
+        came = pa.schema([field for field in table.input if field.name in spec.table.came.names])
+        row = [field for field in came if field.name in {*table.by, *table.values}]
+        names = named(facts, pa.schema(row), spec.by, table.where)
+        return replace(spec, facts=facts, table=replace(table, came=came), names=names)
     if hasattr(spec, "input"):
         return among(spec)
     return replace(spec, left=among(spec.left), right=among(spec.right))
