@@ -13,7 +13,7 @@ from streamops.changes.bounded import refuse_others, refuse_stream, require_colu
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.spark.columns import column
 from streamops.spark.comparing import comparable
-from streamops.spark.parameters import distinct_names
+from streamops.spark.parameters import distinct_names, require_frame
 
 __all__ = ["Difference", "Differences", "differences"]
 
@@ -127,7 +127,7 @@ def differences(
     Raises
     ------
     SpecError
-        ``NOT_A_NUMBER_OF_ROWS``: `show`; or `key` is no name.
+        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is no name.
     SchemaError, ColumnNotFound
         The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream.
 
@@ -152,9 +152,9 @@ def differences(
             expected="an integer, 0 or more",
             fix="leave it out",
         )
-    for frame in (actual, expected):
-        refuse_stream(frame, where=_WHERE)
     sides = ("`actual`", "`expected`")
+    for frame, side in zip((actual, expected), sides, strict=True):
+        refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)
     refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
     require_columns(actual, names, role="key", where=_WHERE)
     net = _net(actual, expected, names)

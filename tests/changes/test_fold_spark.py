@@ -249,6 +249,8 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),
         ("COLUMN_NOT_FOUND", lambda: changes.differences(frame, frame, key="K")),
         ("NOT_A_NUMBER_OF_ROWS", lambda: changes.differences(frame, frame, show=-1)),
+        ("NOT_A_FRAME", lambda: changes.differences(5, frame)),  # type: ignore[arg-type]
+        ("NOT_A_FRAME", lambda: changes.differences(frame, "orders")),  # type: ignore[arg-type]
     ]
     for code, call in cases:
         with pytest.raises(StreamopsError) as caught:
