@@ -42,7 +42,8 @@ def aggregate(
                  rows of the table, of the columns that these read, equal ones once. And deletes whose
                  insert has not come yet
     Order        changes may come in any order; each once. While a delete is ahead of its insert, its
-                 group has a row too few. In a shard, what goes is told before what comes
+                 group has a row too few, and no count is told below 0. In a shard, what goes is told
+                 before what comes
     Batch        the aggregates of the table that the changes fold to, as inserts
 
     Parameters

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.spark.columns import column
 from streamops.spark.comparing import comparable
-from streamops.spark.parameters import distinct_names
+from streamops.spark.parameters import distinct_names, require_frame
 
 __all__ = ["Difference", "Differences", "differences"]
 
@@ -32,18 +32,22 @@ class Difference:
     columns : tuple of str
         Those that differ, of one row with one other.
     actual, expected : tuple of dict
-        The rows of either side that the other does not have.
+        The rows of either side that the other does not have; of each side the first `show`.
+    more : int
+        How many there are beyond these.
     """
 
     kind: str
     columns: tuple[str, ...]
     actual: tuple[dict[str, Any], ...]
     expected: tuple[dict[str, Any], ...]
+    more: int = 0
 
     def __str__(self) -> str:
         named = f" in {', '.join(self.columns)}" if self.columns else ""
         sides = [("actual", self.actual), ("expected", self.expected)]
         lines = [f"    {side}:  {row}" for side, rows in sides for row in rows]
+        lines += [f"    and {self.more:,} more"] if self.more else []
         return "\n".join([f"  {self.kind}{named}", *lines])
 
 
@@ -113,7 +117,7 @@ def differences(
     key : str or sequence of str, optional
         Columns that identify a row: rows of the same key are shown side by side.
     show : int
-        How many differences to show.
+        How many differences to show, and of each how many rows of either side.
 
     Returns
     -------
@@ -123,7 +127,7 @@ def differences(
     Raises
     ------
     SpecError
-        ``NOT_A_NUMBER_OF_ROWS``: `show`; or `key` is no name.
+        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is no name.
     SchemaError, ColumnNotFound
         The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream.
 
@@ -148,73 +152,105 @@ def differences(
             expected="an integer, 0 or more",
             fix="leave it out",
         )
-    for frame in (actual, expected):
-        refuse_stream(frame, where=_WHERE)
     sides = ("`actual`", "`expected`")
+    for frame, side in zip((actual, expected), sides, strict=True):
+        refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)
     refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
     require_columns(actual, names, role="key", where=_WHERE)
-    found = _found(actual, expected, names)
-    # Equal rows are shown together, and counted one by one.
-    copies = F.lit(1) if names else F.size("actual") + F.size("expected")
-    sums = found.groupBy("kind").agg(F.sum(copies).alias("count"))
+    net = _net(actual, expected, names)
+    # Without a key, equal rows are shown together, and counted one by one.
+    copies = F.lit(1) if names else F.col("ours") + F.col("theirs")
+    sides_of = net.groupBy("key").agg(*_counts())
+    sums = sides_of.groupBy(_kind().alias("kind")).agg(F.sum(copies).alias("count"))
     counted = {row["kind"]: row["count"] for row in sums.collect()}
-    order = [F.col("key")] if names else [F.col("kind"), F.to_json(F.col("actual"))]
+    order = ["key"] if names else ["kind", "key"]
     # As Arrow, which has values that Python's Row has not.
-    rows = found.orderBy(*order).drop("key").limit(show).toArrow().to_pylist()
+    rows = _shown(net, actual.columns, show).orderBy(*order).drop("key").limit(show)
     first = tuple(
         Difference(
             each["kind"],
             tuple(each["columns"] or ()),
             tuple(each["actual"]),
             tuple(each["expected"]),
+            each["more"],
         )
-        for each in rows
+        for each in rows.toArrow().to_pylist()
     )
     missing, extra, different = (counted.get(kind, 0) for kind in _KINDS)
     return Differences(missing, extra, different, first)
 
 
-def _found(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Keys, or rows, in which they differ."""
+def _net(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows that one of them has more often: what they say, one of them, and by how often.
+
+    With their key; without one each stands for itself.
+    """
     fields = {each.name: each.dataType for each in actual.schema.fields}
     content = F.struct(*(comparable(column(n), kind).alias(n) for n, kind in fields.items()))
     key = F.struct(*(comparable(column(n), fields[n]).alias(n) for n in names))
     row = F.struct(*map(column, fields))
     both = [
         frame.select(
-            key.alias("key"), content.alias("content"), row.alias("row"), F.lit(sign).alias("sign")
+            (key if names else content).alias("key"),
+            content.alias("content"),
+            row.alias("row"),
+            F.lit(sign).alias("sign"),
         )
         for frame, sign in ((actual, 1), (expected, -1))
     ]
-    net = (
+    return (
         both[0]
         .unionByName(both[1])
         .groupBy("key", "content")
         .agg(F.first("row").alias("row"), F.sum("sign").alias("net"))
         .where("net <> 0")
     )
-    if not names:
-        net = net.withColumn("key", F.struct(F.col("content"), F.col("net")))
-    copies = F.array_repeat(F.struct("content", "row"), F.abs("net").cast("int"))
-    paired = net.groupBy("key").agg(
+
+
+def _counts() -> list[Column]:
+    """How many rows of each side the other does not have."""
+    return [F.sum(F.greatest(n, F.lit(0))).alias(of) for of, n in _sides()]
+
+
+def _sides() -> list[tuple[str, Column]]:
+    return [("ours", F.col("net")), ("theirs", -F.col("net"))]
+
+
+def _kind() -> Column:
+    kind = F.when(F.col("ours") == 0, "missing").when(F.col("theirs") == 0, "extra")
+    return kind.otherwise("different")
+
+
+def _shown(net: DataFrame, fields: Sequence[str], most: int) -> DataFrame:
+    """Keys, or rows, in which they differ, with so many rows of each side.
+
+    One that is there a million times is not made a million rows, nor are all rows of a key, which
+    may be a bad one, ever in one array.
+    """
+    above = Window.partitionBy("key").orderBy("content").rowsBetween(Window.unboundedPreceding, -1)
+    for of, times in _sides():
+        before = F.coalesce(F.sum(F.greatest(times, F.lit(0))).over(above), F.lit(0))
+        left = F.greatest(F.least(times, F.lit(most) - before), F.lit(0))
+        net = net.withColumn(f"{of}_left", left.cast("int"))
+    entry = F.struct("content", "row")
+    keys = net.groupBy("key").agg(
+        *_counts(),
         *(
-            F.flatten(F.collect_list(F.when(F.col("net") * sign > 0, copies))).alias(side)
-            for side, sign in (("actual", 1), ("expected", -1))
-        )
+            # Of nulls no list is made.
+            F.flatten(F.collect_list(F.when(times > 0, F.array_repeat(entry, times)))).alias(side)
+            for side, times in (("actual", F.col("ours_left")), ("expected", F.col("theirs_left")))
+        ),
     )
-    ours, theirs = F.col("actual"), F.col("expected")
-    kind = F.when(F.size(ours) == 0, "missing").when(F.size(theirs) == 0, "extra")
-    pair = [F.get(side, F.lit(0))["content"] for side in (ours, theirs)]
+    pair = [F.get(side, F.lit(0))["content"] for side in ("actual", "expected")]
     differing = F.array_compact(
         F.array(*(F.when(~pair[0][n].eqNullSafe(pair[1][n]), F.lit(n)) for n in fields))
     )
-    is_pair = (F.size(ours) == 1) & (F.size(theirs) == 1)
-    return paired.select(
+    is_pair = (F.col("ours") == 1) & (F.col("theirs") == 1)
+    shown = F.size("actual") + F.size("expected")
+    return keys.select(
         "key",
-        kind.otherwise("different").alias("kind"),
+        _kind().alias("kind"),
         F.when(is_pair, differing).alias("columns"),
-        *(
-            F.transform(side, lambda each: each["row"]).alias(n)
-            for side, n in ((ours, "actual"), (theirs, "expected"))
-        ),
+        *(F.transform(n, lambda each: each["row"]).alias(n) for n in ("actual", "expected")),
+        (F.col("ours") + F.col("theirs") - shown).alias("more"),
     )

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import changes
+from streamops.changes import Difference
 from streamops.kernel.errors import ChangeStreamError, StreamopsError
 from streamops.testing import assert_rows, fold, micro_batches
 from tests.oracles.latest import LatestOracle
@@ -241,6 +242,30 @@ def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: Spa
     assert (rows.missing, rows.extra, rows.different, len(rows.first)) == (2, 3, 0, 1)
 
 
+def test_a_row_that_is_there_millions_of_times_is_counted_and_shown_as_often_as_asked_for(
+    spark: SparkSession,
+) -> None:
+    many = spark.range(3_000_000).select(F.lit("same").alias("k"), F.lit(1).alias("n"))
+    found = changes.differences(many, many.limit(0), show=2)
+    row = {"k": "same", "n": 1}
+    assert (found.missing, found.extra, found.different) == (0, 3_000_000, 0)
+    assert found.first == (Difference("extra", (), (row, row), (), more=2_999_998),)
+    assert repr(found).splitlines()[-1] == "    and 2,999,998 more"
+
+
+def test_of_a_key_with_many_rows_the_first_of_each_side_are_shown(spark: SparkSession) -> None:
+    ours = spark.range(300).select(F.lit("k").alias("k"), F.col("id").alias("n"))
+    theirs = ours.where("n >= 3").union(
+        spark.createDataFrame([("k", 7), ("k", -1)], "k string, n bigint")
+    )
+    (found,) = changes.differences(ours, theirs, key="k", show=2).first
+    assert (found.kind, found.columns, found.more) == ("different", (), 1)
+    assert [row["n"] for row in found.actual] == [0, 1]
+    assert [row["n"] for row in found.expected] == [-1, 7]
+    (alone,) = changes.differences(ours, theirs.where("n <> 2 and n >= 0"), key="k", show=1).first
+    assert (len(alone.actual), len(alone.expected), alone.more) == (1, 1, 2)
+
+
 def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> None:
     frame = frame_of(spark, [])
     cases: list[tuple[str, Any]] = [
@@ -267,6 +292,8 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),
         ("COLUMN_NOT_FOUND", lambda: changes.differences(frame, frame, key="K")),
         ("NOT_A_NUMBER_OF_ROWS", lambda: changes.differences(frame, frame, show=-1)),
+        ("NOT_A_FRAME", lambda: changes.differences(5, frame)),  # type: ignore[arg-type]
+        ("NOT_A_FRAME", lambda: changes.differences(frame, "orders")),  # type: ignore[arg-type]
     ]
     for code, call in cases:
         with pytest.raises(StreamopsError) as caught:

@@ -20,6 +20,7 @@ from tests.golden.aggregate_states import (
     table,
 )
 from tests.golden.reading import Format, Kept, bag
+from tests.golden.states import FOLDER
 
 FORMAT = Format(aggregate, "changes.aggregate")
 every = pytest.mark.parametrize("history", HISTORIES)
@@ -30,14 +31,14 @@ def written(history: str) -> Kept:
 
 
 @every
-def test_state_of_version_1_is_the_state_that_its_history_leaves(history: str) -> None:
+def test_state_of_version_2_is_the_state_that_its_history_leaves(history: str) -> None:
     found = FORMAT.is_what_is_left(written(history))
     for name, kept in found.tables.items():
         assert len(kept) == (5 if name == "rows" else 4)  # "b" has a debt, "c" is gone
 
 
 @every
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
     history: str,
 ) -> None:
     oracle, now, spec = oracle_of(history), FORMAT.read(written(history)), spec_of(history)
@@ -52,8 +53,14 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 
 @every
-def test_state_of_version_1_is_refused_by_another_version(history: str) -> None:
+def test_state_of_version_2_is_refused_by_another_version(history: str) -> None:
     FORMAT.refuses_another_version(written(history))
+
+
+@every
+def test_state_of_version_1_is_refused_with_what_to_do(history: str) -> None:
+    file = FOLDER / f"changes.aggregate-v1-{history}.bin"
+    FORMAT.refuses_an_older_version(written(history), file, 1)
 
 
 @every

@@ -68,7 +68,7 @@ def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row
         row = {
             "post": post,
             "author": dice.choice(["x", "y"]),
-            "rank": [None, NAN, 0.0, 0.0, 1.0, -1.0][post - 1],
+            "rank": [None, NAN, 0.0, -0.0, float("inf"), -1.0][post - 1],
             "ts": 10 * post,
             "words": dice.choice([None, ["new"]]),
             "user": dice.choice(["a", "b", None]),

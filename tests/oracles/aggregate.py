@@ -1,20 +1,23 @@
 """Aggregates of groups over a change stream, from a bag of all rows, in the plainest Python.
 
 How often a row is there is how often it was published less how often it was taken back; where a
-delete comes before its insert that is below 0 for a while. Totals count such rows, as debts;
-everything else looks at rows that are there.
+delete comes before its insert that is below 0 for a while. Totals count such rows, as debts, but
+no count is told below 0. Everything else looks at rows that are there, of the columns that it reads
+together: in these, a debt is paid by any row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
 
 from streamops.testing.values import comparable
-from tests.oracles.windows import Expected, Row
+from tests.oracles.lists import at
+from tests.oracles.windows import Expected, Row, ranked
 
 Weighted = list[tuple[Row, int]]
 Answer = Callable[[Weighted], Any]
@@ -24,10 +27,14 @@ SIGN = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 
 @dataclass
 class AggregateOracle:
-    """What is said of each group that has rows, whenever it is something else."""
+    """What is said of each group that has rows, whenever it is something else.
+
+    ``read`` has the columns of the answers that are no totals.
+    """
 
     by: tuple[str, ...]
     answers: Mapping[str, Answer]
+    read: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     rows: dict[Any, tuple[Row, int]] = field(default_factory=dict)
     said: dict[Any, Row] = field(default_factory=dict)
@@ -60,7 +67,9 @@ class AggregateOracle:
         before, now = self.said.pop(key, None), None
         if sum(times for _, times in rows) > 0:
             now = {name: rows[0][0][name] for name in self.by}
-            now |= {name: answer(rows) for name, answer in self.answers.items()}
+            kept = together(rows, {column for columns in self.read.values() for column in columns})
+            for name, answer in self.answers.items():
+                now[name] = answer(kept if name in self.read else rows)
             self.said[key] = now
         told: list[tuple[Row | None, str]] = []
         if before is None or now is None:
@@ -81,40 +90,53 @@ class AggregateOracle:
         return len({self._of(row) for row in rows}) + len(rows)
 
 
+def together(rows: Weighted, columns: Collection[str]) -> Weighted:
+    """Those that are equal in these columns as one."""
+    found: dict[Any, tuple[Row, int]] = {}
+    for row, times in rows:
+        key = comparable({name: row[name] for name in columns})
+        found[key] = (row, found.get(key, (row, 0))[1] + times)
+    return list(found.values())
+
+
 def present(rows: Weighted, column: str) -> list[tuple[Any, int]]:
     return [(row[column], times) for row, times in rows if row[column] is not None and times]
 
 
 def count(column: str | None) -> Answer:
     def answer(rows: Weighted) -> int:
-        if column is None:
-            return sum(times for _, times in rows)
-        return sum(times for _, times in present(rows, column))
+        counted = rows if column is None else present(rows, column)
+        return max(0, sum(times for _, times in counted))
 
     return answer
 
 
 def total(column: str) -> Answer:
-    """The exact sum, rounded once."""
+    """The exact sum, of doubles rounded once."""
 
     def answer(rows: Weighted) -> Any:
         values = present(rows, column)
         if sum(times for _, times in values) <= 0:
             return None
-        of = [sum(t for v, t in values if same(v)) for same in (math.isnan, is_inf(1), is_inf(-1))]
-        if of[0] > 0 or (of[1] > 0 and of[2] > 0):
-            return math.nan
-        if of[1] > 0 or of[2] > 0:
-            return math.inf if of[1] > 0 else -math.inf
-        found = sum((Fraction(v) * t for v, t in values if math.isfinite(v)), Fraction(0))
-        if all(isinstance(value, int) for value, _ in values):
-            return int(found)
-        try:
-            return float(found)
-        except OverflowError:
-            return math.inf if found > 0 else -math.inf
+        if isinstance(values[0][0], float):
+            return nearest(values)
+        return sum(value * times for value, times in values)
 
     return answer
+
+
+def nearest(values: Sequence[tuple[float, int]]) -> float:
+    """The double nearest to the sum."""
+    of = [sum(t for v, t in values if same(v)) for same in (math.isnan, is_inf(1), is_inf(-1))]
+    if of[0] > 0 or (of[1] > 0 and of[2] > 0):
+        return math.nan
+    if of[1] > 0 or of[2] > 0:
+        return math.inf if of[1] > 0 else -math.inf
+    found = sum((Fraction(v) * t for v, t in values if math.isfinite(v)), Fraction(0))
+    try:
+        return float(found)
+    except OverflowError:
+        return math.inf if found > 0 else -math.inf
 
 
 def is_inf(sign: int) -> Callable[[Any], bool]:
@@ -122,11 +144,14 @@ def is_inf(sign: int) -> Callable[[Any], bool]:
 
 
 def mean(column: str) -> Answer:
-    """The sum as a double, over the number of values."""
+    """The sum over the number of values: as a double, or of decimals with four more digits."""
     sums, counts = total(column), count(column)
 
     def answer(rows: Weighted) -> Any:
         found = sums(rows)
+        if isinstance(found, Decimal):
+            last = Decimal(1).scaleb(int(found.as_tuple().exponent) - 4)
+            return (found / counts(rows)).quantize(last, ROUND_HALF_UP)
         return None if found is None else float(found) / counts(rows)
 
     return answer
@@ -137,32 +162,56 @@ def there(rows: Weighted, column: str) -> list[Any]:
 
 
 def extreme(column: str, pick: Callable[..., Any]) -> Answer:
-    return lambda rows: pick(there(rows, column), key=comparable_number, default=None)
+    return lambda rows: pick(there(rows, column), key=ranked, default=None)
 
 
-def comparable_number(value: Any) -> Any:
-    """NaN is the greatest number."""
-    nan = isinstance(value, float) and math.isnan(value)
-    return (nan, 0 if nan else value)
-
-
-def top(k: int, column: str, ranked_by: str) -> Answer:
-    """The values of the rows that are greatest in another column, and then in this one."""
+def top(k: int, column: str, ranked_by: str, tie_break: str) -> Answer:
+    """The values of the rows that are greatest in two other columns, and then in this one."""
 
     def answer(rows: Weighted) -> list[Any]:
-        ranked = [row for row, times in rows if row[ranked_by] is not None for _ in range(times)]
-        ranked.sort(
-            key=lambda row: (
-                comparable_number(row[ranked_by]),
-                row[column] is not None,
-                row[column] or 0,
-            ),
-            reverse=True,
-        )
-        return [row[column] for row in ranked[:k]]
+        found = [row for row, times in rows if row[ranked_by] is not None for _ in range(times)]
+        found.sort(key=lambda row: [ranked(row[n]) for n in (ranked_by, tie_break, column)])
+        return [row[column] for row in found[::-1][:k]]
 
     return answer
 
 
 def distinct(column: str) -> Answer:
     return lambda rows: len({comparable(value) for value in there(rows, column)})
+
+
+def variance(column: str, *, root: bool = False) -> Answer:
+    """In two passes over the values from the least to the greatest, each distance rounded.
+
+    So it is the same to the last bit for the same values, whatever came when.
+    """
+
+    def answer(rows: Weighted) -> Any:
+        values = [float(value) for value in sorted(there(rows, column), key=ranked)]
+        if len(values) < 2:
+            return None
+        offsets = [value - values[0] for value in values]
+        shift = one_by_one(offsets) / len(values)
+        squares = [(offset - shift) * (offset - shift) for offset in offsets]
+        found = one_by_one(squares) / (len(values) - 1)
+        return math.sqrt(found) if root else found
+
+    return answer
+
+
+def one_by_one(values: Sequence[float]) -> float:
+    """The sum, rounded after each value: Python's own is not."""
+    found = 0.0
+    for value in values:
+        found += value
+    return found
+
+
+def quantiles(column: str, *probabilities: float) -> Answer:
+    """Between the two values that are next, as Spark does."""
+
+    def answer(rows: Weighted) -> Any:
+        values = sorted(there(rows, column), key=ranked)
+        return [at(values, each) for each in probabilities] if values else None
+
+    return answer

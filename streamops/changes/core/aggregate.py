@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.changes.core.bags import estimated, netted
+from streamops.changes.core.bags import by_value, estimated, netted
 from streamops.changes.core.packs import States, apart, pack, weighed
 from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import changed, concat, key_codes, one, take
@@ -37,7 +37,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.aggregate", 1)
+STATE = StateFormat("changes.aggregate", 2)
 
 TOLD = {name: name for name in ("rows", "rejected", "results", "corrections")}
 """What is told of a micro-batch, and where it stands among the counts."""
@@ -106,8 +106,12 @@ def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | N
         untouched = pa.array(touched.of_rows < 0)
         tables["rows"] = concat([state.tables["rows"].filter(untouched), fresh])
         has_rows[ids[there]] = True
-        said = _beside(spec, said, bag, Groups(ids, touched.count), weight_was, before)
-        says = _beside(spec, says, bag, Groups(ids, touched.count), weight_is, after)
+        groups = Groups(ids, touched.count)
+        orders = by_value(spec.again, bag, groups)
+        was_again = estimated(spec.again, bag, groups, weight_was, orders)
+        is_again = estimated(spec.again, bag, groups, weight_is, orders)
+        said = _beside(spec, said, was_again, before)
+        says = _beside(spec, says, is_again, after)
 
     stays = (rows_is != 0) | has_rows | _is_something(spec, states, touched.count)
     entries = pa.table([*touched.keys, pa.array(rows_is), *states], schema=spec.groups)
@@ -212,14 +216,10 @@ def _bags(
     return rows, of, before, weight_is
 
 
-def _beside(
-    spec: AggregateSpec, said: States, rows: pa.Table, ids: Groups, weight: Ints, groups: Ids
-) -> States:
-    """What the totals of these groups say, and what their rows do, in the order asked for."""
-    index = pa.array(groups)
-    totals = iter(said)
-    again = iter(each.take(index) for each in estimated(spec.again, rows, ids, weight))
-    return [next(again if each.total is None else totals) for each in spec.asked]
+def _beside(spec: AggregateSpec, said: States, again: States, groups: Ids) -> States:
+    """What the totals of these groups say, and what the rows of all do, in the order asked for."""
+    totals, rest = iter(said), (each.take(pa.array(groups)) for each in again)
+    return [next(rest if each.total is None else totals) for each in spec.asked]
 
 
 def _told(

@@ -82,15 +82,13 @@ class AggregateSpec:
 
     @property
     def told(self) -> list[str]:
-        """Columns that any aggregate reads."""
-        read = {name for each in self.asked for name in each.summary.inputs}
-        return [name for name in self.input.names if name in read]
+        """Columns that any aggregate reads, by name: the frame may have them in another order."""
+        return sorted({name for each in self.asked for name in each.summary.inputs})
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the rows that are kept for that."""
-        read = {name for summary, _ in self.again for name in summary.inputs}
-        return [name for name in self.input.names if name in read]
+        """Columns of the rows that are kept for that, by name, as above."""
+        return sorted({name for summary, _ in self.again for name in summary.inputs})
 
     @property
     def groups(self) -> pa.Schema:
@@ -105,8 +103,7 @@ class AggregateSpec:
     @property
     def rows(self) -> pa.Schema:
         """The rows that are kept, each with its group and how often it is there."""
-        values = [self.input.field(name) for name in self.columns]
-        named = [field.with_name(f"c.{i}") for i, field in enumerate(values)]
+        named = [self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.columns)]
         return pa.schema([*self.keys, *named, ("weight", pa.int64())])
 
     @property

@@ -103,8 +103,8 @@ class Counted:
         return _added(groups, states)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The count."""
-        return self.summary.estimate([states[0]])
+        """The count, of no values where some were taken away ahead of being added."""
+        return self.summary.estimate([pc.max_element_wise(states[0], 0)])
 
     def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
         """Where the count is 0."""

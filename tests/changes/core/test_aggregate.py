@@ -99,6 +99,39 @@ def test_a_delete_ahead_of_its_insert_is_a_debt_that_is_paid(asked: Any) -> None
     assert [len(step.emitted) for step in steps] == [0, 0, 1]
 
 
+def test_no_count_is_told_below_0_and_the_debt_is_paid() -> None:
+    spec = spec_of(n=agg.count(), there=agg.count("v"), total=agg.sum("v"))
+    steps = play(
+        spec,
+        [("a", None, PLUS), ("a", None, PLUS), ("a", 5, MINUS)],
+        [("a", 7, PLUS)],
+        [("a", 5, PLUS)],
+    )
+    assert [told(step)[-1][1:4] for step in steps] == [(1, 0, None), (2, 0, None), (3, 1, 7)]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [agg.variance("v"), agg.stddev("v"), agg.top(3, "v", ranked_by="r", tie_break="r")],
+    ids=repr,
+)
+def test_how_rows_came_has_no_part_in_what_is_said_of_them(asked: Any) -> None:
+    schema = pa.schema([("v", pa.float64()), ("r", pa.int64()), SCHEMA.field("_change_type")])
+    spec = spec_of(schema, by=(), x=asked)
+    rows = [(v, 1, PLUS) for v in (1e9 + 0.1, 1e9 - 1.3, 0.1, 0.7, -5e8, 1e9 + 0.7, 0.3)]
+    gone = [(2e9, 1, MINUS)]
+    ways = [[rows, [], []], [rows[::-1], [], []], [rows[4:], rows[:4], []]]
+    ways += [
+        [[*rows[2:], (2e9, 1, PLUS)], gone, rows[:2]],
+        [gone, rows[3:], [(2e9, 1, PLUS), *rows[:3]]],
+    ]
+    last = [
+        told([step for step in play(spec, *way, schema=schema) if len(step.emitted)][-1])[-1]
+        for way in ways
+    ]
+    assert len({repr(said[0]) for said in last}) == 1
+
+
 def test_a_word_that_is_no_change_is_counted_and_does_nothing() -> None:
     (step,) = play(spec_of(n=agg.count()), [("a", 1, "upsert"), ("b", 1, PLUS), ("b", 1, "")])
     assert told(step) == [("b", 1, PLUS)]
@@ -262,6 +295,19 @@ def test_a_batch_is_one_step_and_the_end_says_nothing() -> None:
     assert aggregate.run(spec, aggregate.pack(spec, rows)).to_pylist() == []
     assert len(aggregate.finish(spec, aggregate.empty(spec))) == 0
     assert aggregate.next_deadline(spec, aggregate.empty(spec)) is None
+
+
+def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:
+    fields = [SCHEMA.field("k"), pa.field("x", pa.int64()), pa.field("y", pa.int64())]
+    one = pa.schema([*fields, SCHEMA.field("_change_type")])
+    other = pa.schema([*fields[::-1], SCHEMA.field("_change_type")])
+    asked = {"mx": agg.max("x"), "my": agg.max("y")}
+    before, after = spec_of(one, **asked), spec_of(other, **asked)
+    assert before.identity == after.identity
+    (step,) = play(before, [("a", 1, 100, PLUS)], schema=one)
+    more = pa.table([[50], [2], ["a"], [PLUS]], schema=other)
+    step = aggregate.step(after, step.state, aggregate.pack(after, more), None)
+    assert told(step) == [("a", 1, 100, "update_preimage"), ("a", 2, 100, "update_postimage")]
 
 
 def test_names_of_the_users_own_are_not_taken_for_the_operators() -> None:

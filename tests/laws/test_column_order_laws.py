@@ -1,0 +1,95 @@
+"""A query may start again over a frame that has its columns in another order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamops.joins.core.latest_spec import LatestSpec
+from streamops.joins.core.naming import named
+from streamops.joins.core.tables_spec import TablesSpec
+from streamops.testing.laws import rows_of
+from streamops.testing.laws.cases import play, whole
+from streamops.testing.laws.comparing import same_rows
+from tests.laws import (
+    compare_strategies,
+    grid_strategies,
+    interval_strategies,
+    latest_join_strategies,
+    playing,
+    session_strategies,
+    sliding_strategies,
+    strategies,
+    test_aggregate_laws,
+    test_running_laws,
+    test_tables_laws,
+    test_timeline_laws,
+)
+
+pytestmark = pytest.mark.laws
+
+HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
+    "changes.aggregate": test_aggregate_laws.histories,
+    "joins.interval": interval_strategies.histories,
+    "joins.latest": latest_join_strategies.histories,
+    "joins.tables, bags": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
+    "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
+    "joins.timeline": test_timeline_laws.cases,
+    "sketches.running": test_running_laws.histories,
+    "windows.calendar": grid_strategies.calendars,
+    "windows.compare": compare_strategies.histories,
+    "windows.fixed": strategies.histories,
+    "windows.session": session_strategies.histories,
+    "windows.sliding": sliding_strategies.histories,
+}
+
+
+def turned(spec: Any, dice: random.Random) -> Any:
+    """The same settings over a frame with its columns in another order."""
+
+    def among(part: Any) -> Any:
+        fields = list(part.input)
+        return replace(part, input=pa.schema(dice.sample(fields, k=len(fields))))
+
+    if isinstance(spec, TablesSpec):
+        left, right = map(among, spec.tables)
+        by = tuple(zip(left.by, right.by, strict=True))
+        names = named(left.rows, right.rows, by, spec.where)
+        return replace(spec, tables=(left, right), names=names)
+    if isinstance(spec, LatestSpec):
+        facts = pa.schema(dice.sample(list(spec.facts), k=len(spec.facts)))
+        table = among(spec.table)
+        came = pa.schema([field for field in table.input if field.name in spec.table.came.names])
+        row = [field for field in came if field.name in {*table.by, *table.values}]
+        names = named(facts, pa.schema(row), spec.by, table.where)
+        return replace(spec, facts=facts, table=replace(table, came=came), names=names)
+    if hasattr(spec, "input"):
+        return among(spec)
+    return replace(spec, left=among(spec.left), right=among(spec.right))
+
+
+@pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
+@given(data=st.data())
+def test_a_restart_with_columns_in_another_order_changes_nothing(
+    histories: Callable[[], st.SearchStrategy[Any]], data: st.DataObject
+) -> None:
+    case = data.draw(histories())
+    dice, core, state = random.Random(case.seed), case.core, case.core.empty(case.spec)
+    restarted = playing.restart(core, case.spec)
+    marks = case.watermarks(case.batches)
+    for batch, mark, expected in zip(case.batches, marks, play(case), strict=True):
+        spec = turned(case.spec, dice)
+        assert spec.identity == case.spec.identity
+        packed = replace(case, spec=spec).packed(batch, whole)
+        step = core.step(spec, restarted(state), *packed, mark)
+        state = step.state
+        core.check(spec, state)
+        same_rows(rows_of(step.emitted), rows_of(expected.emitted), "in another order")
+        assert step.counts == expected.counts
