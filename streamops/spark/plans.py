@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import re
-from contextlib import redirect_stdout
-
-from pyspark.sql import DataFrame
+from typing import Any
 
 __all__ = ["has_node"]
 
 
-def has_node(frame: DataFrame, name: str) -> bool:
-    """Whether there is a node of this name, such as ``EventTimeWatermark``."""
-    told = io.StringIO()
-    # What Spark prints is all that a classic session and a Connect session both tell.
-    with redirect_stdout(told):
-        frame.explain(mode="extended")
-    return re.search(rf"^[\s:+~-]*{name} ", told.getvalue(), re.MULTILINE) is not None
+def has_node(frame: Any, name: str) -> bool:
+    """Whether a DataFrame's plan has a node of this name, such as ``EventTimeWatermark``."""
+    return re.search(rf"^[\s:+~-]*{name} ", _plan(frame), re.MULTILINE) is not None
+
+
+def _plan(frame: Any) -> str:
+    """The plan as it was analysed, a node per line. There is no public way that does not print it."""
+    if hasattr(frame, "_jdf"):
+        return str(frame._jdf.queryExecution().analyzed().toString())
+    return str(frame._explain_string(extended=True))

@@ -30,8 +30,8 @@ class FakeFrame:
         self.isStreaming = bool(mark)
         self.sparkSession = self.conf = self
 
-    def explain(self, mode: str) -> None:
-        print("+- ~EventTimeWatermark ts#0: timestamp, 1 minutes")
+    def _explain_string(self, extended: bool) -> str:
+        return "+- ~EventTimeWatermark ts#0: timestamp, 1 minutes"
 
     def get(self, key: str) -> str:
         assert key == "spark.sql.caseSensitive"
