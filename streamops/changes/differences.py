@@ -73,6 +73,10 @@ class Differences:
         """Of all kinds."""
         return self.missing + self.extra + self.different
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return self.total > 0
+
     def raise_if_any(self) -> None:
         """Fail, and show the first differences, if there are any.
 

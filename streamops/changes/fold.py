@@ -40,7 +40,8 @@ def fold(
     key : str or sequence of str, optional
         Columns that identify a row. Left out with ``rows="bag"``.
     rows : "keyed" or "bag"
-        A bag where nothing identifies a row, as in many joins.
+        A bag where whole rows come and go, as behind joins, timelines and ``changes.aggregate``: they
+        have no revision.
     sequence : str or sequence of str
         Columns that order the changes of a key. "revision": a row is taken back with the revision
         that it was published with. Any other: the place of the change, such as ``_sequence``, at
@@ -58,7 +59,8 @@ def fold(
     SpecError
         A parameter has the wrong type, or does not go with another.
     SchemaError, ColumnNotFound
-        The frame is a stream or no change stream; a column does not exist; `onto` has other columns.
+        The frame is a stream or no change stream; a column does not exist; `onto` has other columns;
+        ``NO_REVISION``: there is none, and no other `sequence`.
 
     Examples
     --------
@@ -66,8 +68,8 @@ def fold(
     >>> changes.fold("id")
     changes.fold(key=('id',), rows='keyed', sequence=('revision',), onto=None)
     >>> def write(batch, batch_id):  # doctest: +SKIP
-    ...     table = spark.read.parquet(f"table/{batch_id - 1}")
-    ...     now = batch.transform(changes.fold("id", onto=table))
+    ...     before = spark.read.parquet(f"table/{batch_id - 1}") if batch_id else None
+    ...     now = batch.transform(changes.fold("id", onto=before))
     ...     now.write.mode("overwrite").parquet(f"table/{batch_id}")
 
     Notes

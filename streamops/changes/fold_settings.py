@@ -27,7 +27,7 @@ from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.comparing import comparable
-from streamops.spark.parameters import distinct_names, refuse_type
+from streamops.spark.parameters import distinct_names, refuse_type, require_frame
 from streamops.spark.transform import choice, shown
 
 __all__ = ["FoldTransform", "Rows"]
@@ -110,6 +110,8 @@ class FoldTransform:
             )
         keys = () if key is None else distinct_names(key, parameter="key", where=where)
         places = distinct_names(sequence, parameter="sequence", where=where)
+        if onto is not None:
+            require_frame(onto, "`onto`", where=where)
         return FoldTransform(where, keys, rows, places, onto)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -141,6 +143,7 @@ class FoldTransform:
         """The changes, and below them the rows that stand already, as inserts."""
         if self.rows == "keyed":
             require_columns(frame, self.key, role="key", where=self.where)
+            self._refuse_unordered(frame)
             require_columns(frame, self.sequence, role="sequence", where=self.where)
         self._require_kinds(frame)
         changes = frame.withColumn(_BASE, F.lit(False))
@@ -152,6 +155,18 @@ class FoldTransform:
         refuse_others(told, self.onto.schema, code="ONTO_DIFFERS", sides=sides, where=self.where)
         stands = self.onto.withColumn(CHANGE_TYPE, F.lit(INSERT)).withColumn(_BASE, F.lit(True))
         return stands.unionByName(changes)
+
+    def _refuse_unordered(self, frame: DataFrame) -> None:
+        if self.sequence == (REVISION,) and REVISION not in frame.columns:
+            raise SchemaError(
+                "NO_REVISION",
+                "nothing says in which order the changes of a key were published",
+                where=self.where,
+                got=f"columns {', '.join(frame.columns)}",
+                expected=f"a column {REVISION!r}, as changes.normalize and windows tell it, or `sequence`",
+                fix="changes.fold(rows='bag'), of joins, changes.aggregate and timelines: whole rows come "
+                "and go there; sequence='_sequence', of what was captured",
+            )
 
     def _require_kinds(self, frame: DataFrame) -> None:
         schema = arrow_schema(frame, where=self.where, only={CHANGE_TYPE, *self._places})

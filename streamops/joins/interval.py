@@ -84,7 +84,8 @@ def interval(
         of many left rows. With "inner" and "left".
     tie_break : str, optional
         Column of the right that says which of two partners of one time is the first (the lesser)
-        or the last. Required with "first" and "last". Rows equal in both are taken for the same.
+        or the last; a null is below all others. Required with "first" and "last". Of rows equal in
+        both, the other columns say it, by name.
     delay : duration, or tuple of two, optional
         How long results wait for rows of the left and of the right. Whole milliseconds. The
         operator then defines the watermark. Left out on frames that have one: its delay less

@@ -253,8 +253,8 @@ def _refuse_mixed(transform: PairTransform, frames: Frames) -> None:
             where=transform.operator,
             got=", ".join(f"{side}: {kind}" for side, kind in kinds.items()),
             expected="two streaming frames, or two batch frames",
-            fix=f"read the {still} frame with spark.readStream, too; a table that stands still is "
-            "joined by Spark's own stream.join(table, ...)",
+            fix=f"read the {still} frame with spark.readStream, too; beside what a small table says now "
+            "joins.lookup(table, ...) puts a row",
         )
 
 

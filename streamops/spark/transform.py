@@ -138,12 +138,15 @@ def choice(value: object, words: Any, *, parameter: str, where: str) -> None:
     allowed = get_args(words)
     if value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
-        near = get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
+        text = value if isinstance(value, str) else ""
+        near = get_close_matches(text, allowed, n=1) or [w for w in allowed if text.startswith(w)]
         raise SpecError(
             "UNKNOWN_CHOICE",
             f"`{parameter}` is not one of its choices",
             where=where,
             got=f"{parameter}={value!r}",
             expected=f"one of {listed}",
-            fix=f"write {parameter}={[*near, allowed[0]][0]!r}, or another of them",
+            fix=f"write {parameter}={near[0]!r}, or another of them"
+            if near
+            else f"write one of {listed}",
         )

@@ -63,7 +63,9 @@ def split_late(batch: DataFrame, *, time: str | None = None) -> tuple[DataFrame,
             where="windows.split_late",
             got=f"columns {', '.join(kinds)}",
             expected=f"'late', a struct of {', '.join(_TOLD)}",
-            fix="stragglers='route', or too_late='route' beside 'update' and 'retract'",
+            fix="joins.split_late, of the output of a join"
+            if isinstance(said, StructType) and "side" in said.names
+            else "stragglers='route', or too_late='route' beside 'update' and 'retract'",
         )
     names = list(kinds)
     last = _last_of_keys(names, time)

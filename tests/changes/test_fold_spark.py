@@ -237,6 +237,8 @@ def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: Spa
         found.raise_if_any()
     none = changes.differences(ours, ours, show=0)
     none.raise_if_any()
+    assert found
+    assert not none
     assert (repr(none), none.first) == ("no differences", ())
     rows = changes.differences(ours, theirs, show=1)
     assert (rows.missing, rows.extra, rows.different, len(rows.first)) == (2, 3, 0, 1)
@@ -287,6 +289,8 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
             "COLUMN_TYPE",
             lambda: frame.withColumn("_change_type", F.lit(1)).transform(changes.fold(rows="bag")),
         ),
+        ("NO_REVISION", lambda: frame.drop("revision").transform(changes.fold("k"))),
+        ("NOT_A_FRAME", lambda: changes.fold("k", onto="t")),  # type: ignore[arg-type]
         ("NO_CHANGES", lambda: frame.drop("_change_type").transform(changes.fold(rows="bag"))),
         ("ONTO_DIFFERS", lambda: frame.transform(changes.fold("k", onto=frame))),
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),

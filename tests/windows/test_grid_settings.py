@@ -127,13 +127,23 @@ def test_the_delay_is_not_part_of_the_identity(make: Any) -> None:
 # What is said wrong.
 
 
-@pytest.mark.parametrize("value", ["hour", "days", "1 day", "Day", None])
-def test_what_is_no_unit_is_refused(value: Any) -> None:
+@pytest.mark.parametrize(
+    ("value", "fix"),
+    [
+        ("hour", "write one of 'day', 'week', 'month', 'quarter', 'year'"),
+        ("days", "write unit='day', or another of them"),
+        ("weekly_in_utc", "write unit='week', or another of them"),
+        ("1 day", "write unit='day', or another of them"),
+        ("Day", "write unit='day', or another of them"),
+        (None, "write one of 'day', 'week', 'month', 'quarter', 'year'"),
+    ],
+)
+def test_what_is_no_unit_is_refused(value: Any, fix: str) -> None:
     assert str(refused(calendar, value)) == (
         "[UNKNOWN_CHOICE] windows.calendar: `unit` is not one of its choices\n"
         f"  got:       unit={value!r}\n"
         "  expected:  one of 'day', 'week', 'month', 'quarter', 'year'\n"
-        "  fix:       write unit='day', or another of them"
+        f"  fix:       {fix}"
     )
 
 
