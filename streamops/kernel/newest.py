@@ -47,15 +47,18 @@ def admitted(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, i
     """What is remembered, and the changes that may be taken in; how many came before.
 
     What loses against another at its place is rejected, and taken in all the same: it may give a
-    value to that.
+    value to that. What is rejected as a change of its key is so as often as it came: two deletes say
+    the same, and need not have come with the same values.
     """
     meeting, again, unknowable = Meeting.of(spec, state, judged)
     size = len(meeting.kept)
     loses = meeting.loses[size : size + len(again)]
     judged.reject(np.flatnonzero(loses), "conflict")
-    meeting = meeting.without(again)
-    meeting = meeting.without(unknowable[~again], "forgotten")
-    return meeting.without(meeting.beyond(), "full"), int(np.count_nonzero(again & ~loses))
+    meeting, again = meeting.without(unknowable, "forgotten"), again[~unknowable]
+    full = meeting.beyond()
+    meeting, again = meeting.without(full, "full"), again[~full]
+    loses = meeting.loses[size : size + len(again)]
+    return meeting.without(again), int(np.count_nonzero(again & ~loses))
 
 
 def stands(meeting: Meeting, entries: Entries) -> tuple[Mask, int]:

@@ -6,15 +6,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.contract import Step
-from streamops.kernel.keyed import DELTA_PLACE
+from streamops.kernel.keyed import DELTA_PLACE, KeyedTable
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
@@ -41,6 +41,7 @@ SCHEMA = pa.schema(
 )
 VALUES = ("n", "tags", "map")
 FOREVER = 10**12
+Spec = TypeVar("Spec", bound=KeyedTable)
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,6 @@ def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, torn: 
                 {"n": 77, "_unavailable": None},  # another content: a conflict, perhaps
             ]
         )
-    if row["_change_type"] == "delete":  # what it says of them is kept, and never told
-        row |= dict.fromkeys(VALUES)
     return row
 
 
@@ -185,6 +184,19 @@ def changes_of(step: Step) -> list[Row]:
 def reasons(step: Step) -> Counter[str]:
     told = (row["rejected"] for row in rows_of(step.emitted))
     return Counter(each["reason"] for each in told if each is not None)
+
+
+def rejects(step: Step) -> Counter[Any]:
+    """The rows that were rejected, each with its reason."""
+    told = (row["rejected"] for row in rows_of(step.emitted))
+    return Counter(comparable(each) for each in told if each is not None)
+
+
+def tight(spec: Spec, seed: int) -> Spec:
+    """The spec with less to remember, so that much is forgotten and not all keys have room."""
+    horizons = [0, seed % 7 * (1 if spec.time is None else 1_000), spec.horizon]
+    horizon, limit = horizons[seed % 3], [1, 2, spec.limit][seed // 3 % 3]
+    return replace(spec, horizon=horizon, limit=limit, when_full="reject")
 
 
 def by_key(spec: TableSpec, rows: Sequence[Row]) -> dict[Any, list[Any]]:

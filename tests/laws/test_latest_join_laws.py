@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,6 +13,8 @@ from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import PairCase, rows_of
 from streamops.testing.laws.comparing import same_rows
+from streamops.testing.laws.cores import order_within_a_batch_is_irrelevant
+from tests.laws.changes_strategies import tight
 from tests.laws.latest_join_strategies import histories
 
 pytestmark = pytest.mark.laws
@@ -43,6 +47,14 @@ def test_a_batch_is_answered_by_what_the_table_says_in_the_end(case: PairCase) -
     found = [row for row in rows_of(latest.run(case.spec, left, right)) if row["status"]]
     judged = [(*batch, None) for batch in case.batches]
     same_rows(found, case.accepted(judged), "a batch, and the oracle")
+
+
+@given(case=histories())
+def test_the_order_within_a_micro_batch_does_not_matter_where_not_all_keys_have_room(
+    case: PairCase,
+) -> None:
+    spec = replace(case.spec, table=tight(case.spec.table, case.seed))
+    laws.keep_pair(replace(case, spec=spec), [order_within_a_batch_is_irrelevant])
 
 
 @given(case=histories(odd=0, forgets=False))

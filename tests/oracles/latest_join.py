@@ -112,11 +112,12 @@ class LatestJoinOracle:
         for row in rows:
             if not self._alike(row, best):
                 self._reject(row, "conflict", said)
+        if top is None and self.highest is not None and place[1:] <= self.highest:
+            for row in good:
+                self._reject(row, "forgotten", said)
+            return
         stood = any(self._alike(row, best) for row in was)
         said.counts["too_late"] += len(good) - (not stood)
-        if top is None and self.highest is not None and place[1:] <= self.highest:
-            self._reject(good[0], "forgotten", said)
-            return
         said.counts["too_late"] += top is not None and place < top
         changes = self.known.setdefault(key, {})
         changes[place] = sorted([*changes.get(place, []), *rows], key=self._rank)

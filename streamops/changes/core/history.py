@@ -181,13 +181,13 @@ def _admitted(
     late = ~changes.is_old & is_below & (first >= size)
     loses = replace(contested, order=np.where(late, -1, contested.order)).loses()
     conflict = loses & ~changes.is_old
-    late &= ~again & ~conflict
-    again &= ~conflict
-    stays = ~again & ~conflict & ~late
-    full = _full(spec, changes, stays, np.unique(number))
+    late &= ~conflict
+    came_in = ~conflict & ~late
+    full = _full(spec, changes, came_in, np.unique(number))
+    again &= came_in & ~full
     for dropped, reason in ((conflict, "conflict"), (late, "forgotten"), (full, "full")):
         judged.reject(np.flatnonzero(dropped) - size, reason)
-    kept_of = np.flatnonzero(stays & ~full)
+    kept_of = np.flatnonzero(came_in & ~full & ~again)
     rest = rows.filter(pa.array(~mine))
     changes = replace(changes, is_lost=loses & changes.is_old).take(kept_of).in_order()
     return changes, rest, int(np.count_nonzero(again))
