@@ -110,11 +110,12 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     count = draw(st.sampled_from([0, 3, 8, 20]))
     late = draw(st.sampled_from([0, 3, 12]))
     torn = draw(st.sampled_from([1, 2, 4]))  # changes, about, that have one place
+    pace = draw(st.sampled_from([1, 5]))  # the faster, the more is forgotten
     rows = [
         change(
             dice,
             by,
-            max(0, number - dice.randrange(late + 1)) // torn,
+            max(0, pace * number - dice.randrange(late + 1)) // torn,
             dice.randrange(8) < odd,
             torn > 1 and dice.random() < 0.7,
         )
@@ -135,21 +136,23 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     if "x" not in by:
         for row in rows:
             row["x"] = None if row["n"] is None else float(row["n"])
-    # No change comes later than that, so that nothing of importance is forgotten.
+    # No change comes later than that, so that nothing of importance is forgotten but revisions.
     horizon = draw(st.sampled_from([late * (1 if time is None else 1_000), FOREVER]))
     if horizon != FOREVER and snapshots == "below_log":
         # Of a delete that is forgotten a snapshot does not know that it loses against it.
-        rows = [
-            {**row, **({"_change_type": "insert"} if row["_change_type"] == "delete" else {})}
-            for row in rows
-        ]
+        if draw(st.booleans()):
+            rows = [{**row, "_snapshot": False} for row in rows]
+        else:
+            words = (row["_change_type"] for row in rows)
+            words = ("insert" if word == "delete" else word for word in words)
+            rows = [{**row, "_change_type": w} for row, w in zip(rows, words, strict=True)]
     borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(5)))
     pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
     spec = TableSpec(
         "laws", by, ("seq",), time, horizon, values, schema, snapshots, 100, "fail", publish
     )
-    oracle = LatestOracle(by, values, publish, snapshots, time)
+    oracle = LatestOracle(by, values, publish, snapshots, time, horizon)
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))
 
 

@@ -66,6 +66,9 @@ class HistoryOracle(LatestOracle):
             told.emitted.append({**row, "revision": revision, "_change_type": word})
         self.published[key] = after
 
+    def _forget(self) -> None:
+        """The revision of an interval is its own."""
+
     def _lost(self, known: dict[Place, Row]) -> list[Place]:
         """Rows of snapshots that lose against the log."""
         logs = [seq for seq, is_log in known if is_log]

@@ -1,7 +1,8 @@
 """The newest row of each key, and its changes, in the plainest Python there is.
 
 No change is ever forgotten: what a table looks like is computed from all changes that were taken in.
-Of changes that contradict one another the greatest counts; the others only have values for it.
+Of a key that was deleted longer ago than the horizon the revision is, but for the highest of all such
+keys, above which a key that is not known begins. Of changes that contradict one another the greatest counts; the others only have values for it.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ class LatestOracle:
     publish: str = "every change"
     snapshots: str = "below_log"
     time: str | None = None
+    horizon: int = 10**12
 
     taken: dict[Any, dict[Place, list[Row]]] = field(default_factory=dict)
     named: dict[Any, Row] = field(default_factory=dict)
     table: dict[Any, Row] = field(default_factory=dict)
     revisions: dict[Any, int] = field(default_factory=dict)
+    newest: int | None = None
+    forgotten: int = -1
 
     def fresh(self) -> LatestOracle:
         """The same settings; nothing has been seen."""
-        return replace(self, taken={}, named={}, table={}, revisions={})
+        return replace(self, taken={}, named={}, table={}, revisions={}, newest=None, forgotten=-1)
 
     def step(self, rows: Sequence[Row]) -> Told:
         """What a micro-batch must give."""
@@ -59,12 +63,24 @@ class LatestOracle:
             else:
                 places = came.setdefault(key_of(row, self.by), {})
                 places.setdefault(self._place(row), []).append(row)
+                age = self._age(row)
+                self.newest = age if self.newest is None else max(age, self.newest)
         for key, places in came.items():
             self._meet(key, places, told)
+        self._forget()
         return told
+
+    def _forget(self) -> None:
+        """The revisions of keys that are deleted, but for the highest."""
+        for key, known in self.taken.items():
+            last = known[max(known)][-1]
+            gone = last["_change_type"] == "delete"
+            if gone and self._age(last) < (self.newest or 0) - self.horizon:
+                self.forgotten = max(self.forgotten, self.revisions.pop(key, -1))
 
     def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
         known = self.taken.setdefault(key, {})
+        self.revisions.setdefault(key, self.forgotten)
         newest = max(known, default=None)
         published: list[Place] = []
         for place in sorted(places):
@@ -94,7 +110,7 @@ class LatestOracle:
                 self._tell(key, self._row_at(key, place), told)
 
     def _tell(self, key: Any, row: Row | None, told: Told) -> None:
-        was, revision = self.table.get(key), self.revisions.get(key, -1)
+        was, revision = self.table.get(key), self.revisions[key]
         if was is not None and row is not None and same(was, row):
             return
         if was is not None:
@@ -138,6 +154,9 @@ class LatestOracle:
         parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
         is_log = not row.get("_snapshot")
         return (is_log, *parts) if self.snapshots == "below_log" else (*parts, is_log)
+
+    def _age(self, row: Row) -> int:
+        return int(row["seq"] if self.time is None else row[self.time])
 
     def _rank(self, row: Row) -> Any:
         """Of changes at one place the one that is greatest by this counts."""
