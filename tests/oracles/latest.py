@@ -2,7 +2,8 @@
 
 No change is ever forgotten: what a table looks like is computed from all changes that were taken in.
 Of a key that was deleted longer ago than the horizon the revision is, but for the highest of all such
-keys, above which a key that is not known begins. Of changes that contradict one another the greatest counts; the others only have values for it.
+keys, above which a key that is not known begins. Of changes that contradict one another the greatest
+counts; the others only have values for it.
 """
 
 from __future__ import annotations
@@ -38,18 +39,17 @@ class LatestOracle:
     publish: str = "every change"
     snapshots: str = "below_log"
     time: str | None = None
-    horizon: int = 10**12
+    horizon: int | None = None
 
     taken: dict[Any, dict[Place, list[Row]]] = field(default_factory=dict)
     named: dict[Any, Row] = field(default_factory=dict)
     table: dict[Any, Row] = field(default_factory=dict)
     revisions: dict[Any, int] = field(default_factory=dict)
-    newest: int | None = None
     forgotten: int = -1
 
     def fresh(self) -> LatestOracle:
         """The same settings; nothing has been seen."""
-        return replace(self, taken={}, named={}, table={}, revisions={}, newest=None, forgotten=-1)
+        return replace(self, taken={}, named={}, table={}, revisions={}, forgotten=-1)
 
     def step(self, rows: Sequence[Row]) -> Told:
         """What a micro-batch must give."""
@@ -63,8 +63,6 @@ class LatestOracle:
             else:
                 places = came.setdefault(key_of(row, self.by), {})
                 places.setdefault(self._place(row), []).append(row)
-                age = self._age(row)
-                self.newest = age if self.newest is None else max(age, self.newest)
         for key, places in came.items():
             self._meet(key, places, told)
         self._forget()
@@ -72,10 +70,13 @@ class LatestOracle:
 
     def _forget(self) -> None:
         """The revisions of keys that are deleted, but for the highest."""
+        if self.horizon is None or not self.taken:
+            return
+        came = (row for known in self.taken.values() for rows in known.values() for row in rows)
+        edge = max(self._age(row) for row in came) - self.horizon
         for key, known in self.taken.items():
             last = known[max(known)][-1]
-            gone = last["_change_type"] == "delete"
-            if gone and self._age(last) < (self.newest or 0) - self.horizon:
+            if last["_change_type"] == "delete" and self._age(last) < edge:
                 self.forgotten = max(self.forgotten, self.revisions.pop(key, -1))
 
     def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
