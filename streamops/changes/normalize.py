@@ -62,10 +62,11 @@ def normalize(
         Columns that order the changes of a key: the position in the log. Never a clock's time.
     horizon : duration or int
         For how long a delete is remembered after the newest change of its shard: a duration on
-        `time`, or without it so many units of `sequence`. Beyond it, a change at or below the highest
-        place forgotten, of a key of which nothing is known, is rejected: "forgotten".
+        `time`, or without it so many units of `sequence`. A change that comes later, at or below the
+        highest place forgotten, of a key of which nothing is known, is rejected: "forgotten".
     time : str, optional
-        Column in which the horizon is measured. It does not order changes.
+        Column in which the horizon is measured. It does not order changes; where it runs back along
+        those of a key, the horizon must be longer by so much.
     publish : "every change" or "last"
         Whether all changes that a key has in a micro-batch are told, or what they come to.
     snapshots : "below_log" or "by_sequence"

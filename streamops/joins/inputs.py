@@ -14,11 +14,13 @@ from streamops.spark.columns import require_name
 from streamops.spark.parameters import distinct_names, names_of, parse_delay, require_keys, words
 
 __all__ = [
+    "ADDED",
     "Both",
     "delays_of",
     "keys_of",
     "own_delays",
     "refuse_change_type",
+    "refuse_into",
     "refuse_keys",
     "refuse_missing",
     "sequence_of_revisions",
@@ -27,6 +29,9 @@ __all__ = [
     "shown_names",
     "times_of",
 ]
+
+ADDED = (CHANGE_TYPE, "late")
+"""Columns that a join may add beside ``into``."""
 
 Both = tuple[int | None, int | None]
 Keys = tuple[tuple[str, str], ...]
@@ -146,7 +151,22 @@ def sequence_of_revisions(sequence: object, fix: str, *, where: str) -> SpecErro
     )
 
 
+def refuse_into(into: Any, *, where: str) -> None:
+    """Refuse what is no name, or that of another column that a join may add."""
+    require_name(into, parameter="into", where=where)
+    if into.lower() in ADDED:
+        raise SpecError(
+            "NAME_TAKEN",
+            "`into` is the name of another column that the join may add",
+            where=where,
+            got=f"into={into!r}",
+            expected=f"a name unlike {', '.join(ADDED)}",
+            fix='into="match", say',
+        )
+
+
 def refuse_keys(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:
     """Refuse keys that Spark does not hash."""
-    for schema, names in zip((left, right), zip(*by, strict=True), strict=True):
-        require_keys(schema, names, where=where)
+    ours, theirs = zip(*by, strict=True)
+    require_keys(left, ours, where=f"{where}, left frame")
+    require_keys(right, theirs, where=f"{where}, right frame")

@@ -19,10 +19,12 @@ from streamops.joins.core.interval_spec import (
 )
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import (
+    ADDED,
     Both,
     delays_of,
     keys_of,
     own_delays,
+    refuse_into,
     refuse_keys,
     refuse_missing,
     shown_both,
@@ -30,7 +32,6 @@ from streamops.joins.inputs import (
     shown_names,
     times_of,
 )
-from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.pairs import Side
@@ -41,7 +42,6 @@ from streamops.spark.transform import choice
 
 __all__ = ["IntervalJoin"]
 
-_ADDED = (CHANGE_TYPE, "late")
 _DEFINES = {"shown": words, "first": True}
 
 
@@ -94,7 +94,7 @@ class IntervalJoin:
             (early, Early, "early"),
         ):
             choice(value, known, parameter=parameter, where=where)
-        require_name(into, parameter="into", where=where)
+        refuse_into(into, where=where)
         if tie_break is not None:
             require_name(tie_break, parameter="tie_break", where=where)
         settings = IntervalJoin(
@@ -155,17 +155,17 @@ class IntervalJoin:
         refuse_missing(left, asked, where=f"{self.where}, left frame")
         asked = {"time": self.times[1:], "by": theirs}
         refuse_missing(right, asked | {"tie_break": ties}, where=f"{self.where}, right frame")
-        require_instant(left, self.times[0], where=self.where)
-        require_instant(right, self.times[1], where=self.where)
+        require_instant(left, self.times[0], where=f"{self.where}, left frame")
+        require_instant(right, self.times[1], where=f"{self.where}, right frame")
         refuse_keys(left, right, self.by, where=self.where)
         if ties and not is_comparable(right.field(ties[0]).type):
             fix = "name a column that counts: a log position, an id that grows"
             use, expected = "a tie-break", "values that have an order"
-            refuse_type(right, ties[0], use, expected, fix, where=self.where)
+            refuse_type(right, ties[0], use, expected, fix, where=f"{self.where}, right frame")
         joined = self.how not in ("semi", "anti")
         names = named(left, right if joined else pa.schema([]), self.by, self.where)
         added = [self.into]
-        changes, late = _ADDED
+        changes, late = ADDED
         added += [changes] if self.stragglers == "retract" or self.early != "never" else []
         added += [late] if self.routes else []
         fix = "rename the column before the join, or name the added one otherwise by into=..."
@@ -199,15 +199,6 @@ class IntervalJoin:
                 got=f"lower={words(self.lower)}, upper={words(self.upper)}",
                 expected="lower <= upper, both measured from the left row's time to the right's",
                 fix="exchange them; a right row that comes first has a negative bound",
-            )
-        if self.into.lower() in _ADDED:
-            raise SpecError(
-                "NAME_TAKEN",
-                "`into` is the name of another column that the join may add",
-                where=self.where,
-                got=f"into={self.into!r}",
-                expected=f"a name unlike {', '.join(_ADDED)}",
-                fix='into="match", say',
             )
         if self.too_late == "route" and self.stragglers != "retract":
             raise SpecError(

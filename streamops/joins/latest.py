@@ -79,10 +79,11 @@ def latest(
         time. A change counts if it is above what is remembered, also of a deleted key.
     horizon : duration or int
         For how long a delete is remembered after the newest change of its shard: a duration on
-        `time`, or without it so many units of `sequence`. Beyond it, a change at or below the highest
-        place forgotten, of a key of which nothing is known, is rejected: "forgotten".
+        `time`, or without it so many units of `sequence`. A change that comes later, at or below the
+        highest place forgotten, of a key of which nothing is known, is rejected: "forgotten".
     time : str, optional
-        Column of the table in which the horizon is measured. It orders nothing.
+        Column of the table in which the horizon is measured. It orders nothing; where it runs back
+        along the changes of a key, the horizon must be longer by so much.
     snapshot : DataFrame, optional
         A batch frame: what the table was before the changes. With the key, the sequence, `time` and the
         values, other columns are left out. Read once, when the query first starts, into the state;

@@ -16,6 +16,7 @@ from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import (
     keys_of,
     refuse_change_type,
+    refuse_into,
     refuse_keys,
     refuse_missing,
     sequence_of_revisions,
@@ -25,7 +26,7 @@ from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.errors import SpecError
 from streamops.kernel.keyed import SNAPSHOT, WhenFull
 from streamops.kernel.time import Duration
-from streamops.spark.columns import arrow_schema, column, require_name, type_name
+from streamops.spark.columns import arrow_schema, column, type_name
 from streamops.spark.keyed import (
     MOST_KEYS,
     Horizon,
@@ -81,7 +82,7 @@ class LatestJoin(UntimedSettings):
             (rejected, Rejected, "rejected"),
         ):
             choice(value, known, parameter=parameter, where=where)
-        require_name(into, parameter="into", where=where)
+        refuse_into(into, where=where)
         require_most_keys(max_keys, MOST_KEYS, where=where)
         keys, places = (
             keys_of(by, where=where),

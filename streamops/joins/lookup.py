@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.inputs import keys_of, refuse_keys, refuse_missing, shown_keys
+from streamops.joins.inputs import keys_of, refuse_missing, shown_keys
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name, type_name
-from streamops.spark.parameters import refuse_type, require_frame
+from streamops.spark.parameters import refuse_type, require_frame, require_keys
 from streamops.spark.parameters import words as in_words
 from streamops.spark.results import comments
 from streamops.spark.transform import choice
@@ -232,7 +232,9 @@ class LookupTransform:
             )
 
     def _refuse_types(self, rows: pa.Schema, table: pa.Schema) -> None:
-        refuse_keys(rows, table, self.by, where=_WHERE)
+        ours, theirs = zip(*self.by, strict=True)
+        require_keys(rows, ours, where=f"{_WHERE}, frame")
+        require_keys(table, theirs, where=f"{_WHERE}, table")
         for one, other in self.by:
             kinds = rows.field(one).type, table.field(other).type
             if kinds[0] != kinds[1]:

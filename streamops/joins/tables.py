@@ -81,8 +81,8 @@ def tables(
         deletes, and a preimage another than its postimage; these changes need no sequence.
     remember : int
         With `sequence`: rows that are gone whose sequence is kept, those of the highest sequences of
-        each side, so that changes that come late do not bring them back. 0: none, where nothing is
-        out of order over micro-batches.
+        each side, so that changes that come late do not bring them back. Each shard keeps its part of
+        them. 0: none, where nothing is out of order over micro-batches.
     rejected : "drop" or "route"
         What happens to a change that cannot be: dropped, or delivered as a row of its own, to be told
         apart by :func:`streamops.joins.split_late`; counted in either case. Reasons: "bad_change" (no

@@ -14,7 +14,6 @@ from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import (
     keys_of,
     refuse_change_type,
-    refuse_keys,
     refuse_missing,
     sequence_of_revisions,
     shown_keys,
@@ -23,6 +22,7 @@ from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import require_name, type_name
+from streamops.spark.parameters import require_keys
 from streamops.spark.transform import choice
 
 __all__ = ["TablesSettings"]
@@ -107,7 +107,7 @@ class TablesSettings(UntimedSettings):
         refuse_missing(schema, asked, where=where)
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             _refuse_no_changes(schema, where)
-        refuse_keys(schema, schema, tuple((each, each) for each in (*by, *key)), where=where)
+        require_keys(schema, (*by, *key), where=where)
         if sequence is not None and not is_comparable(schema.field(sequence).type):
             raise SchemaError(
                 "SEQUENCE_TYPE",

@@ -83,7 +83,8 @@ def temporal(
         Column of versions that orders those of one instant: a log position, a commit version, never a
         clock, nor a `revision`, which a delete has of the row that it deletes. Two versions of one
         key, instant and sequence that say the same are one; if they do not, one is rejected as
-        "clashing_version": the lesser by its values, in the order of the columns' names.
+        "clashing_version": the lesser by its values, in the order of the columns' names; a row that
+        says "deleted" is below all others.
     until : str, optional
         Column of versions, of type timestamp: from which instant on one holds no more, null while it
         does. For histories with validities, ``[valid_from, valid_to)``. Also a validity that is over

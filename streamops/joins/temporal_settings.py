@@ -23,6 +23,7 @@ from streamops.joins.inputs import (
     keys_of,
     own_delays,
     refuse_change_type,
+    refuse_into,
     refuse_keys,
     refuse_missing,
     sequence_of_revisions,
@@ -94,7 +95,8 @@ class TemporalJoin:
             (too_late, TooLate, "too_late"),
         ):
             choice(value, known, parameter=parameter, where=where)
-        roles = {"time": time, "version": version, "sequence": sequence, "into": into}
+        refuse_into(into, where=where)
+        roles = {"time": time, "version": version, "sequence": sequence}
         for parameter, name in (roles | {"until": until, "deleted": deleted}).items():
             if name is not None or parameter in roles:
                 require_name(name, parameter=parameter, where=where)
@@ -225,28 +227,29 @@ class TemporalJoin:
 
     def _refuse_columns(self, left: pa.Schema, right: pa.Schema) -> None:
         ours, theirs = zip(*self.by, strict=True)
+        versions = f"{self.where}, right frame"
         asked = {"by": theirs, "version": [self.version], "sequence": [self.sequence]}
         asked |= {role: [name] for role, name in self._optional.items()}
         refuse_missing(left, {"by": ours, "time": [self.time]}, where=f"{self.where}, left frame")
-        refuse_missing(right, asked, where=f"{self.where}, right frame")
-        require_instant(left, self.time, where=self.where)
+        refuse_missing(right, asked, where=versions)
+        require_instant(left, self.time, where=f"{self.where}, left frame")
         for name in (self.version, *([self.until] if self.until is not None else [])):
-            require_instant(right, name, where=self.where)
+            require_instant(right, name, where=versions)
         refuse_keys(left, right, self.by, where=self.where)
         if not is_comparable(right.field(self.sequence).type):
             fix = "name a number that grows with each change: a log position, a commit version"
             use, expected = "a sequence", "values that have an order"
-            refuse_type(right, self.sequence, use, expected, fix, where=self.where)
+            refuse_type(right, self.sequence, use, expected, fix, where=versions)
         if self.deleted is not None and not pa.types.is_boolean(right.field(self.deleted).type):
             fix = "a column with the condition: df.withColumn('gone', F.col('op') == 'd')"
             use, expected = "the sign of a deletion", "boolean"
-            refuse_type(right, self.deleted, use, expected, fix, where=self.where)
+            refuse_type(right, self.deleted, use, expected, fix, where=versions)
         if CHANGE_TYPE in right.names and not pa.types.is_string(right.field(CHANGE_TYPE).type):
             fix = "rename it, if it is no change type"
-            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=self.where)
+            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=versions)
         if TOMBSTONE in right.names and not pa.types.is_boolean(right.field(TOMBSTONE).type):
             fix = "rename it, if it is no sign of a tombstone"
-            refuse_type(right, TOMBSTONE, "a tombstone", "boolean", fix, where=self.where)
+            refuse_type(right, TOMBSTONE, "a tombstone", "boolean", fix, where=versions)
         if UNAVAILABLE in right.names:
             raise _not_whole(self.where)
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.codec import ipc_write
 from streamops.kernel.columns import codes
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
-from streamops.kernel.ordering import is_comparable, ranks
+from streamops.kernel.ordering import ranks
 
-__all__ = ["Contested", "contents", "rising"]
+__all__ = ["Contested", "contents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Contested:
             keys = [(~is_delete[among]).astype(np.int64)]
             for number, each in enumerate(values):
                 sent = ~lacks[among, number] & ~is_delete[among]
-                value = rising(each.take(pa.array(among)))
+                value = ranks(each.take(pa.array(among)))
                 keys += [sent.astype(np.int64), np.where(sent, value, 0)]
             rank = np.lexsort(keys[::-1])
             said = content[among][rank]
@@ -73,6 +72,12 @@ class Contested:
         result: Mask = self.firsts() != np.arange(len(self.slot))
         return result
 
+    def newest(self, ages: Ints) -> Ints:
+        """The greatest age at the place of each."""
+        slots = Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
+        result: Ints = slots.greatest(ages)[self.slot]
+        return result
+
     def loses(self) -> Mask:
         """Which do not count, as another one at their place is above them."""
         slots = Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
@@ -89,14 +94,3 @@ def contents(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:
         code = np.where(lacks[:, number], lowest - 1, code)
         content = pair(content, np.where(is_delete, lowest - 2, code))
     return content
-
-
-def rising(column: pa.Array) -> Ints:
-    """Integers that compare as the values do; by their bytes, where values have no order."""
-    if not is_comparable(column.type):
-        rows = (
-            ipc_write(pa.table({"": column.slice(i, 1).take(pa.array([0]))})) if here else None
-            for i, here in enumerate(column.is_valid().to_pylist())
-        )
-        column = pa.array(list(rows), pa.binary())
-    return ranks(column)

@@ -20,7 +20,7 @@ from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.ordering import ranks
 from streamops.kernel.states import listed, sizes_of
 
-__all__ = ["Meeting", "beyond", "flags", "key_columns", "numbers"]
+__all__ = ["Meeting", "beyond", "flags", "highest", "key_columns", "numbers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Meeting:
         again : array of bool
             Changes that came before as they are.
         unknowable : array of bool
-            Changes of keys of which something was forgotten.
+            Changes of keys that nothing is known of, which may belong below a delete that was forgotten.
         """
         rows, forgotten = state.tables["rows"], state.tables["forgotten"]
         names, count = key_columns(spec), len(judged.changes)
@@ -92,7 +92,7 @@ class Meeting:
         bare = Meeting(spec, kept, rest, judged, givers, key, key, np.concatenate(lacks), nothing)
 
         order = ranks(pa.concat_arrays([bare.places, one(forgotten.column("place"))]))
-        own, highest = order[: len(key)], order[len(key) :].max(initial=np.iinfo(np.int64).min)
+        own = order[: len(key)]
         logs = np.asarray(bare.logs).astype(np.int64)
         place = in_order(logs, own) if spec.snapshots == "below_log" else in_order(own, logs)
         contested = Contested.of(pair(key, place), bare.values, bare.lacks, bare.is_delete)
@@ -100,8 +100,12 @@ class Meeting:
         among = contested.first(size)
         nothing[:size] = among.loses()
         meeting = replace(bare, place=in_order(place, contested.order), loses=nothing)
-        unknown = key[len(kept) : size] >= len(kept)
-        unknowable = unknown & (own[len(kept) : size] <= highest) & bool(len(forgotten))
+        unknowable = np.zeros(count, np.bool_)
+        if len(forgotten):
+            # What came at one place is judged as one, so that it can be compared.
+            unknowable |= spec.is_beyond(among.newest(bare.ages)[len(kept) :], state)
+            is_new = key[len(kept) : size] >= len(kept)
+            unknowable &= is_new & (own[len(kept) : size] <= order[len(key)])
         return meeting, among.again()[len(kept) :], unknowable
 
     def without(self, dropped: Mask, reason: str | None = None) -> Meeting:
@@ -212,6 +216,15 @@ def beyond(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
     # By their hash, so that it is not the order of arrival that says which.
     out[np.argsort(xxhash64(keys), kind="stable")[room:]] = True
     return out
+
+
+def highest(forgotten: pa.Table) -> pa.Table:
+    """Of deletes that are forgotten the highest place, and the greatest of what else is known of them."""
+    if len(forgotten) < 2:
+        return forgotten
+    columns = [one(column) for column in forgotten.columns]
+    columns = [column.take(pa.array([int(ranks(column).argmax())])) for column in columns]
+    return pa.table(columns, schema=forgotten.schema)
 
 
 def key_columns(spec: KeyedTable) -> list[str]:

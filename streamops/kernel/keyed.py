@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import one
+from streamops.kernel.contract import State
+from streamops.kernel.groups import Ints, Mask
 
 __all__ = [
     "CHANGED_AT",
@@ -125,3 +127,14 @@ class KeyedTable:
     def cutoff(self, newest: int) -> int:
         """What is older is beyond the horizon; within what 64 bits hold."""
         return max(newest - self.horizon, -(1 << 63))
+
+    def is_beyond(self, ages: Ints, state: State) -> Mask:
+        """Which are so old that deletes as old were forgotten, as some were.
+
+        They are beyond the horizon of what came before them; or beyond one that was shorter, when
+        something was forgotten.
+        """
+        newest, gone = state.watermark, one(state.tables["forgotten"].column("age"))[0].as_py()
+        assert newest is not None
+        result: Mask = (ages < self.cutoff(newest)) | (ages <= gone)
+        return result

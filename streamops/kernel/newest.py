@@ -2,8 +2,9 @@
 
 A change counts if its place in the order of its key's changes is above what is remembered. A delete
 leaves its place behind, until it is older than the horizon; the highest place so forgotten is kept,
-and a change at or below it, of a key that nothing is known of, may be one that was deleted since: it
-is rejected.
+and a change at or below it that is older than the horizon itself, of a key that nothing is known of,
+may be one that was deleted since: it is rejected. Places of several keys need not be comparable (the
+offsets of two partitions are not): what comes in time is taken whatever was forgotten.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from streamops.kernel.contract import State
 from streamops.kernel.filled import NONE, Entries
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.judged import Judged
-from streamops.kernel.kept import Meeting, key_columns, numbers
+from streamops.kernel.kept import Meeting, highest, key_columns, numbers
 from streamops.kernel.keyed import KeyedTable
-from streamops.kernel.ordering import ranks
 from streamops.kernel.states import listed, sizes_of
 
 __all__ = ["admitted", "check_rows", "forgetting", "newest_age", "newest_layout", "remembered", "stands"]  # fmt: skip
@@ -39,7 +39,7 @@ def newest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schem
     row = [*keys, *change, ("age", pa.int64()), *extra, lacks, givers, *values]
     return {
         "rows": pa.schema(row),
-        "forgotten": pa.schema([("place", spec.position), *extra]),
+        "forgotten": pa.schema([("place", spec.position), ("age", pa.int64()), *extra]),
     }
 
 
@@ -150,11 +150,8 @@ def forgetting(
     if newest is not None:
         gone = deleted & (np.asarray(one(rows.column("age"))) < spec.cutoff(newest))
     if gone.any():
-        old = concat([forgotten, rows.filter(pa.array(gone)).select(forgotten.column_names)])
-        highest = pa.array([int(ranks(one(old.column("place"))).argmax())])
-        columns = [one(old.column("place")).take(highest)]
-        columns += [pa.array([pc.max(each).as_py()], each.type) for each in old.columns[1:]]
-        forgotten = pa.table(columns, schema=forgotten.schema)
+        old = rows.filter(pa.array(gone)).select(forgotten.column_names)
+        forgotten = highest(concat([forgotten, old]))
         rows = rows.filter(pa.array(~gone))
     return {"rows": rows, "forgotten": forgotten}
 

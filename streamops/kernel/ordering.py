@@ -1,7 +1,9 @@
 """Spark's order of values, as integers.
 
 NaN is the largest number, -0.0 equals 0.0, strings and binary compare byte by byte, false is
-below true, a null is below everything. Structs compare field by field, lists item by item.
+below true, a null is below everything. Structs compare field by field, lists item by item. What
+Spark has no order of has one here, too: maps are lists of entries, intervals are months, days and
+the rest. Equal values have equal integers, whatever the type.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ def ranks(array: pa.Array) -> Ints:
         order = bits ^ ((bits >> 63) & _MAGNITUDE)
     elif _is_whole(kind) and not _needs_lowest(array):
         order = np.array(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    elif pa.types.is_null(kind):
+        order = np.zeros(len(array), np.int64)
+    elif pa.types.is_interval(kind):
+        order = _interval_ranks(array)
     elif pa.types.is_struct(kind):
         order = np.zeros(len(array), np.int64)
         for child in array.flatten():
@@ -68,6 +74,17 @@ def ranks(array: pa.Array) -> Ints:
         order[valid] = rank[np.asarray(encoded.indices.drop_null())]
     order[np.asarray(array.is_null())] = _LOWEST
     return order
+
+
+def _interval_ranks(array: pa.Array) -> Ints:
+    if not len(array):
+        return np.zeros(0, np.int64)
+    parts = np.frombuffer(array.buffers()[1], [("months", "i4"), ("days", "i4"), ("rest", "i8")])
+    months, days, rest = (
+        parts[name][array.offset : array.offset + len(array)].astype(np.int64)
+        for name in ("months", "days", "rest")
+    )
+    return in_order(in_order(months, days), rest)
 
 
 def _is_whole(kind: pa.DataType) -> bool:

@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
-from streamops.kernel.errors import ChangeStreamError, SpecError
+from streamops.kernel.errors import ChangeStreamError, ColumnNotFound, SpecError
+from streamops.spark.transform import choice
 from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
 
 __all__ = ["fold"]
 
 Row = dict[str, Any]
+Kind = Literal["keyed", "bag"]
 
 
 def fold(
     published: Published,
     *,
     key: str | Sequence[str] | None = None,
-    rows: Literal["keyed", "bag"] = "keyed",
+    rows: Kind = "keyed",
 ) -> list[Row]:
     """The table that a stream of results stands for once everything was published.
 
@@ -56,7 +58,10 @@ def fold(
         ``POSTIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, ``UNCHANGED``, ``REVISION_OUT_OF_STEP``
         or ``UNKNOWN_CHANGE``: the stream contradicts itself.
     SpecError
-        ``KEY_REQUIRED``: nothing tells which columns identify a row. ``KEY_OF_A_BAG``.
+        ``KEY_REQUIRED``: nothing tells which columns identify a row. ``KEY_OF_A_BAG``,
+        ``UNKNOWN_CHOICE``.
+    ColumnNotFound
+        A row lacks a column of the key.
 
     Examples
     --------
@@ -72,6 +77,7 @@ def fold(
     >>> fold([{"n": 1, "_change_type": word} for word in ("insert", "insert", "delete")], rows="bag")
     [{'n': 1}]
     """
+    choice(rows, Kind, parameter="rows", where="streamops.testing.fold")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "bag" and names is not None:
         raise SpecError(
@@ -185,6 +191,9 @@ class _Folded:
                     fix='name the key: fold(rows, key=["user_id"])',
                 )
             self.key = tuple(names[: names.index("window_end") + 1])
+        for name in self.key:
+            if name not in row:
+                raise ColumnNotFound(name, row, where="streamops.testing.fold", role="key")
         return self.key
 
     def _insert(self, key: Any, row: Row, *, replaces: bool) -> None:

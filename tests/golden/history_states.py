@@ -16,7 +16,7 @@ from streamops.kernel.contract import State
 from tests.golden.latest_states import BATCHES, SCHEMA, table
 from tests.golden.states import FOLDER, SHARDS
 
-FILE = FOLDER / "changes.history-v1.bin"
+FILE = FOLDER / "changes.history-v2.bin"
 
 
 def spec_of(**changed: Any) -> HistorySpec:

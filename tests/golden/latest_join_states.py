@@ -19,7 +19,7 @@ from tests.golden.states import FOLDER, SHARDS
 
 Rows = list[tuple[Any, ...]]
 
-FILE = FOLDER / "joins.latest-v2.bin"
+FILE = FOLDER / "joins.latest-v3.bin"
 INSTANT = pa.timestamp("us", tz="UTC")
 PLACE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
 FACTS = pa.schema([("word", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
@@ -63,7 +63,7 @@ MORE: list[tuple[Rows, Rows]] = [
     (
         [("a", 1.0, 1), ("ä", 0.0, 2), ("b", float("nan"), 3), ("c", 2.0, 4), ("e", 7.0, 5)],
         [
-            ("c", 2.0, 7, None, 4 * SECOND, place(0, 0), "insert", None),
+            ("c", 2.0, 7, None, 0, place(0, 0), "insert", None),
             ("a", 1.0, 8, ["late"], 2 * SECOND, place(1, 5), "insert", None),
         ],
     ),

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         ("_unavailable", pa.list_(pa.string())),
     ]
 )
-FILE = FOLDER / "changes.latest-v2.bin"
+FILE = FOLDER / "changes.latest-v3.bin"
 
 Rows = list[tuple[Any, ...]]
 

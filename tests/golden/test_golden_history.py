@@ -12,13 +12,14 @@ from streamops.testing.laws import rows_of
 from tests.golden.history_states import FILE, SPEC, spec_of, state
 from tests.golden.latest_states import MORE, table
 from tests.golden.reading import Format, Kept, bag
+from tests.golden.states import FOLDER
 
 FORMAT = Format(history, "changes.apply")
 KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 14_000_000
     assert found.tables["forgotten"].num_rows == 1
@@ -32,7 +33,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     )
 
 
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         packed = history.pack(SPEC, table(rows))
@@ -47,8 +48,12 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).watermark == 14_000_000
 
 
-def test_state_of_version_1_is_refused_by_another_version() -> None:
+def test_state_of_version_2_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
+
+
+def test_state_of_version_1_is_refused_with_what_to_do() -> None:
+    FORMAT.refuses_an_older_version(KEPT, FOLDER / "changes.history-v1.bin", 1)
 
 
 @pytest.mark.parametrize("changed", [{"track": "n"}, {"snapshots": "by_sequence"}], ids=repr)

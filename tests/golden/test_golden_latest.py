@@ -19,7 +19,7 @@ KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_3_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 14_000_000
     assert found.tables["forgotten"].num_rows == 1
@@ -27,7 +27,7 @@ def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
     assert [(each["place"]["offset"], each["value.0"]) for each in givers] == [(1, 1)]
 
 
-def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened() -> None:
+def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
@@ -46,12 +46,13 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == 6
 
 
-def test_state_of_version_2_is_refused_by_another_version() -> None:
+def test_state_of_version_3_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
 
 
-def test_state_of_version_1_is_refused_with_what_to_do() -> None:
-    FORMAT.refuses_an_older_version(KEPT, FOLDER / "changes.latest-v1.bin", 1)
+@pytest.mark.parametrize("version", [1, 2])
+def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
+    FORMAT.refuses_an_older_version(KEPT, FOLDER / f"changes.latest-v{version}.bin", version)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_snapshot", pa.string()))),
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_unavailable", pa.string()))),
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("rejected", pa.string()))),
+        (SpecError, "NAME_TAKEN", lambda: bound(into="late")),
+        (SpecError, "NAME_TAKEN", lambda: bound(into="_Change_type")),
         (SchemaError, "NAME_TAKEN", lambda: bound(with_("plan_right", pa.int64(), FACTS))),
         (SchemaError, "NAME_TAKEN", lambda: bound(with_("Status", pa.int64(), FACTS))),
         (

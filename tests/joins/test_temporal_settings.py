@@ -264,6 +264,25 @@ def test_a_name_that_the_join_adds_is_refused(name: str, said: dict[str, Any]) -
         assert bound(left=trades, into="found").output.names[-1] == "found"
 
 
+@pytest.mark.parametrize("into", ["late", "LATE", "_change_type"])
+def test_a_name_that_another_added_column_has_is_refused(into: str) -> None:
+    error = refused(SpecError, into=into)
+    assert (error.code, error.got) == ("NAME_TAKEN", f"into={into!r}")
+
+
+@pytest.mark.parametrize(
+    ("said", "frame"),
+    [
+        ({"time": "price"}, "left"),
+        ({"version": "price"}, "right"),
+        ({"sequence": "tags"}, "right"),
+        ({"by": "tags"}, "left"),
+    ],
+)
+def test_an_error_says_of_which_frame_the_column_is(said: dict[str, Any], frame: str) -> None:
+    assert f"joins.temporal, {frame} frame" in refused(SchemaError, **said).where
+
+
 # Transforms.
 
 

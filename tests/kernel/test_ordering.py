@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -46,7 +47,25 @@ NESTED: dict[pa.DataType, list[Any]] = {
         None, {"a": None, "b": None}, {"a": None, "b": []}, {"a": -(2**63), "b": None},
         {"a": 1, "b": []}, {"a": 1, "b": ["x"]}, {"a": 2**62, "b": None}],
     pa.struct([]): [None, {}],
+    # What Spark has no order of.
+    pa.map_(pa.string(), pa.float64()): [
+        None, [], [("a", None)], [("a", -1.0)], [("a", 0.0)], [("a", 0.0), ("b", None)], [("a", NAN)], [("b", -2.0)]],
+    pa.struct([("m", pa.map_(pa.int64(), pa.list_(pa.int64())))]): [
+        None, {"m": None}, {"m": []}, {"m": [(1, [])]}, {"m": [(1, [2])]}, {"m": [(2, None)]}],
+    pa.month_day_nano_interval(): [
+        None, (-1, 5, 5), (0, -1, 9), (0, 0, 0), (0, 0, 1), (0, 1, 0), (2, 0, 0)],
+    pa.list_(pa.month_day_nano_interval()): [None, [], [None], [(0, 0, 1)], [(0, 0, 1), None], [(1, 0, 0)]],
 }  # fmt: skip
+
+
+def test_equal_values_have_equal_ranks_whatever_the_type() -> None:
+    quiet, odd = np.array([0x7FF8000000000000, 0x7FF8000000000001]).view(np.float64)
+    maps = pa.array(
+        [[("a", x)] for x in (0.0, -0.0, quiet, odd)], pa.map_(pa.string(), pa.float64())
+    )
+    assert len(set(ranks(maps)[:2])) == len(set(ranks(maps)[2:])) == 1
+    assert len(set(ranks(pa.nulls(3)))) == 1
+    assert ranks(pa.array([], pa.month_day_nano_interval())).tolist() == []
 
 
 @pytest.mark.parametrize("kind", NESTED, ids=str)

@@ -14,6 +14,7 @@ from streamops.joins.core import latest
 from streamops.joins.core.latest_spec import LatestSpec
 from streamops.joins.latest_settings import LatestJoin
 from streamops.testing.laws import JudgedPair, PairCase, rows_of
+from tests.laws.changes_strategies import moved
 from tests.laws.temporal_strategies import table_of
 from tests.oracles.latest_join import LatestJoinOracle
 from tests.oracles.windows import Row
@@ -59,6 +60,7 @@ def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCas
     schema = TABLE
     if time is None:
         schema = schema.set(schema.names.index("seq"), pa.field("seq", pa.int64()))
+    apart = time is not None and draw(st.booleans())
     snapshots = draw(st.booleans())
     if not snapshots:  # changes of no snapshot need not say so
         schema = schema.remove(schema.names.index("_snapshot"))
@@ -70,6 +72,8 @@ def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCas
             number = max(0, now - dice.randrange(late + 1)) // torn
             odd_one, torn_one = dice.randrange(8) < odd, torn > 1 and dice.random() < 0.7
             changes.append(_change(dice, len(by) == 2, snapshots, number, odd_one, torn_one))
+        if apart:
+            changes = [moved(row) for row in changes]
         if time is None:
             whole = [row["seq"] and 4 * row["seq"]["log"] + row["seq"]["offset"] for row in changes]
             changes = [{**row, "seq": seq} for row, seq in zip(changes, whole, strict=True)]

@@ -37,6 +37,8 @@ class IntervalOracle:
     left: list[Row] = field(default_factory=list)
     right: list[Row] = field(default_factory=list)
     published: dict[Pair, str] = field(default_factory=dict)
+    late: set[tuple[int, int]] = field(default_factory=set)
+    """Pairs of which one row came when the other was final."""
 
     @property
     def corrects(self) -> bool:
@@ -52,7 +54,7 @@ class IntervalOracle:
 
     def fresh(self) -> IntervalOracle:
         """The same settings; nothing has been seen."""
-        return replace(self, watermark=None, left=[], right=[], published={})
+        return replace(self, watermark=None, left=[], right=[], published={}, late=set())
 
     def meet(self, left: Row, right: Row) -> bool:
         """The definition."""
@@ -108,11 +110,12 @@ class IntervalOracle:
             for j, theirs in enumerate(self.right)
             if self.meet(ours, theirs)
         ]
+        self._find_late(pairs, old, judged_by)
         lone_left = self._lone(0, {i for i, _ in pairs})
         lone_right = self._lone(1, {j for _, j in pairs})
         if self.matches != "every":
-            return self._answered(pairs, dict(lone_left), old, judged_by)
-        matched = [(p, self._status(p, p, old, judged_by)) for p in pairs]
+            return self._answered(pairs, dict(lone_left))
+        matched = [(p, self._status(p, p)) for p in pairs]
         alone: list[tuple[Pair, str]] = []
         if self.how in ("left", "full", "anti"):
             alone += [((i, None), status) for i, status in lone_left]
@@ -123,18 +126,14 @@ class IntervalOracle:
         if self.how == "semi":
             best: dict[Pair, str] = {}
             for i, j in pairs:
-                status = self._status((i, None), (i, j), old, judged_by)
+                status = self._status((i, None), (i, j))
                 if best.get((i, None)) != "matched":
                     best[i, None] = status
             return list(best.items())
         return matched + alone
 
     def _answered(
-        self,
-        pairs: Sequence[tuple[int, int]],
-        lone: dict[int, str],
-        old: tuple[int, int],
-        judged_by: int | None,
+        self, pairs: Sequence[tuple[int, int]], lone: dict[int, str]
     ) -> list[tuple[Pair, str]]:
         """One partner for each left row."""
         wanted: list[tuple[Pair, str]] = []
@@ -152,7 +151,7 @@ class IntervalOracle:
                     wanted.append(((i, j), "early"))
                 continue
             before = [s for p, s in self.published.items() if p[0] == i and p[1] != j]
-            status = self._status((i, j), (i, j), old, judged_by)
+            status = self._status((i, j), (i, j))
             if any(s != "early" for s in before):
                 status = "late_match"
             wanted.append(((i, j), status))
@@ -165,20 +164,24 @@ class IntervalOracle:
         rest = [row[name] for name in sorted(row) if name not in keys]
         return self._times(1)[j], *map(_rank, [row[self.tie_break], *rest])
 
-    def _status(
-        self, of: Pair, pair: tuple[int, int], old: tuple[int, int], judged_by: int | None
-    ) -> str:
-        """What was said of it before, or what a match is that is found now."""
+    def _find_late(
+        self, pairs: Sequence[tuple[int, int]], old: tuple[int, int], judged_by: int | None
+    ) -> None:
+        """Remember which of the pairs that met now are late, whenever they are published."""
+        if judged_by is None:
+            return
+        for i, j in pairs:
+            came_right = j >= old[1] and self._end(0, i) <= judged_by
+            came_left = i >= old[0] and self._end(1, j) <= judged_by
+            if came_right or came_left:
+                self.late.add((i, j))
+
+    def _status(self, of: Pair, pair: tuple[int, int]) -> str:
+        """What was said of it before, or what a match is."""
         before = self.published.get(of)
         if before in ("matched", "late_match"):
             return before
-        if judged_by is not None:
-            i, j = pair
-            if j >= old[1] and self._end(0, i) <= judged_by:
-                return "late_match"
-            if i >= old[0] and self._end(1, j) <= judged_by:
-                return "late_match"
-        return "matched"
+        return "late_match" if pair in self.late else "matched"
 
     def _lone(self, side: int, met: set[int]) -> list[tuple[int, str]]:
         """Rows without a partner that must be published."""

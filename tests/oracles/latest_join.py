@@ -1,7 +1,8 @@
 """Facts beside what a table says when they come, in the plainest Python there is.
 
 Of each key all changes are known, and the row is computed from all of them; but for keys that were
-deleted longer ago than the horizon, of which nothing is.
+deleted longer ago than the horizon, of which nothing is. A change that came later than the horizon
+may be of one of these.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ class LatestJoinOracle:
     known: dict[Any, Changes] = field(default_factory=dict)
     newest: int | None = None
     highest: Place | None = None
+    oldest: int = -(10**18)
 
     def fresh(self) -> LatestJoinOracle:
         """The same settings; nothing has been seen."""
-        return replace(self, known={}, newest=None, highest=None)
+        return replace(self, known={}, newest=None, highest=None, oldest=-(10**18))
 
     def row_of(self, key: Any) -> Row | None:
         """What the table says of a key: the definition."""
@@ -79,12 +81,14 @@ class LatestJoinOracle:
                 continue
             key = comparable([row[name] for _, name in self.by])
             came.setdefault(key, {}).setdefault(self._place(row), []).append(row)
+        bar = self.newest
+        for row in (row for places in came.values() for rows in places.values() for row in rows):
             age = self._age(row)
             self.newest = age if self.newest is None else max(age, self.newest)
         tops = {key: max(self.known[key]) for key in came if key in self.known}
         for key, places in came.items():
             for place, rows in places.items():
-                self._take(key, place, rows, tops.get(key), said)
+                self._take(key, place, rows, tops.get(key), bar, said)
         self._forget()
         for fact in left:
             answer = self.answer(fact)
@@ -103,9 +107,15 @@ class LatestJoinOracle:
         return len(self.known) + (self.highest is not None)
 
     def _take(
-        self, key: Any, place: Place, rows: list[Row], top: Place | None, said: Expected
+        self,
+        key: Any,
+        place: Place,
+        rows: list[Row],
+        top: Place | None,
+        bar: int | None,
+        said: Expected,
     ) -> None:
-        """Changes of one place, and the highest place of their key before the micro-batch."""
+        """Changes of one place; the highest of their key, and the newest age, from before."""
         was = self.known[key][place] if place == top else []
         best = max([*was, *rows], key=self._rank)
         good = [row for row in rows if self._alike(row, best)]
@@ -113,9 +123,12 @@ class LatestJoinOracle:
             if not self._alike(row, best):
                 self._reject(row, "conflict", said)
         if top is None and self.highest is not None and place[1:] <= self.highest:
-            for row in good:
-                self._reject(row, "forgotten", said)
-            return
+            assert bar is not None
+            age = max(self._age(row) for row in rows)
+            if age < bar - self.horizon or age <= self.oldest:
+                for row in good:
+                    self._reject(row, "forgotten", said)
+                return
         stood = any(self._alike(row, best) for row in was)
         said.counts["too_late"] += len(good) - (not stood)
         said.counts["too_late"] += top is not None and place < top
@@ -128,6 +141,7 @@ class LatestJoinOracle:
             last = changes[top][-1]
             gone = last["_change_type"] == "delete"
             if gone and self._age(last) < (self.newest or 0) - self.horizon:
+                self.oldest = max(self.oldest, self._age(last))
                 place = top[1:]
                 self.highest = place if self.highest is None else max(place, self.highest)
                 del self.known[key]

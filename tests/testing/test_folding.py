@@ -7,7 +7,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes, windows
-from streamops.kernel.errors import ChangeStreamError, SpecError
+from streamops.kernel.errors import ChangeStreamError, ColumnNotFound, SpecError
 from streamops.testing import at, fold, replay
 
 NAN = float("nan")
@@ -223,6 +223,21 @@ def test_a_bag_that_contradicts_itself_is_refused(code: str, rows: list[dict[str
     with pytest.raises(ChangeStreamError) as refused:
         fold(rows, rows="bag")
     assert refused.value.code == code
+
+
+def test_a_word_that_is_no_kind_of_rows_is_refused() -> None:
+    with pytest.raises(SpecError) as refused:
+        fold([], rows="bags")  # type: ignore[arg-type]
+    assert (refused.value.code, refused.value.fix) == (
+        "UNKNOWN_CHOICE",
+        "write rows='bag', or another of them",
+    )
+
+
+def test_a_key_that_no_row_has_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ColumnNotFound) as refused:
+        fold([changed("insert", 1)], key="N")
+    assert refused.value.fix.startswith("did you mean 'n'?")
 
 
 def test_a_bag_has_no_key() -> None:

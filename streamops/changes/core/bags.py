@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import key_codes, one, take
-from streamops.kernel.contested import rising
 from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups, Ids, Ints
+from streamops.kernel.ordering import ranks
 
 __all__ = ["COUNTED_ONCE", "by_value", "estimated", "netted"]
 
@@ -47,7 +47,7 @@ def by_value(
         if counted_once:
             orders.append(np.arange(len(groups.ids)))
             continue
-        values = [rising(one(rows.column(name))) for name in summary.inputs]
+        values = [ranks(one(rows.column(name))) for name in summary.inputs]
         orders.append(np.lexsort((*reversed(values), groups.ids)))
     return orders
 

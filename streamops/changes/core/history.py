@@ -2,8 +2,8 @@
 
 The changes within the horizon are remembered, and the last one before it, the *base*. The intervals
 of a key are computed from its changes, as they were and as they are, and what differs is told. A
-change below the base, or of a key that was forgotten, is rejected: what it would change is sealed.
-So is one beyond the horizon of a key that came back since.
+change at or below the base is rejected: what it would change is sealed. So is one beyond the horizon
+of a key without a base, at or below the highest place of the keys that were forgotten: it may be of one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamops.kernel.contested import Contested
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
 from streamops.kernel.judged import Judged
-from streamops.kernel.kept import beyond, flags, key_columns, numbers
+from streamops.kernel.kept import beyond, flags, highest, key_columns, numbers
 from streamops.kernel.ordering import ranks
 from streamops.kernel.untimed import finish, next_deadline
 
@@ -42,10 +42,8 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.history", 1)
+STATE = StateFormat("changes.history", 2)
 COUNTS = ChangeCounts
-
-_LOWEST = np.iinfo(np.int64).min
 
 
 def layout(spec: HistorySpec) -> Mapping[str, pa.Schema]:
@@ -64,7 +62,7 @@ def layout(spec: HistorySpec) -> Mapping[str, pa.Schema]:
     values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
     return {
         "changes": pa.schema([*keys, *own, *values]),
-        "forgotten": pa.schema([("place", spec.position)]),
+        "forgotten": pa.schema([("place", spec.position), ("age", pa.int64())]),
     }
 
 
@@ -103,12 +101,12 @@ def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | Non
         ignored=judged.ignored,
     )
     made = sealed(standing, told.revision[stays], counted, values, begun, cutoff)
-    tables = {"changes": _table(spec, made.changes), "forgotten": state.tables["forgotten"]}
-    tables["changes"] = concat([rest, tables["changes"]])
-    if len(made.forgotten):
-        places = pa.concat_arrays([one(tables["forgotten"].column("place")), made.forgotten])
-        highest = pa.array([int(ranks(places).argmax())])
-        tables["forgotten"] = pa.table([places.take(highest)], schema=layout(spec)["forgotten"])
+    left = state.tables["forgotten"]
+    gone = pa.table([made.forgotten.place, made.forgotten.age], schema=left.schema)
+    tables = {
+        "changes": concat([rest, _table(spec, made.changes)]),
+        "forgotten": highest(concat([left, gone])),
+    }
     return Step(State(newest, tables), emitted, spec.output.empty_table(), counts)
 
 
@@ -170,14 +168,14 @@ def _admitted(
     contested = Contested.of(place, changes.values, changes.lacks, changes.is_delete)
     first = contested.firsts()
     again = (first != np.arange(len(first))) & ~changes.is_old
-    highest = order.max(initial=_LOWEST)
-    bar = np.full(groups.count, highest)
-    bar[number] = _LOWEST
-    bar[changes.key[changes.is_base]] = changes.at[changes.is_base]
-    # A key without a base may have come back: what was forgotten of it must not come again.
-    is_sealed = changes.age < (_LOWEST if cutoff is None else cutoff)
-    is_below = (bar == _LOWEST)[changes.key] & is_sealed & (changes.at <= highest)
-    is_below |= changes.at <= bar[changes.key]
+    has_base, base = np.zeros(groups.count, np.bool_), np.zeros(groups.count, np.int64)
+    has_base[changes.key[changes.is_base]] = True
+    base[changes.key[changes.is_base]] = changes.at[changes.is_base]
+    is_below = has_base[changes.key] & (changes.at <= base[changes.key])
+    if len(forgotten):
+        # What came at one place is judged as one, so that it can be compared.
+        is_beyond = spec.is_beyond(contested.newest(changes.age), state)
+        is_below |= ~has_base[changes.key] & is_beyond & (changes.at <= order[0])
     late = ~changes.is_old & is_below & (first >= size)
     loses = replace(contested, order=np.where(late, -1, contested.order)).loses()
     conflict = loses & ~changes.is_old

@@ -139,7 +139,7 @@ class Intervals:
         source = filled(entries, own.lacks & ~own.is_base[:, np.newaxis])
         values = values_of(own.values, entries, source)
         # A delete that is replaced ends what is carried over, but no interval.
-        lasting = np.flatnonzero(~is_replaced(own.key, own.place, own.is_delete))
+        lasting = np.flatnonzero(~is_replaced(spec, own.key, own.place, own.is_delete))
         if len(lasting) < len(own):
             counted, own = counted[lasting], own.take(lasting)
             values = [each.take(pa.array(lasting)) for each in values]

@@ -46,7 +46,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.latest", 2)
+STATE = StateFormat("changes.latest", 3)
 COUNTS = ChangeCounts
 
 
@@ -110,7 +110,7 @@ def check(spec: TableSpec, state: State) -> None:
 
 def _is_replaced(meeting: Meeting, entries: Entries, counted: Ids) -> Mask:
     places = meeting.places.take(pa.array(entries.row[counted]))
-    return is_replaced(entries.key[counted], places, entries.is_delete[counted])
+    return is_replaced(meeting.spec, entries.key[counted], places, entries.is_delete[counted])
 
 
 def _versions(

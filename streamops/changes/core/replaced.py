@@ -7,18 +7,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.keyed import DELTA_PLACE
+from streamops.kernel.keyed import DELTA_PLACE, KeyedTable
 
 __all__ = ["is_replaced"]
 
 
-def is_replaced(key: Ids, place: pa.Array, is_delete: Mask) -> Mask:
+def is_replaced(spec: KeyedTable, key: Ids, place: pa.Array, is_delete: Mask) -> Mask:
     """Which deletes are followed by another change of their key in the same commit of Delta's.
 
-    Of other logs nothing says which places are of one moment.
+    Of other logs nothing says which places are of one moment. Columns that are called alike are no
+    place in Delta's: that is one column.
 
     Parameters
     ----------
+    spec : KeyedTable
     key : array of int64
         Of each change; by key and place.
     place : Array
@@ -26,7 +28,7 @@ def is_replaced(key: Ids, place: pa.Array, is_delete: Mask) -> Mask:
     is_delete : array of bool
         Whether it leaves no row.
     """
-    if place.type != DELTA_PLACE or not len(place):
+    if len(spec.sequence) > 1 or place.type != DELTA_PLACE or not len(place):
         return np.zeros(len(place), np.bool_)
     version = np.asarray(pc.struct_field(place, "version"))
     goes_on = (key[1:] == key[:-1]) & (version[1:] == version[:-1])

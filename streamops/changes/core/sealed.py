@@ -15,10 +15,10 @@ __all__ = ["Sealed", "sealed"]
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What is left to be remembered, and the places of the deletes that were forgotten."""
+    """What is left to be remembered, and the deletes that keys ended with that were forgotten."""
 
     changes: Changes
-    forgotten: pa.Array
+    forgotten: Changes
 
 
 def sealed(
@@ -43,9 +43,8 @@ def sealed(
         What is older, with all before it, is sealed.
     """
     changes = replace(changes, revision=revision)
-    none = changes.place.slice(0, 0)
     if cutoff is None or not len(changes):
-        return Sealed(changes, none)
+        return Sealed(changes, changes.take(np.empty(0, np.int64)))
     number = np.arange(len(changes))
     oldest = running_max(changes.age, changes.begins)  # with all that is before it
     is_sealed = oldest < cutoff
@@ -71,4 +70,4 @@ def sealed(
         is_base=is_base,
         values=[pa.concat_arrays(both).take(pa.array(row)) for both in pools],
     ).take(stays)
-    return Sealed(kept, changes.place.take(pa.array(np.flatnonzero(is_gone & is_base))))
+    return Sealed(kept, changes.take(np.flatnonzero(is_gone & is_base)))

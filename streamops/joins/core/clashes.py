@@ -8,7 +8,6 @@ import pyarrow as pa
 from streamops.joins.core.temporal_spec import TemporalSpec
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import key_codes, one, take
-from streamops.kernel.contested import rising
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.keyed import TOMBSTONE
 from streamops.kernel.ordering import ranks
@@ -20,8 +19,9 @@ def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> 
     """The row that stands for each group, and the rows that contradict it.
 
     It is the greatest by its values, in the order of the columns' names, in which state has them: a
-    choice that neither arrival nor the order of the frame's columns has a part in. A row that says "deleted" is below all others; where the versions come as
-    changes, it is no contradiction, but what was taken away to be replaced.
+    choice that neither arrival nor the order of the frame's columns has a part in. A row that says
+    "deleted" is below all others; where the versions come as changes, it is no contradiction, but
+    what was taken away to be replaced.
     """
     members = np.flatnonzero(groups.sizes()[groups.ids] > 1)
     few, firsts = Groups.of(groups.ids[members])
@@ -51,5 +51,5 @@ def _falling(column: pa.Array, among: Ids) -> Ints:
     """Integers that compare as the values of these rows do, the greatest first; 0 for all others."""
     order = np.zeros(len(column), np.int64)
     if len(among):
-        order[among] = ~rising(column.take(pa.array(among)))
+        order[among] = ~ranks(column.take(pa.array(among)))
     return order

@@ -47,19 +47,21 @@ def joined(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int
 
 def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:
     """One match for each left row: those whose answer may be another, or may be final now."""
-    waits = (left.said == NOTHING) | (left.said == EARLY)
-    concerned = waits & (left.times + spec.lower <= now_by)
+    concerned = (left.said < EXPIRED) & (left.times + spec.lower <= now_by)
     concerned[: left.old] |= touched(spec, left, right)
     concerned[left.old :] = True
     rows = np.flatnonzero(concerned)
+    before = left.said[rows]
+    overdue = before < NOTHING
     # What was published is what the rows that were kept answer, and nothing but that.
     was = np.full(len(rows), -1, np.int64)
-    known = np.flatnonzero(left.said[rows] != NOTHING)
+    known = np.flatnonzero(before != NOTHING)
     was[known] = answers(spec, left, rows[known], right, right.before, np.arange(right.old))
     now = answers(spec, left, rows, right, right.line, right.order)
 
-    before, has = left.said[rows], now >= 0
-    late = (before >= EXPIRED) & (was != now)
+    before, has = np.where(overdue, ~before, before), now >= 0
+    # An answer that came late is so when it is published, in whichever step that is.
+    late = (before >= EXPIRED) & (was != now) | overdue & (was == now)
     late[has] |= _is_late(spec, left, rows[has], right, now[has], was_by)
     stays = np.where((before >= MATCHED) & (was == now), before, MATCHED)
     alone = EXPIRED if spec.preserves("left") else NOTHING
@@ -73,7 +75,7 @@ def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: i
     back = np.flatnonzero(differs & (before != NOTHING))
     anew = np.flatnonzero(differs & (after != NOTHING))
     said = left.said.copy()
-    said[rows] = after
+    said[rows] = np.where(has & late & ~is_final, ~after, after)
     results = [
         Told(rows[back], was[back], before[back], inserts=False),
         Told(rows[anew], now[anew], after[anew]),

@@ -130,7 +130,7 @@ def next_deadline(spec: IntervalSpec, state: State) -> int | None:
         if not spec.remembers(side):
             continue
         said = one(table.column("said")).to_numpy()
-        waits = np.flatnonzero((said == NOTHING) | (said == EARLY))
+        waits = np.flatnonzero(said < EXPIRED)
         usual = times[waits] + spec.reach(side)
         final = _awaited(spec, state, waits) if spec.attributes else usual
         due = min(due, int(final[final > now_by].min(initial=_END)))
@@ -150,12 +150,14 @@ def check(spec: IntervalSpec, state: State) -> None:
         assert ordered, f"out of order: {shown}"
         assert (rows.times + spec.kept_for(side) > watermark).all(), f"overdue: {shown}"
         assert rows.keyed.all() or spec.preserves(side), f"cannot meet anything: {shown}"
-        assert ((rows.said >= NOTHING) & (rows.said <= LATE)).all(), f"unknown: {shown}"
+        waits = ~EARLY if side == "left" and spec.attributes else NOTHING
+        assert ((rows.said >= waits) & (rows.said <= LATE)).all(), f"unknown: {shown}"
         final = rows.times + spec.reach(side) <= watermark
         if spec.preserves(side):
             assert not (final & (rows.said < EXPIRED)).any(), f"never expired: {shown}"
         assert (final | (rows.said != EXPIRED)).all(), f"expired too soon: {shown}"
-        assert spec.is_early or not (rows.said == EARLY).any(), f"too early: {shown}"
+        early = (rows.said == EARLY) | (rows.said == ~EARLY)
+        assert spec.is_early or not early.any(), f"too early: {shown}"
 
 
 def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:

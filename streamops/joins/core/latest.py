@@ -47,7 +47,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("joins.latest", 2)
+STATE = StateFormat("joins.latest", 3)
 
 _STATUS = pa.array(["missing", "matched"])
 

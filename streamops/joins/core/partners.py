@@ -11,7 +11,6 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.line import Line, expanded, same_keys
 from streamops.joins.core.sides import Rows
 from streamops.kernel.columns import one
-from streamops.kernel.contested import rising
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
 
@@ -165,6 +164,6 @@ def _best(spec: IntervalSpec, right: Rows, rows: Ids, groups: Groups) -> Ids:
     if len(among):
         index = pa.array(rows[among])
         values = (one(column).take(index) for column in right.table.columns)
-        decided = Groups(groups.ids[among], groups.count).first_by(*map(flip, map(rising, values)))
+        decided = Groups(groups.ids[among], groups.count).first_by(*map(flip, map(ranks, values)))
         best = np.where(decided >= 0, among[decided], best)
     return best

@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 NOTHING, EARLY, EXPIRED, MATCHED, LATE = range(5)
-"""What a row was last published as."""
+"""What a row was last published as. ``~NOTHING`` and ``~EARLY`` are these, and tell that its answer,
+not yet final, came late."""
 
 Said = npt.NDArray[np.int8]
 

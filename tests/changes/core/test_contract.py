@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +11,10 @@ import pytest
 from streamops import aggregates as agg
 from streamops import changes
 from streamops.kernel.changes import CHANGE_TYPE
-from streamops.testing import replay
+from streamops.testing import at, fold, replay
 
 PLAIN = pa.schema([("k", pa.string()), ("v", pa.int64()), ("lsn", pa.int64())])
+WORD = pa.field(CHANGE_TYPE, pa.string())
 OWN = pa.struct([("reason", pa.string())])
 
 
@@ -51,6 +53,90 @@ def test_rows_without_a_word_are_upserts_and_tombstones_are_nothing(make: Any) -
     ]
     (only,) = replay(make(), [rows], schema=schema)
     assert [(row["v"], row[CHANGE_TYPE]) for row in only.rows] == [(1, "insert")]
+
+
+@pytest.mark.parametrize("make", [overwriting, histories])
+def test_columns_that_are_called_as_parts_of_a_place_of_deltas_are_none(make: Any) -> None:
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("version", pa.int64())])
+    schema = schema.append(pa.field("position", pa.int32()))
+    schema = schema.append(pa.field("ts", pa.timestamp("us", "UTC"))).append(WORD)
+    rows = [
+        {"k": "a", "v": 1, "version": 1, "position": 1, CHANGE_TYPE: "insert"},
+        {"k": "a", "v": None, "version": 2, "position": 1, CHANGE_TYPE: "delete"},
+        {"k": "a", "v": 1, "version": 2, "position": 9, CHANGE_TYPE: "insert"},
+    ]
+    rows = [{**row, "ts": at(0)} for row in rows]
+    made = make(sequence=["version", "position"], horizon="1 day", time="ts")
+    words = [
+        [row[CHANGE_TYPE] for row in each.rows] for each in replay(made, [rows], schema=schema)
+    ]
+    assert words == [["insert"] if make is overwriting else ["insert", "insert"]]
+
+
+def zeros() -> list[list[list[dict[str, Any]]]]:
+    """Two maps that are equal, one that is another, all of one place: in each order and cut."""
+    rows = [{"k": "a", "lsn": 1, "m": {"x": number}} for number in (0.0, 2.0, -0.0)]
+    found = []
+    for one, two, three in itertools.permutations(rows):
+        found += [[[one, two, three]], [[one, two], [three]], [[one], [two, three]]]
+        found += [[[one], [two], [three]]]
+    return found
+
+
+@pytest.mark.parametrize("make", [overwriting, histories])
+@pytest.mark.parametrize("script", zeros(), ids=repr)
+def test_of_maps_that_contradict_one_another_the_greatest_counts(make: Any, script: Any) -> None:
+    schema = pa.schema([("k", pa.string()), ("lsn", pa.int64())])
+    schema = schema.append(pa.field("m", pa.map_(pa.string(), pa.float64())))
+    told = replay(make(), script, schema=schema)
+    key = ["k"] if make is overwriting else ["k", "valid_from"]
+    assert [row["m"] for row in fold(told, key=key)] == [{"x": 2.0}]
+    assert sum(each.counts.results for each in told) == 1
+
+
+@pytest.mark.parametrize("make", [overwriting, histories])
+def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
+    schema = PLAIN.append(pa.field("ts", pa.timestamp("us", "UTC"))).append(WORD)
+
+    def packed(core: Any, spec: Any, *rows: dict[str, Any]) -> pa.Table:
+        return core.pack(spec, pa.Table.from_pylist([{"v": 1, **row} for row in rows], schema))
+
+    def bound(horizon: str) -> tuple[Any, Any]:
+        made = make(horizon=horizon, time="ts", shards=1)
+        return made.core, made.settings.bind(schema, shards=1)
+
+    core, short = bound("10 seconds")
+    gone = {"k": "a", "lsn": 5, "ts": at(5), CHANGE_TYPE: "delete"}
+    newer = {"k": "b", "lsn": 30, "ts": at(30), CHANGE_TYPE: "insert"}
+    state = core.step(short, core.empty(short), packed(core, short, gone, newer), None).state
+    assert len(state.tables["forgotten"]) == 1
+    core, long = bound("1 day")
+    late = {"k": "a", "lsn": 4, "ts": at(4), CHANGE_TYPE: "insert"}
+    step = core.step(long, state, packed(core, long, late), None)
+    assert [row["rejected"]["reason"] for row in step.emitted.to_pylist()] == ["forgotten"]
+    # What came after all that was forgotten is no change of that.
+    late = {"k": "a", "lsn": 4, "ts": at(6), CHANGE_TYPE: "insert"}
+    step = core.step(long, state, packed(core, long, late), None)
+    assert [row["rejected"] for row in step.emitted.to_pylist()] == [None]
+
+
+@pytest.mark.parametrize("make", [overwriting, histories])
+def test_changes_of_one_place_are_forgotten_together(make: Any) -> None:
+    schema = PLAIN.append(pa.field("_changed_at", pa.timestamp("us", "UTC"))).append(WORD)
+
+    def row(key: str, lsn: int, seconds: int, v: int, word: str = "insert") -> dict[str, Any]:
+        return {"k": key, "lsn": lsn, "v": v, "_changed_at": at(seconds), CHANGE_TYPE: word}
+
+    script = [
+        [row("a", 9, 0, 0, "delete"), row("b", 10, 30, 0)],
+        [row("c", 5, 20, 1), row("c", 5, 0, 1), row("c", 5, 0, 2)],
+    ]
+    made = make(horizon="10 seconds", time="_changed_at", shards=1)
+    for order in itertools.permutations(script[1]):
+        told = replay(made, [script[0], [*order]], schema=schema)[1]
+        good = [each["v"] for each in told.rows if each["rejected"] is None]
+        bad = [each["rejected"]["reason"] for each in told.rows if each["rejected"] is not None]
+        assert (good[-1:], set(bad)) == ([2], {"conflict"})
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
