@@ -102,10 +102,11 @@ class Meeting:
         meeting = replace(bare, place=in_order(place, contested.order), loses=nothing)
         unknowable = np.zeros(count, np.bool_)
         if len(forgotten):
-            # What came at one place is judged as one, so that it can be compared.
-            unknowable |= spec.is_beyond(among.newest(bare.ages)[len(kept) :], state)
             is_new = key[len(kept) : size] >= len(kept)
-            unknowable &= is_new & (own[len(kept) : size] <= order[len(key)])
+            is_below = own[len(kept) : size] <= order[len(key)]
+            # What came at one place is judged as one, so that it can be compared.
+            ages = among.newest(bare.ages)[len(kept) :]
+            unknowable = is_new & is_below & spec.is_beyond(ages, judged.is_log, state)
         return meeting, among.again()[len(kept) :], unknowable
 
     def without(self, dropped: Mask, reason: str | None = None) -> Meeting:
@@ -220,8 +221,6 @@ def beyond(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
 
 def highest(forgotten: pa.Table) -> pa.Table:
     """Of deletes that are forgotten the highest place, and the greatest of what else is known of them."""
-    if len(forgotten) < 2:
-        return forgotten
     columns = [one(column) for column in forgotten.columns]
     columns = [column.take(pa.array([int(ranks(column).argmax())])) for column in columns]
     return pa.table(columns, schema=forgotten.schema)

@@ -128,13 +128,14 @@ class KeyedTable:
         """What is older is beyond the horizon; within what 64 bits hold."""
         return max(newest - self.horizon, -(1 << 63))
 
-    def is_beyond(self, ages: Ints, state: State) -> Mask:
-        """Which are so old that deletes as old were forgotten, as some were.
+    def is_beyond(self, ages: Ints, is_log: Mask, state: State) -> Mask:
+        """Which may be older than deletes that were forgotten, as some were.
 
         They are beyond the horizon of what came before them; or beyond one that was shorter, when
-        something was forgotten.
+        something was forgotten. Of a row of a snapshot its age does not say: that may be when it was
+        read.
         """
         newest, gone = state.watermark, one(state.tables["forgotten"].column("age"))[0].as_py()
         assert newest is not None
-        result: Mask = (ages < self.cutoff(newest)) | (ages <= gone)
+        result: Mask = ~is_log | (ages < self.cutoff(newest)) | (ages <= gone)
         return result

@@ -125,7 +125,7 @@ class LatestJoinOracle:
         if top is None and self.highest is not None and place[1:] <= self.highest:
             assert bar is not None
             age = max(self._age(row) for row in rows)
-            if age < bar - self.horizon or age <= self.oldest:
+            if not place[0] or age < bar - self.horizon or age <= self.oldest:
                 for row in good:
                     self._reject(row, "forgotten", said)
                 return

@@ -101,12 +101,13 @@ def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | Non
         ignored=judged.ignored,
     )
     made = sealed(standing, told.revision[stays], counted, values, begun, cutoff)
-    left = state.tables["forgotten"]
-    gone = pa.table([made.forgotten.place, made.forgotten.age], schema=left.schema)
-    tables = {
-        "changes": concat([rest, _table(spec, made.changes)]),
-        "forgotten": highest(concat([left, gone])),
-    }
+    tables = {"changes": _table(spec, made.changes), "forgotten": state.tables["forgotten"]}
+    tables["changes"] = concat([rest, tables["changes"]])
+    if len(made.forgotten):
+        gone = pa.table(
+            [made.forgotten.place, made.forgotten.age], schema=layout(spec)["forgotten"]
+        )
+        tables["forgotten"] = highest(concat([tables["forgotten"], gone]))
     return Step(State(newest, tables), emitted, spec.output.empty_table(), counts)
 
 
@@ -174,7 +175,8 @@ def _admitted(
     is_below = has_base[changes.key] & (changes.at <= base[changes.key])
     if len(forgotten):
         # What came at one place is judged as one, so that it can be compared.
-        is_beyond = spec.is_beyond(contested.newest(changes.age), state)
+        ages = contested.newest(changes.age)
+        is_beyond = spec.is_beyond(ages, changes.is_log, state)
         is_below |= ~has_base[changes.key] & is_beyond & (changes.at <= order[0])
     late = ~changes.is_old & is_below & (first >= size)
     loses = replace(contested, order=np.where(late, -1, contested.order)).loses()

@@ -51,15 +51,16 @@ def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: i
     concerned[: left.old] |= touched(spec, left, right)
     concerned[left.old :] = True
     rows = np.flatnonzero(concerned)
-    before = left.said[rows]
-    overdue = before < NOTHING
+    said = left.said[rows]
+    overdue = said < NOTHING
+    before = np.where(overdue, ~said, said)
     # What was published is what the rows that were kept answer, and nothing but that.
     was = np.full(len(rows), -1, np.int64)
-    known = np.flatnonzero(before != NOTHING)
+    known = np.flatnonzero(said != NOTHING)
     was[known] = answers(spec, left, rows[known], right, right.before, np.arange(right.old))
     now = answers(spec, left, rows, right, right.line, right.order)
 
-    before, has = np.where(overdue, ~before, before), now >= 0
+    has = now >= 0
     # An answer that came late is so when it is published, in whichever step that is.
     late = (before >= EXPIRED) & (was != now) | overdue & (was == now)
     late[has] |= _is_late(spec, left, rows[has], right, now[has], was_by)
@@ -74,13 +75,13 @@ def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: i
     differs = (before != after) | (was != now) & (after != NOTHING)
     back = np.flatnonzero(differs & (before != NOTHING))
     anew = np.flatnonzero(differs & (after != NOTHING))
-    said = left.said.copy()
-    said[rows] = np.where(has & late & ~is_final, ~after, after)
+    standing = left.said.copy()
+    standing[rows] = np.where(has & late & ~is_final, ~after, after)
     results = [
         Told(rows[back], was[back], before[back], inserts=False),
         Told(rows[anew], now[anew], after[anew]),
     ]
-    return results, {"left": said, "right": right.said}
+    return results, {"left": standing, "right": right.said}
 
 
 def settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids) -> Instants:

@@ -121,6 +121,30 @@ def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
+@pytest.mark.parametrize("snapshots", ["below_log", "by_sequence"])
+def test_a_row_of_a_snapshot_that_was_read_since_brings_nothing_back(
+    make: Any, snapshots: str
+) -> None:
+    schema = PLAIN.append(pa.field("_changed_at", pa.timestamp("us", "UTC"))).append(WORD)
+    schema = schema.append(pa.field("_snapshot", pa.bool_()))
+
+    def row(key: str, lsn: int, seconds: int, word: str, snapshot: bool = False) -> dict[str, Any]:
+        said = {CHANGE_TYPE: word, "_snapshot": snapshot, "_changed_at": at(seconds)}
+        return {"k": key, "lsn": lsn, "v": lsn, **said}
+
+    script = [
+        [row("a", 40, 0, "insert")],
+        [row("a", 100, 1, "delete")],
+        [row("b", 101, 20, "insert")],
+        [row("a", 0, 15, "insert", True), row("c", 101, 15, "insert", True)],
+    ]
+    made = make(horizon="10 seconds", time="_changed_at", snapshots=snapshots, shards=1)
+    told = replay(made, script, schema=schema)[-1].rows
+    assert [row["rejected"]["reason"] for row in told if row["rejected"]] == ["forgotten"]
+    assert [row["k"] for row in told if not row["rejected"]] == ["c"]
+
+
+@pytest.mark.parametrize("make", [overwriting, histories])
 def test_changes_of_one_place_are_forgotten_together(make: Any) -> None:
     schema = PLAIN.append(pa.field("_changed_at", pa.timestamp("us", "UTC"))).append(WORD)
 
