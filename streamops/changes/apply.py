@@ -63,7 +63,7 @@ def apply(
     history : "overwrite" or "intervals"
         Whether a row replaces the one before it, or ends its interval. With "intervals" what is older
         than `horizon` is sealed: a change at or below the last one before it is rejected,
-        "forgotten", as is one of a key that was deleted and forgotten.
+        "forgotten", as is what comes later of a key that was deleted and forgotten.
     track : str or sequence of str, optional
         With "intervals": values whose change begins a new interval; all, if left out. A change of
         others only is one of the interval that is open.

@@ -74,15 +74,17 @@ class Contested:
 
     def newest(self, ages: Ints) -> Ints:
         """The greatest age at the place of each."""
-        slots = Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
-        result: Ints = slots.greatest(ages)[self.slot]
+        result: Ints = self._slots.greatest(ages)[self.slot]
         return result
 
     def loses(self) -> Mask:
         """Which do not count, as another one at their place is above them."""
-        slots = Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
-        result: Mask = self.order != slots.greatest(self.order)[self.slot]
+        result: Mask = self.order != self._slots.greatest(self.order)[self.slot]
         return result
+
+    @property
+    def _slots(self) -> Groups:
+        return Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
 
 
 def contents(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:

@@ -25,6 +25,7 @@ from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair
 from streamops.kernel.judged import Judged
 from streamops.kernel.kept import beyond, flags, highest, key_columns, numbers
+from streamops.kernel.newest import newest_age
 from streamops.kernel.ordering import ranks
 from streamops.kernel.untimed import finish, next_deadline
 
@@ -79,7 +80,7 @@ def pack(spec: HistorySpec, rows: pa.Table) -> pa.Table:
 def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
     judged = Judged.of(spec, packed)
-    newest = _newest(state.watermark, judged)
+    newest = newest_age(state.watermark, judged.age)
     cutoff = None if newest is None else spec.cutoff(newest)
     changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
     old = np.flatnonzero(changes.is_old)
@@ -132,13 +133,6 @@ def check(spec: HistorySpec, state: State) -> None:
     together = of[1:] == of[:-1]
     assert not (together & is_open[:-1]).any(), f"two open intervals: {shown}"
     assert (~together | (until[:-1] <= since[1:])).all(), f"intervals overlap: {shown}"
-
-
-def _newest(before: int | None, judged: Judged) -> int | None:
-    if not len(judged.age):
-        return before
-    latest = int(judged.age.max())
-    return latest if before is None else max(before, latest)
 
 
 def _admitted(
