@@ -20,6 +20,7 @@ __all__ = [
     "doubles",
     "floats",
     "instants",
+    "is_opaque",
     "key_codes",
     "list_items",
     "nulls",
@@ -29,6 +30,7 @@ __all__ = [
 
 _NAN_BITS = np.int64(0x7FF8000000000000)
 _NULL_LIST = -2
+_OPAQUE = {b"variant", b"geometry", b"geography"}
 
 
 def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -103,6 +105,12 @@ def doubles(array: pa.Array) -> npt.NDArray[np.float64]:
     return floats(array)
 
 
+def is_opaque(kind: pa.DataType) -> bool:
+    """Whether it is a type of Spark's own that comes as a struct, whose fields say nothing alone."""
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return any(_OPAQUE.intersection(field.metadata or ()) for field in fields)
+
+
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Ids:
     """One code per row, equal where all columns are equal.
 
@@ -146,21 +154,30 @@ def _float_codes(array: pa.Array) -> Ids:
 
 
 def _list_codes(array: pa.Array) -> Ids:
-    # Map entries count in the order they stand.
-    lengths, elements = list_items(array)
+    lengths, elements = list_items(array, by=codes)
     found = codes(elements)
     whole = by_lists(found - found.min(initial=0), lengths, pair)
     whole[np.asarray(array.is_null())] = _NULL_LIST
     return whole
 
 
-def list_items(array: pa.Array) -> tuple[Ids, pa.Array]:
-    """Length of each list or map, 0 where it is null; and the items of all, one below another."""
-    if pa.types.is_map(array.type):
-        items = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-        array = array.cast(pa.list_(items))
+def list_items(
+    array: pa.Array, *, by: Callable[[pa.Array], Ids] | None = None
+) -> tuple[Ids, pa.Array]:
+    """Length of each list or map, 0 where it is null; and the items of all, one below another.
+
+    In a map the order of entries says nothing: with `by` they are in that of these numbers of keys.
+    """
+    is_map = pa.types.is_map(array.type)
+    if is_map:
+        entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+        array = array.cast(pa.list_(entry))
     lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
-    return lengths, array.flatten()
+    items = array.flatten()
+    if is_map and by is not None and lengths.max(initial=0) > 1:
+        owners = np.repeat(np.arange(len(lengths)), lengths)
+        items = items.take(pa.array(np.lexsort((by(items.field("key")), owners))))
+    return lengths, items
 
 
 def by_lists(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Ids:

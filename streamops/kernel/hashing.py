@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.columns import is_opaque
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 
 __all__ = ["require_hashable", "shard_of", "xxhash64"]
@@ -98,10 +99,7 @@ def require_hashable(kind: pa.DataType, *, where: str) -> None:
     """
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    # Some types of Spark's own come as structs; the metadata of a field says which it is.
-    marks = {mark for field in fields for mark in field.metadata or ()}
-    if kind.id not in _RULES or marks & {b"variant", b"geometry", b"geography"}:
+    if kind.id not in _RULES or is_opaque(kind):
         raise SchemaError(
             "KEY_NOT_HASHABLE",
             "a key has a type that Spark does not hash",
@@ -111,8 +109,8 @@ def require_hashable(kind: pa.DataType, *, where: str) -> None:
             "interval, or a struct or array of these",
             fix="cast it to one of these; a map: F.array_sort(F.map_entries(column))",
         )
-    for field in fields:
-        require_hashable(field.type, where=where)
+    for position in range(kind.num_fields):
+        require_hashable(kind.field(position).type, where=where)
 
 
 def _chain(array: pa.Array, seeds: Hashes) -> Hashes:

@@ -2,8 +2,8 @@
 
 NaN is the largest number, -0.0 equals 0.0, strings and binary compare byte by byte, false is
 below true, a null is below everything. Structs compare field by field, lists item by item. What
-Spark has no order of has one here, too: maps are lists of entries, intervals are months, days and
-the rest. Equal values have equal integers, whatever the type.
+Spark has no order of has one here, too: maps are lists of their entries by key, intervals are
+months, days and the rest. Equal values have equal integers, whatever the type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import by_lists, floats, list_items
+from streamops.kernel.columns import by_lists, floats, is_opaque, list_items
 from streamops.kernel.groups import Ints, in_order
 
 __all__ = ["is_comparable", "is_orderable", "ranks"]
@@ -29,7 +29,7 @@ def is_orderable(kind: pa.DataType) -> bool:
 def is_comparable(kind: pa.DataType) -> bool:
     """Whether values of this type can be told apart here: as above, and structs and lists."""
     if pa.types.is_struct(kind):
-        return all(is_comparable(field.type) for field in kind)
+        return not is_opaque(kind) and all(is_comparable(field.type) for field in kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return is_comparable(kind.value_type)
     return is_orderable(kind)
@@ -62,7 +62,7 @@ def ranks(array: pa.Array) -> Ints:
         for child in array.flatten():
             order = in_order(order, ranks(child))
     elif pa.types.is_nested(kind):
-        lengths, items = list_items(array)
+        lengths, items = list_items(array, by=ranks)
         order = by_lists(np.unique(ranks(items), return_inverse=True)[1], lengths, in_order)
     else:
         encoded = pc.dictionary_encode(array)

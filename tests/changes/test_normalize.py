@@ -364,3 +364,17 @@ def test_a_null_in_a_part_of_the_place_is_no_place(parts: int) -> None:
     (result,) = replay(upserts, script, schema=schema, restart=True)
     told = [(row["v"], row["rejected"] and row["rejected"]["reason"]) for row in result.rows]
     assert told == [(0, None), *[(None, "no_sequence")] * 3]
+
+
+def test_a_map_whose_entries_come_in_another_order_has_not_changed() -> None:
+    schema = pa.schema(
+        [("k", pa.string()), ("m", pa.map_(pa.string(), pa.int64())), ("lsn", pa.int64())]
+    )
+    upserts = changes.normalize("k", sequence="lsn", horizon=5, shards=1)
+    maps = [[("p", 1), ("q", 2)], [("q", 2), ("p", 1)], [("q", 1), ("p", 2)]]
+    script = [[{"k": "a", "lsn": n, "m": m}] for n, m in enumerate(maps)]
+    results = replay(upserts, script, schema=schema, restart=True)
+    assert [len(each.rows) for each in results] == [1, 0, 2]
+    assert [row["m"] for row in fold(results, key="k")] == [{"q": 1, "p": 2}]
+    again = replay(upserts, [[{**row[0], "lsn": 1}] for row in script[:2]], schema=schema)
+    assert again[1].counts.duplicates == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +24,8 @@ from streamops.kernel.columns import (
     one,
     take,
 )
-from streamops.testing.values import comparable
+from streamops.kernel.ordering import ranks
+from streamops.testing.values import comparable, same
 
 NAN = float("nan")
 UTC = dt.UTC
@@ -149,6 +151,28 @@ def test_lists_have_equal_codes_where_they_are_equal(lists: list[Any]) -> None:
     assert (found[:, None] == found).tolist() == [
         [one == other for other in lists] for one in lists
     ]
+
+
+MAPS = st.dictionaries(st.sampled_from([0.0, 1.0, NAN, -1.0]), st.integers(0, 1) | st.none())
+
+
+@given(st.lists(st.none() | MAPS, max_size=9), st.randoms())
+def test_maps_are_equal_whatever_the_order_of_their_entries(
+    maps: list[dict[float, int | None] | None], dice: random.Random
+) -> None:
+    entries = [None if each is None else list(each.items()) for each in maps * 2]
+    for each in entries:
+        dice.shuffle(each or [])
+    kind = pa.map_(pa.float64(), pa.int64())
+    equal = [[same(one, other) for other in maps * 2] for one in maps * 2]
+    for kind, values in (
+        (kind, entries),
+        (pa.list_(kind), [[each] for each in entries]),
+        (pa.map_(pa.string(), kind), [[("b", each), ("a", None)] for each in entries]),
+    ):
+        array = pa.array([None, *values], kind).slice(1)
+        for found in (codes(array), ranks(array)):
+            assert (found[:, None] == found).tolist() == equal
 
 
 @given(st.lists(st.tuples(st.integers(0, 2) | st.none(), st.sampled_from([0.0, -0.0, NAN, None]))))

@@ -49,7 +49,8 @@ NESTED: dict[pa.DataType, list[Any]] = {
     pa.struct([]): [None, {}],
     # What Spark has no order of.
     pa.map_(pa.string(), pa.float64()): [
-        None, [], [("a", None)], [("a", -1.0)], [("a", 0.0)], [("a", 0.0), ("b", None)], [("a", NAN)], [("b", -2.0)]],
+        None, [], [("a", None)], [("a", -1.0)], [("a", 0.0)], [("a", 0.0), ("b", None)],
+        [("b", 5.0), ("a", 0.0)], [("a", NAN)], [("b", -2.0)]],
     pa.struct([("m", pa.map_(pa.int64(), pa.list_(pa.int64())))]): [
         None, {"m": None}, {"m": []}, {"m": [(1, [])]}, {"m": [(1, [2])]}, {"m": [(2, None)]}],
     pa.month_day_nano_interval(): [
@@ -119,6 +120,14 @@ def test_what_can_be_compared_is_known_by_its_type(name: str) -> None:
     assert is_comparable(TYPES[name]) == (name in COMPARABLE)
     assert is_comparable(pa.list_(TYPES[name])) == (name in COMPARABLE)
     assert is_comparable(pa.struct([("a", TYPES[name])])) == (name in COMPARABLE)
+
+
+def test_a_variant_is_no_struct_of_what_can_be_compared() -> None:
+    parts = [
+        ("value", pa.binary()),
+        pa.field("metadata", pa.binary(), metadata={"variant": "true"}),
+    ]
+    assert not is_comparable(pa.struct(parts))
 
 
 @pytest.mark.parametrize("name", ORDERED)

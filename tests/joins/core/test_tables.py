@@ -328,3 +328,15 @@ def test_values_are_compared_only_where_a_key_is_there_twice(
 def test_rows_without_keys_count_as_often_as_they_come() -> None:
     steps = play(spec_of(how="left"), ([(1, "a", PLUS), (1, "a", PLUS)], []))
     assert told(steps[0]) == [(1, "a", NULL, PLUS)] * 2
+
+
+@pytest.mark.parametrize("key", [None, ("id", "rid")], ids=["bag", "key"])
+def test_a_row_is_taken_away_whatever_the_order_in_its_maps(key: tuple[str, str] | None) -> None:
+    left = LEFT.insert(2, pa.field("m", pa.map_(pa.string(), pa.int64())))
+    one, other = [("p", 1), ("q", 2)], [("q", 2), ("p", 1)]
+    inserts = [(1, "a", one, PLUS)], [(9, "a", PLUS)]
+    deletes = [(1, "a", other, MINUS)], [(9, "a", MINUS)]
+    steps = play(spec_of(left, key=key), inserts, deletes)
+    assert [len(told(step)) for step in steps] == [1, 1]
+    assert not any(reasons(step) for step in steps)
+    assert steps[-1].state.rows == 0
