@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, StructType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 from streamops.spark.columns import column, refuse_duplicates
+from streamops.spark.comparing import parts_of
 
 __all__ = ["is_nowhere", "refuse_others", "refuse_stream", "require_columns"]
 
@@ -50,8 +51,8 @@ def is_nowhere(frame: DataFrame, sequence: Sequence[str]) -> Column:
 
 
 def _lacks_part(value: Column, kind: DataType) -> Column:
-    parts = kind.fields if isinstance(kind, StructType) else []
-    lacking = (_lacks_part(value[part.name], part.dataType) for part in parts)
+    parts = parts_of(value, kind) if isinstance(kind, StructType) else []
+    lacking = (_lacks_part(part, of) for part, of in parts)
     return reduce(Column.__or__, lacking, value.isNull())
 
 

@@ -25,8 +25,8 @@ def compact(
 
     Of each key the last change is kept, and whatever gives it the values that it was not sent with. A
     delete that is the last change of its key is kept for `retention`, so that a reader who starts
-    within it still sees the delete. All that is left stays as it is: nothing is reordered or
-    rewritten, for it is a filter.
+    within it still sees the delete. It is a filter: no row is rewritten, and they come out in no
+    certain order. Sort them by `sequence` before they are written as a log.
 
     Input        `key`, `sequence`: columns that can be compared · `time`: timestamp · _change_type:
                  string, or `value`, null in a delete · _unavailable, _snapshot, _tombstone, rejected,

@@ -8,7 +8,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, TimestampType
+from pyspark.sql.types import DecimalType, StructField, TimestampType
 
 from streamops.changes.bounded import is_nowhere, refuse_stream, require_columns
 from streamops.changes.names import REJECTED, SAID, SNAPSHOT, TOMBSTONE, UNAVAILABLE
@@ -17,8 +17,13 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.keyed import Snapshots
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, require_name
-from streamops.spark.comparing import comparable
-from streamops.spark.keyed import parse_horizon, require_kinds, shown_horizon
+from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.keyed import (
+    parse_horizon,
+    refuse_change_type,
+    require_kinds,
+    shown_horizon,
+)
 from streamops.spark.parameters import distinct_names, refuse_type
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
@@ -62,6 +67,7 @@ class CompactTransform:
         """Settings as the user wrote them, normalised, or an error."""
         keys = distinct_names(key, parameter="key", where=where)
         places = distinct_names(sequence, parameter="sequence", where=where)
+        refuse_change_type({"key": keys, "sequence": places}, where=where)
         choice(snapshots, Snapshots, parameter="snapshots", where=where)
         if value is not None:
             require_name(value, parameter="value", where=where)
@@ -114,10 +120,10 @@ class CompactTransform:
         counted = F.when(~is_preimage, place)
         last = F.max(counted).over(window)
         is_last = place == last
-        behind = F.col(_NEWEST) - F.col(_AGE)
+        behind = _apart(F.col(_NEWEST), F.col(_AGE))
         # Of the newest row of the key: a delete goes after all that it deleted.
         whole = 0 if self.head is None else self.head[0]
-        since = F.col(_NEWEST) - F.max(_AGE).over(window)
+        since = _apart(F.col(_NEWEST), F.max(_AGE).over(window))
         expired = is_last & F.col(_GONE) & (since > max(self.retention[0], whole))
         needed = is_last
         for name in self._values(kinds) if UNAVAILABLE in kinds else ():
@@ -155,6 +161,7 @@ class CompactTransform:
     def _checked(self, frame: DataFrame) -> dict[str, StructField]:
         refuse_stream(frame, where=self.where)
         require_columns(frame, self.key, role="key", where=self.where)
+        refuse_incomparable(frame, self.key, where=self.where)
         require_columns(frame, self.sequence, role="sequence", where=self.where)
         kinds = {each.name: each for each in frame.schema.fields}
         if self.value is not None:
@@ -178,3 +185,9 @@ class CompactTransform:
             fix = "cast the column, or name another"
             refuse_type(schema, self.time, "`time`", "timestamp", fix, where=self.where)
         return kinds
+
+
+def _apart(newest: Column, age: Column) -> Column:
+    """How far behind, also where this is more than a 64-bit number holds."""
+    whole = DecimalType(20, 0)
+    return newest.cast(whole) - age.cast(whole)

@@ -53,7 +53,7 @@ def from_delta(
     Raises
     ------
     SpecError
-        A parameter has the wrong type.
+        A parameter has the wrong type; `key` is a column of the feed (``KEY_OF_THE_FEED``).
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type, or a name is taken.
 

@@ -21,7 +21,7 @@ from streamops.kernel.changes import (
     PREIMAGE,
     TAKEN_BACK,
 )
-from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.keyed import DELTA_PLACE
 from streamops.spark.columns import column, nullable
 from streamops.spark.parameters import distinct_names
@@ -51,7 +51,17 @@ class DeltaSettings:
     def of(where: str, *, key: str | Sequence[str], preimages: Preimages) -> DeltaSettings:
         """Settings as the user wrote them, normalised, or an error."""
         choice(preimages, Preimages, parameter="preimages", where=where)
-        return DeltaSettings(where, distinct_names(key, parameter="key", where=where), preimages)
+        keys = distinct_names(key, parameter="key", where=where)
+        if told := [name for name in keys if name in _FEED]:
+            raise SpecError(
+                "KEY_OF_THE_FEED",
+                f"{told[0]!r} says something of a change, and is no column of its row",
+                where=where,
+                got=f"key={key!r}",
+                expected="columns that identify a row of the table",
+                fix='from_delta("id")',
+            )
+        return DeltaSettings(where, keys, preimages)
 
     @property
     def adds(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
-from streamops.spark.columns import column
-from streamops.spark.comparing import comparable
+from streamops.spark.columns import arrow_schema, column, relaxed
+from streamops.spark.comparing import comparable, refuse_incomparable
 from streamops.spark.parameters import distinct_names, require_frame
 
 __all__ = ["Difference", "Differences", "differences"]
@@ -133,7 +133,8 @@ def differences(
     SpecError
         ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is no name.
     SchemaError, ColumnNotFound
-        The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream.
+        The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream; a type
+        cannot be compared (``COLUMN_TYPE``) or handed to Python (``TYPE_NOT_CARRIED``).
 
     Examples
     --------
@@ -161,7 +162,9 @@ def differences(
         refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)
     refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
     require_columns(actual, names, role="key", where=_WHERE)
-    net = _net(actual, expected, names)
+    refuse_incomparable(actual, actual.columns, where=_WHERE)
+    arrow_schema(actual, where=_WHERE)  # as which rows are shown
+    net = _net(relaxed(actual), relaxed(expected), names)
     # Without a key, equal rows are shown together, and counted one by one.
     copies = F.lit(1) if names else F.col("ours") + F.col("theirs")
     sides_of = net.groupBy("key").agg(*_counts())

@@ -25,8 +25,9 @@ def fold(
     ``update_preimage`` takes back exactly the row that was published before. In a bag, what is taken
     back is one of the equal rows.
 
-    Input        `key`, `sequence` · _change_type: string · other columns of any type. Rows whose
-                 `late` or `rejected` is not null are left out
+    Input        `key`, `sequence` · _change_type: string · other columns of any type but calendar
+                 intervals and geometries, which Spark does not compare. Rows whose `late` or
+                 `rejected` is not null are left out
     Output       the rows, in the columns that came but _change_type, late and rejected. A column of
                  these two names that is no struct with a string `reason` is one of the row
     Output mode  of batch frames only: inside ``foreachBatch``, or of what a stream wrote
@@ -45,7 +46,8 @@ def fold(
     sequence : str or sequence of str
         Columns that order the changes of a key. "revision": a row is taken back with the revision
         that it was published with. Any other: the place of the change, such as ``_sequence``, at
-        which what is taken back comes before what takes its place; it is no part of the row.
+        which what is taken back comes before what takes its place; it is no part of the row. In a
+        bag there is none.
     onto : DataFrame, optional
         The table that the changes are about, in the columns of the result.
 
@@ -59,7 +61,8 @@ def fold(
     SpecError
         A parameter has the wrong type, or does not go with another.
     SchemaError, ColumnNotFound
-        The frame is a stream or no change stream; a column does not exist; `onto` has other columns;
+        The frame is a stream or no change stream; a column does not exist or has a type that Spark does
+        not compare; `onto` has other columns;
         ``NO_REVISION``: there is none, and no other `sequence`.
 
     Examples
@@ -75,9 +78,11 @@ def fold(
     Notes
     -----
     A preimage is compared with the row before in all columns. By another `sequence` than "revision", and
-    in a bag, those are left out that say something of a change, as ``_changed_at`` and ``_snapshot``.
+    in a bag, those are left out that say something of a change, as ``_changed_at``, ``_snapshot`` and
+    ``_commit_version``.
 
-    What contradicts itself fails the query when the result is computed: ``UNKNOWN_CHANGE``,
+    What contradicts itself fails the query when the result is computed, where rows of that key are
+    read: a filter on the key behind it looks at the keys that it lets through. ``UNKNOWN_CHANGE``,
     ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``,
     ``DELETED_UNPUBLISHED``; and ``NO_SEQUENCE``, a null in `sequence`. In a bag only sums are looked
     at: ``UNKNOWN_CHANGE``, and ``PREIMAGE_NOT_PUBLISHED`` where more is taken back than was published.

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
 from streamops.changes.bounded import is_nowhere, refuse_others, refuse_stream, require_columns
-from streamops.changes.names import REJECTED, SAID
+from streamops.changes.fold_faults import checked
+from streamops.changes.names import COMMIT, REJECTED, SAID
 from streamops.kernel.changes import (
     CHANGE_TYPE,
     CHANGES,
@@ -23,10 +24,11 @@ from streamops.kernel.changes import (
     REVISION,
     TAKEN_BACK,
 )
-from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import arrow_schema, column
-from streamops.spark.comparing import comparable
+from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import distinct_names, refuse_type, require_frame
 from streamops.spark.transform import choice, shown
 
@@ -35,44 +37,14 @@ __all__ = ["FoldTransform", "Rows"]
 Rows = Literal["keyed", "bag"]
 
 _ASIDE = (REJECTED, "late")
-_MARK = "\0"  # where a message has the row
-_BASE, _CONTENT, _WORD, _BEFORE, _AFTER, _FAULT = (
-    f"__streamops_{name}" for name in ("base", "content", "word", "before", "after", "fault")
+_BASE, _CONTENT, _WORD, _BEFORE, _AFTER = (
+    f"__streamops_{name}" for name in ("base", "content", "word", "before", "after")
 )
-_EACH_ONCE = (
-    "fold the changes of all micro-batches, each once; upserts without preimages go through "
-    "changes.normalize first"
+_OF_BAGS = (
+    "changes.fold(rows='bag'), of joins, changes.aggregate and timelines: whole rows come and go "
+    "there; sequence='_sequence', of what was captured"
 )
-_ALONE = (
-    f"{_EACH_ONCE}; an update that changes the key must be a delete and an insert, as "
-    "changes.from_delta tells those of Delta's feed"
-)
-_FAULTS = {
-    "UNKNOWN_CHANGE": (
-        "a change has a word that is none",
-        f"one of {', '.join(CHANGES)}",
-        _EACH_ONCE,
-    ),
-    "INSERTED_TWICE": ("a row was inserted that is already there", "an update", _EACH_ONCE),
-    "PREIMAGE_NOT_PUBLISHED": (
-        "a row was taken back that was not published so",
-        "the row as it was published before",
-        _EACH_ONCE,
-    ),
-    "POSTIMAGE_ALONE": ("a postimage without its preimage", "a preimage before it", _ALONE),
-    "DELETED_UNPUBLISHED": ("a delete of a row that is not there", "a row", _EACH_ONCE),
-    "PREIMAGE_ALONE": ("a row was taken back and never replaced", "its postimage", _ALONE),
-    "REVISION_OUT_OF_STEP": (
-        "a revision came twice",
-        "a revision above the one before",
-        _EACH_ONCE,
-    ),
-    "NO_SEQUENCE": (
-        "a change does not say where in the order it stands",
-        "no null in `sequence`",
-        _EACH_ONCE,
-    ),
-}
+_OF_ROWS = "sequence='version', or whatever column says which of the rows of a key is newer"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,6 +71,16 @@ class FoldTransform:
     ) -> FoldTransform:
         """Settings as the user wrote them, normalised, or an error."""
         choice(rows, Rows, parameter="rows", where=where)
+        places = distinct_names(sequence, parameter="sequence", where=where)
+        if rows == "bag" and places != (REVISION,):
+            raise SpecError(
+                "SEQUENCE_OF_A_BAG",
+                "in a bag nothing depends on the order of changes",
+                where=where,
+                got=f"sequence={sequence!r}, rows='bag'",
+                expected="a sequence beside a key, or none",
+                fix="leave it out; drop the column before, if it is no part of the row",
+            )
         if (key is None) != (rows == "bag"):
             raise SpecError(
                 "KEY_OF_A_BAG" if key is not None else "KEY_REQUIRED",
@@ -109,7 +91,7 @@ class FoldTransform:
                 fix='fold("id"); or where rows have no identity, fold(rows="bag")',
             )
         keys = () if key is None else distinct_names(key, parameter="key", where=where)
-        places = distinct_names(sequence, parameter="sequence", where=where)
+        refuse_change_type({"key": keys, "sequence": places}, where=where)
         if onto is not None:
             require_frame(onto, "`onto`", where=where)
         return FoldTransform(where, keys, rows, places, onto)
@@ -126,6 +108,10 @@ class FoldTransform:
                 expected=f"a column {CHANGE_TYPE!r}",
                 fix="fold what an operator of changes published",
             )
+        if self.rows == "keyed":
+            require_columns(frame, self.key, role="key", where=self.where)
+            self._refuse_unordered(frame)
+            require_columns(frame, self.sequence, role="sequence", where=self.where)
         for each in frame.schema.fields:
             kind = each.dataType
             if each.name in _ASIDE and _tells_reason(kind):
@@ -141,10 +127,6 @@ class FoldTransform:
 
     def _with_base(self, frame: DataFrame) -> DataFrame:
         """The changes, and below them the rows that stand already, as inserts."""
-        if self.rows == "keyed":
-            require_columns(frame, self.key, role="key", where=self.where)
-            self._refuse_unordered(frame)
-            require_columns(frame, self.sequence, role="sequence", where=self.where)
         self._require_kinds(frame)
         changes = frame.withColumn(_BASE, F.lit(False))
         if self.onto is None:
@@ -164,11 +146,11 @@ class FoldTransform:
                 where=self.where,
                 got=f"columns {', '.join(frame.columns)}",
                 expected=f"a column {REVISION!r}, as changes.normalize and windows tell it, or `sequence`",
-                fix="changes.fold(rows='bag'), of joins, changes.aggregate and timelines: whole rows come "
-                "and go there; sequence='_sequence', of what was captured",
+                fix=_OF_BAGS if CHANGE_TYPE in frame.columns else _OF_ROWS,
             )
 
     def _require_kinds(self, frame: DataFrame) -> None:
+        refuse_incomparable(frame, frame.columns, where=self.where)
         schema = arrow_schema(frame, where=self.where, only={CHANGE_TYPE, *self._places})
         fix = "cast the column, or name another"
         for name in self._places:
@@ -190,7 +172,7 @@ class FoldTransform:
         """
         apart = {_BASE, CHANGE_TYPE}
         if self._places != (REVISION,):
-            apart |= {*SAID, *self.sequence} - {REJECTED, REVISION}
+            apart |= {*SAID, *COMMIT, *self.sequence} - {REJECTED, REVISION}
         return F.struct(
             *(
                 comparable(column(each.name), each.dataType).alias(f"c{i}")
@@ -225,9 +207,8 @@ class FoldTransform:
             .when((word == DELETE) & ~stood, "DELETED_UNPUBLISHED")
             .when((word == PREIMAGE) & F.col(_AFTER).isNull(), "PREIMAGE_ALONE")
         )
-        checked = self._checked(told.withColumn(_FAULT, fault), names)
         stands = F.col(_AFTER).isNull() & word.isin(INSERT, POSTIMAGE)
-        return checked.where(stands).select(*map(column, names))
+        return checked(told, fault, stands, names, where=self.where)
 
     def _newest(self, frame: DataFrame) -> DataFrame:
         """Rows with a revision and no words: each replaces the one before."""
@@ -242,8 +223,7 @@ class FoldTransform:
         fault = F.when(self._is_unplaced(frame), "NO_SEQUENCE").when(
             place.eqNullSafe(F.col(_BEFORE)), "REVISION_OUT_OF_STEP"
         )
-        checked = self._checked(told.withColumn(_FAULT, fault), names)
-        return checked.where(F.col(_AFTER).isNull()).select(*map(column, names))
+        return checked(told, fault, F.col(_AFTER).isNull(), names, where=self.where)
 
     def _is_unplaced(self, frame: DataFrame) -> Column:
         return ~column(_BASE) & is_nowhere(frame, self.sequence)
@@ -258,34 +238,16 @@ class FoldTransform:
             .groupBy(_CONTENT)
             .agg(
                 F.first(row).alias("row"),
-                F.sum(weight).alias(_AFTER),
+                F.sum(weight).alias("copies"),
                 F.count_if(weight.isNull()).alias(_WORD),
             )
         )
         fault = F.when(F.col(_WORD) > 0, "UNKNOWN_CHANGE").when(
-            F.col(_AFTER) < 0, "PREIMAGE_NOT_PUBLISHED"
+            F.col("copies") < 0, "PREIMAGE_NOT_PUBLISHED"
         )
-        checked = self._checked(counted.withColumn(_FAULT, fault), ["row"])
-        copies = F.explode(F.array_repeat(F.col("row"), F.col(_AFTER).cast("int"))).alias("row")
-        return checked.select(copies).select(*(F.col("row")[name].alias(name) for name in names))
-
-    def _checked(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
-        """The frame, or an error: as a filter, because a column nobody reads is not computed."""
-        passes = F.when(F.col(_FAULT).isNull(), F.lit(True))
-        shown_row = F.to_json(F.struct(*map(column, names)))
-        for code, (what, expected, fix) in _FAULTS.items():
-            error = ChangeStreamError(
-                code,
-                what,
-                where=self.where,
-                got=_MARK,
-                expected=expected,
-                fix=fix,
-            )
-            begin, end = map(F.lit, str(error).split(_MARK))
-            raised = F.raise_error(F.concat(begin, shown_row, end)).cast("boolean")
-            passes = passes.when(F.col(_FAULT) == code, raised)
-        return frame.where(passes)
+        left = checked(counted, fault, F.col("copies") > 0, ["row", "copies"], where=self.where)
+        copies = F.explode(F.array_repeat(F.col("row"), F.col("copies").cast("int"))).alias("row")
+        return left.select(copies).select(*(F.col("row")[name].alias(name) for name in names))
 
 
 def _tells_reason(kind: DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamops.kernel.keyed import (
     CHANGED_AT,
+    COMMIT,
     REJECTED,
     SAID,
     SEQUENCE,
@@ -14,6 +15,7 @@ from streamops.kernel.keyed import (
 
 __all__ = [
     "CHANGED_AT",
+    "COMMIT",
     "REJECTED",
     "SAID",
     "SEQUENCE",

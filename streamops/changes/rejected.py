@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from streamops.changes.names import REJECTED
 from streamops.kernel.errors import SchemaError
+from streamops.spark.parameters import require_frame
 
 __all__ = ["split_rejected"]
 
@@ -33,6 +34,8 @@ def split_rejected(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
 
     Raises
     ------
+    SpecError
+        ``NOT_A_FRAME``.
     SchemaError
         ``NOT_ROUTED``: the frame is not the output of such an operator.
 
@@ -45,6 +48,7 @@ def split_rejected(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     ...     rejected.select("rejected.*").write.mode("append").parquet("rejected")
     ...     batch.unpersist()
     """
+    require_frame(batch, "what is to be split", where="changes.split_rejected")
     kinds = {field.name: field.dataType for field in batch.schema.fields}
     said = kinds.get(REJECTED)
     if not (isinstance(said, StructType) and "reason" in said.names):

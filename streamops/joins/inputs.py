@@ -19,7 +19,6 @@ __all__ = [
     "delays_of",
     "keys_of",
     "own_delays",
-    "refuse_change_type",
     "refuse_into",
     "refuse_keys",
     "refuse_missing",
@@ -117,26 +116,6 @@ def refuse_missing(schema: pa.Schema, asked: Mapping[str, Sequence[str]], *, whe
         for name in names:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=where, role=role)
-
-
-def refuse_change_type(asked: Mapping[str, Sequence[str | None]], *, where: str) -> None:
-    """Refuse parameters that name the change type: it says what happens to a row, and is none of it.
-
-    Raises
-    ------
-    SpecError
-        ``CHANGE_TYPE_ASKED``.
-    """
-    for role, names in asked.items():
-        if CHANGE_TYPE in names:
-            raise SpecError(
-                "CHANGE_TYPE_ASKED",
-                f"{CHANGE_TYPE!r} says what happens to a row, and is no column of it",
-                where=where,
-                got=f"{CHANGE_TYPE!r}, given as `{role}`",
-                expected="a column of the row",
-                fix="name another column, or leave it out: the change type is read in any case",
-            )
 
 
 def sequence_of_revisions(sequence: object, fix: str, *, where: str) -> SpecError:

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamops.kernel.errors import SchemaError
+from streamops.spark.parameters import require_frame
 
 __all__ = ["split_late"]
 
@@ -22,7 +23,7 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
     Parameters
     ----------
     batch : DataFrame
-        Output of a join with ``stragglers="route"`` or ``too_late="route"``.
+        Output of a join with ``stragglers="route"``, ``too_late="route"`` or ``rejected="route"``.
 
     Returns
     -------
@@ -33,6 +34,8 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
 
     Raises
     ------
+    SpecError
+        ``NOT_A_FRAME``.
     SchemaError
         ``NOT_ROUTED``: the frame is not the output of such a join.
 
@@ -45,6 +48,7 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
     ...     late_clicks.write.mode("append").parquet("late_clicks")
     ...     batch.unpersist()
     """
+    require_frame(batch, "what is to be split", where="joins.split_late")
     kinds = {field.name: field.dataType for field in batch.schema.fields}
     said = kinds.get("late")
     if not (isinstance(said, StructType) and set(_TOLD) <= set(said.names)):
@@ -54,12 +58,16 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
             where="joins.split_late",
             got=f"columns {', '.join(kinds)}",
             expected=f"'late', a struct of {', '.join(_TOLD)}",
-            fix="stragglers='route', or too_late='route' beside corrections",
+            fix="stragglers='route', or too_late='route' beside corrections; of joins.latest and "
+            "joins.tables, rejected='route'",
         )
-    results = batch.where(F.col("late").isNull()).drop("late")
+    late = F.col(
+        "late"
+    )  # and not "late.side", which is a column of a frame called late, if it has one
+    results = batch.where(late.isNull()).drop("late")
     left, right = (
-        batch.where(F.col("late.side") == side).select(
-            *(f"late.{name}" for name in _TOLD[1:4]), F.col(f"late.{side}").alias("row")
+        batch.where(late["side"] == side).select(
+            *(late[name].alias(name) for name in _TOLD[1:4]), late[side].alias("row")
         )
         for side in ("left", "right")
     )

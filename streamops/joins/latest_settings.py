@@ -15,7 +15,6 @@ from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import (
     keys_of,
-    refuse_change_type,
     refuse_into,
     refuse_keys,
     refuse_missing,
@@ -31,6 +30,7 @@ from streamops.spark.keyed import (
     MOST_KEYS,
     Horizon,
     parse_horizon,
+    refuse_change_type,
     require_kinds,
     shown_horizon,
     value_columns,

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, UserDefinedType
 
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import keys_of, refuse_missing, shown_keys
@@ -19,7 +19,15 @@ from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name, type_name
+from streamops.spark.columns import (
+    anywhere,
+    arrow_schema,
+    column,
+    refuse_collated,
+    relaxed,
+    require_name,
+    type_name,
+)
 from streamops.spark.parameters import refuse_type, require_frame, require_keys
 from streamops.spark.parameters import words as in_words
 from streamops.spark.results import comments
@@ -49,8 +57,9 @@ def lookup(
     table has changed meanwhile, and so does a micro-batch that Spark repeats after a failure. Where
     that matters, and a history of the table exists, take :func:`temporal`.
 
-    Input        key columns of any type but maps · a table with at most one row per key, small enough
-                 for the memory of the driver and of every task
+    Input        key columns that can be hashed: no maps, variants or intervals of months, nor what has a
+                 collation · other columns of any type · a table with at most one row per key, of types
+                 that Spark hands to Python, small enough for the memory of the driver and of every task
     Output       all columns of the row · all of the table but its keys, null where it has no such key; one
                  whose name is taken ends with _right · `into`: string, "matched" or "missing"
     Output mode  any
@@ -71,8 +80,9 @@ def lookup(
     how : "left" or "inner"
         "left": a row without an entry comes out with nulls. "inner": not at all.
     refresh : "never", "every batch" or a duration
-        When the table is read again. "never": when the transform is applied to a stream, which is at
-        each start of its query; for batches, the first time that it is applied to one. The others are
+        When the table is read again. "never": whenever the transform is applied to a stream, so make
+        that frame anew for each start of its query; for batches, the first time that it is applied to
+        anything. The others are
         for use inside ``foreachBatch``, as Spark plans a stream once: the table is read when the
         transform is applied to a micro-batch, each time, or if the last time was so long ago by the
         driver's clock. They ask for a function.
@@ -210,11 +220,16 @@ class LookupTransform:
         known = arrow_schema(table, where=f"{_WHERE}, table")
         theirs = [name for _, name in self.by]
         refuse_missing(known, {"by": theirs}, where=f"{_WHERE}, table")
-        entries = table.toArrow()
+        _refuse_own(table)
+        loose = relaxed(table)
+        entries = loose.toArrow()
         _refuse_twice(entries, theirs)
         # What a query noted on columns that were stored is not true of this one.
-        fields = (StructField(f.name, f.dataType, f.nullable, comments(f)) for f in table.schema)
-        snapshot = frame.sparkSession.createDataFrame(entries, StructType(list(fields)))
+        fields = [
+            StructField(new.name, new.dataType, old.nullable, comments(old))
+            for new, old in zip(loose.schema, table.schema, strict=True)
+        ]
+        snapshot = frame.sparkSession.createDataFrame(entries, StructType(fields))
         self._read = now, snapshot
         return snapshot
 
@@ -241,6 +256,20 @@ class LookupTransform:
                 expected = f"{type_name(kinds[0])}, as {one!r} of the frame"
                 fix = f"cast one of them: F.col({other!r}).cast({type_name(kinds[0])!r})"
                 refuse_type(table, other, f"the key {one!r}", expected, fix, where=_WHERE)
+
+
+def _refuse_own(table: DataFrame) -> None:
+    """Refuse types that users defined: Spark makes no column of them from Arrow."""
+    for each in table.schema.fields:
+        if anywhere(each.dataType, lambda kind: isinstance(kind, UserDefinedType)):
+            raise SchemaError(
+                "TYPE_NOT_CARRIED",
+                f"column {each.name!r} of the table has a type that is defined in Python or Scala",
+                where=f"{_WHERE}, table",
+                got=each.dataType.simpleString(),
+                expected="a type of Spark's own",
+                fix="drop the column, or turn it into one: of a vector, pyspark.ml.functions.vector_to_array",
+            )
 
 
 def _refuse_twice(entries: pa.Table, keys: list[str]) -> None:

@@ -13,7 +13,6 @@ from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpe
 from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import (
     keys_of,
-    refuse_change_type,
     refuse_missing,
     sequence_of_revisions,
     shown_keys,
@@ -22,6 +21,7 @@ from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import require_name, type_name
+from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import require_keys
 from streamops.spark.transform import choice
 

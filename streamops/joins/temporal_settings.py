@@ -22,7 +22,6 @@ from streamops.joins.inputs import (
     delays_of,
     keys_of,
     own_delays,
-    refuse_change_type,
     refuse_into,
     refuse_keys,
     refuse_missing,
@@ -36,6 +35,7 @@ from streamops.kernel.keyed import TOMBSTONE, UNAVAILABLE
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name
+from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import parse_delay, refuse_type, require_instant, words
 from streamops.spark.transform import choice
 

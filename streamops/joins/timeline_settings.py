@@ -11,12 +11,13 @@ import pyarrow as pa
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import refuse_change_type, refuse_missing, shown_keys
+from streamops.joins.inputs import refuse_missing, shown_keys
 from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import require_name
+from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import distinct_names, refuse_type
 
 __all__ = ["NewestSettings", "TimelineSettings"]

@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from streamops.kernel.errors import SchemaError, SpecError
 
 __all__ = [
+    "anywhere",
     "arrow_schema",
     "as_instant",
     "column",
@@ -22,6 +23,7 @@ __all__ = [
     "nullable",
     "refuse_collated",
     "refuse_duplicates",
+    "relaxed",
     "require_name",
     "spark_schema",
     "type_name",
@@ -101,6 +103,43 @@ def mapped(
             value = mapped(kind.valueType, leaf, relax=relax)
             return MapType(key, value, relax or kind.valueContainsNull)
     return leaf(kind)
+
+
+def anywhere(kind: DataType, is_meant: Callable[[DataType], bool]) -> bool:
+    """Whether this is said of the type, or of one inside of it, at whatever depth.
+
+    Examples
+    --------
+    >>> anywhere(ArrayType(StructType()), lambda each: isinstance(each, StructType))
+    True
+    """
+    match kind:
+        case StructType():
+            inner = [each.dataType for each in kind.fields]
+        case ArrayType():
+            inner = [kind.elementType]
+        case MapType():
+            inner = [kind.keyType, kind.valueType]
+        case _:
+            inner = []
+    return is_meant(kind) or any(anywhere(each, is_meant) for each in inner)
+
+
+def relaxed(frame: DataFrame) -> DataFrame:
+    """The same rows, in columns that may be null at every depth, which changes no value.
+
+    A struct that is null itself while one of its fields may not be, as beside a row without a partner,
+    is one that PySpark cannot hand over as Arrow.
+    """
+    kinds = {each.name: each.dataType for each in frame.schema.fields}
+    loose = {name: mapped(kind, relax=True) for name, kind in kinds.items()}
+    return frame.select(
+        *(
+            # What is as it should be is not cast: not every type can be cast to itself.
+            column(name) if loose[name] == kind else column(name).cast(loose[name]).alias(name)
+            for name, kind in kinds.items()
+        )
+    )
 
 
 def nullable(value: Column) -> Column:
@@ -193,7 +232,7 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
     """
     read = set(names)
     for field in frame.schema.fields:
-        if field.name in read and _collated(field.dataType):
+        if field.name in read and anywhere(field.dataType, _collated):
             raise SchemaError(
                 "COLLATED_COLUMN",
                 f"column {field.name!r} has a collation that the kernel does not know",
@@ -230,10 +269,4 @@ def _duplicates(names: list[str], compared: list[str]) -> list[str]:
 
 
 def _collated(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_collated(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _collated(kind.elementType)
-    if isinstance(kind, MapType):
-        return _collated(kind.keyType) or _collated(kind.valueType)
     return bool(getattr(kind, "collation", _BINARY) != _BINARY)

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from collections.abc import Iterable
 
-__all__ = ["comparable"]
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from streamops.kernel.errors import SchemaError
+from streamops.spark.columns import anywhere
+
+__all__ = ["comparable", "parts_of", "refuse_incomparable"]
+
+_INCOMPARABLE = {"interval", "geometry", "geography"}
 
 
 def comparable(value: Column, kind: DataType) -> Column:
@@ -16,7 +30,7 @@ def comparable(value: Column, kind: DataType) -> Column:
     """
     if isinstance(kind, VariantType):
         return F.to_json(value)
-    if not _is_foreign(kind):
+    if not anywhere(kind, _is_foreign):
         return value
     if isinstance(kind, MapType):
         of = kind.valueType
@@ -29,16 +43,42 @@ def comparable(value: Column, kind: DataType) -> Column:
         return F.transform(value, lambda each: comparable(each, item))
     assert isinstance(kind, StructType), kind
     parts = [
-        comparable(value[each.name], each.dataType).alias(f"c{i}")
-        for i, each in enumerate(kind.fields)
+        comparable(part, of).alias(f"c{i}") for i, (part, of) in enumerate(parts_of(value, kind))
     ]
     return F.when(value.isNotNull(), F.struct(*parts))
 
 
+def parts_of(value: Column, kind: StructType) -> list[tuple[Column, DataType]]:
+    """The fields of a struct by their place: of two names that differ in case Spark takes neither."""
+    fields = [StructField(f"c{i}", each.dataType) for i, each in enumerate(kind.fields)]
+    renamed = value.cast(StructType(fields))
+    return [(renamed[each.name], each.dataType) for each in fields]
+
+
+def refuse_incomparable(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
+    """Refuse columns of a type whose values Spark cannot tell apart.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    read = set(names)
+    for each in frame.schema.fields:
+        if each.name in read and anywhere(each.dataType, _is_incomparable):
+            raise SchemaError(
+                "COLUMN_TYPE",
+                f"column {each.name!r} has values that Spark cannot compare",
+                where=where,
+                got=f"{each.name!r} of type {each.dataType.simpleString()}",
+                expected="any other type, also maps and variants",
+                fix="cast the column, to string or binary, or drop it",
+            )
+
+
 def _is_foreign(kind: DataType) -> bool:
-    """Whether there is a map or a variant in it."""
-    if isinstance(kind, StructType):
-        return any(_is_foreign(each.dataType) for each in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _is_foreign(kind.elementType)
     return isinstance(kind, MapType | VariantType)
+
+
+def _is_incomparable(kind: DataType) -> bool:
+    return kind.typeName() in _INCOMPARABLE

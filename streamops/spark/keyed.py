@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ __all__ = [
     "MOST_KEYS",
     "Horizon",
     "parse_horizon",
+    "refuse_change_type",
     "require_kinds",
     "shown_horizon",
     "value_columns",
@@ -80,6 +81,26 @@ def value_columns(
     """Columns that are values of the row: neither its key, nor what is said of a change."""
     apart = {*key, *sequence, *SAID, *COMMIT}
     return tuple(name for name in schema.names if name not in apart)
+
+
+def refuse_change_type(asked: Mapping[str, Sequence[str | None]], *, where: str) -> None:
+    """Refuse parameters that name the change type: it says what happens to a row, and is none of it.
+
+    Raises
+    ------
+    SpecError
+        ``CHANGE_TYPE_ASKED``.
+    """
+    for role, names in asked.items():
+        if CHANGE_TYPE in names:
+            raise SpecError(
+                "CHANGE_TYPE_ASKED",
+                f"{CHANGE_TYPE!r} says what happens to a row, and is no column of it",
+                where=where,
+                got=f"{CHANGE_TYPE!r}, given as `{role}`",
+                expected="a column of the row",
+                fix="name another column, or leave it out: the change type is read in any case",
+            )
 
 
 def require_kinds(

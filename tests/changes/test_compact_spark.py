@@ -173,6 +173,22 @@ def test_a_topic_of_keys_and_values_is_compacted_by_its_offsets(spark: SparkSess
         assert [row["offset"] for row in rest] == offsets
 
 
+def test_a_log_may_go_from_the_least_place_to_the_greatest(spark: SparkSession) -> None:
+    least, most = -(2**63), 2**63 - 1
+    rows = [
+        ("a", least, "delete"),
+        ("b", most, "insert"),
+        ("c", -2, "delete"),
+        ("d", most, "delete"),
+    ]
+    log = spark.createDataFrame(rows, "k string, seq bigint, _change_type string")
+    for retention, head, left in ((5, None, "bd"), (most, None, "bd"), (5, most, "bd")):
+        compacting = changes.compact("k", sequence="seq", retention=retention, head=head)
+        assert sorted(row["k"] for row in log.transform(compacting).collect()) == list(left)
+    near = log.where("k in ('a', 'c')").transform(compacting)
+    assert near.count() == 2  # no further apart than the head is long
+
+
 def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark)
     said: dict[str, Any] = {"key": "k", "sequence": "seq", "retention": 5}
@@ -184,6 +200,13 @@ def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path
         ("HORIZON_WITHOUT_UNIT", {"head": "5 days"}, frame),
         ("UNKNOWN_CHOICE", {"snapshots": "first"}, frame),
         ("NO_COLUMNS", {"key": []}, frame),
+        ("CHANGE_TYPE_ASKED", {"key": ["k", "_change_type"]}, frame),
+        ("COLUMN_TYPE", {"key": "g"}, frame.withColumn("g", F.make_interval(F.lit(1)))),
+        (
+            "COLUMN_TYPE",
+            {"sequence": "g", "time": "ts", "retention": "5 days"},
+            timed.withColumn("g", F.parse_json("k")),
+        ),
         ("COLUMN_NOT_FOUND", {"key": "K"}, frame),
         ("COLUMN_NOT_FOUND", {"sequence": "lsn"}, frame),
         ("COLUMN_NOT_FOUND", {"time": "ts", "retention": "5 days"}, frame),

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from streamops import aggregates as agg
 from streamops import changes, joins
-from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 
 pytestmark = pytest.mark.spark
 
@@ -95,6 +95,10 @@ def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
     left = feed.transform(changes.compact("id", retention="1 day", **said)).localCheckpoint()
     kept = [(row["id"], row["v"], row["_change_type"]) for row in left.collect()]
     assert sorted(kept) == [(1, 7, "delete"), (2, 7, "insert"), (5, 2, "insert")]
+    still = raw.where("id = 5")
+    for folding in (changes.fold("id", sequence="_commit_version"), changes.fold(rows="bag")):
+        (row,) = still.transform(folding).collect()  # the feed as it is
+        assert (row["id"], row["v"]) == (5, 2)
     shifting = raw.withColumnRenamed("_commit_version", "_sequence").drop("_commit_timestamp")
     with pytest.raises(PySparkException, match=r"POSTIMAGE_ALONE|PREIMAGE_ALONE") as caught:
         shifting.transform(changes.fold("id", sequence="_sequence")).collect()
@@ -109,6 +113,12 @@ def test_what_is_no_feed_is_refused(spark: SparkSession) -> None:
         )
     with pytest.raises(SchemaError, match=r"no _change_type"):
         feed.drop("_change_type").transform(changes.from_delta("id"))
+    for name in ("_change_type", "_commit_version"):
+        with pytest.raises(SpecError, match=r"\[KEY_OF_THE_FEED\]"):
+            changes.from_delta(["id", name])
+    for other in ("feed", None):
+        with pytest.raises(SpecError, match=r"\[NOT_A_FRAME\]"):
+            changes.split_rejected(other)  # type: ignore[arg-type]
     with pytest.raises(ColumnNotFound, match="did you mean 'id'"):
         feed.transform(changes.from_delta("ID"))
     with pytest.raises(SchemaError, match=r"\[NAME_TAKEN\]"):

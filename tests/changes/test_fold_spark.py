@@ -128,6 +128,24 @@ def test_a_stream_that_contradicts_itself_is_refused_as_by_the_referee(
     assert refused.value.code == code
 
 
+def test_what_is_refused_is_refused_where_all_rows_have_one_word(spark: SparkSession) -> None:
+    rows = frame_of(spark, [change(None), change(None, revision=1)]).drop("_change_type")
+    for word, code in (
+        ("upsert", "UNKNOWN_CHANGE"),
+        ("delete", "DELETED_UNPUBLISHED"),
+        ("update_preimage", "PREIMAGE_NOT_PUBLISHED"),
+        ("update_postimage", "POSTIMAGE_ALONE"),
+    ):
+        told = rows.withColumn("_change_type", F.lit(word))
+        with pytest.raises(PySparkException, match=rf"\[{code}\] changes.fold"):
+            told.transform(changes.fold("k")).collect()
+    with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\]") as caught:
+        told.withColumn("_change_type", F.lit("delete")).transform(
+            changes.fold(rows="bag")
+        ).collect()
+    assert '"copies":-1' in str(caught.value)
+
+
 @pytest.mark.parametrize("words", [True, False], ids=["changes", "revisions"])
 def test_a_change_that_does_not_say_where_it_stands_is_refused(
     spark: SparkSession, words: bool
@@ -187,6 +205,28 @@ def test_a_place_lacks_no_part(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"\[NO_SEQUENCE\] changes.fold"):
         frame.transform(changes.fold("k", sequence="place")).collect()
     assert frame.where("k = 'a'").transform(changes.fold("k", sequence="place")).count() == 1
+
+
+def test_fields_whose_names_differ_in_case_are_told_apart(spark: SparkSession) -> None:
+    row = spark.range(2).selectExpr("id AS k", "named_struct('a', id, 'A', map('x', id)) AS s")
+    place = "named_struct('n', 0, 'N', if(k = 9, null, 1)) AS place"
+    told = row.selectExpr("*", "'insert' AS _change_type", place)
+    for folding in (changes.fold("k", sequence="place"), changes.fold(rows="bag")):
+        folded = told.transform(folding).drop("place")
+        assert not changes.differences(folded, row)
+        assert changes.differences(folded, row.where("k = 1"), key="k").extra == 1
+
+
+def test_rows_with_nulls_above_what_is_never_null_are_shown(spark: SparkSession) -> None:
+    inner = spark.range(2).selectExpr("id", "named_struct('q', 5) AS s", "array(1) AS l")
+    inner = inner.selectExpr("id", "s", "array(s) AS l")
+    ours = spark.range(3).join(inner, "id", "left")
+    assert not changes.differences(ours, ours)
+    found = changes.differences(ours, ours.where("id = 1"), key="id")
+    assert [each.actual for each in found.first] == [
+        ({"id": 0, "s": {"q": 5}, "l": [{"q": 5}]},),
+        ({"id": 2, "s": None, "l": None},),
+    ]
 
 
 def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
@@ -270,7 +310,20 @@ def test_of_a_key_with_many_rows_the_first_of_each_side_are_shown(spark: SparkSe
 
 def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> None:
     frame = frame_of(spark, [])
+    months, span = F.make_ym_interval(F.lit(1)), F.make_interval(F.lit(1))
     cases: list[tuple[str, Any]] = [
+        ("SEQUENCE_OF_A_BAG", lambda: changes.fold(rows="bag", sequence="lsn")),
+        ("CHANGE_TYPE_ASKED", lambda: changes.fold("_change_type")),
+        ("CHANGE_TYPE_ASKED", lambda: changes.fold("k", sequence="_change_type")),
+        ("COLUMN_TYPE", lambda: frame.withColumn("x", span).transform(changes.fold("k"))),
+        (
+            "COLUMN_TYPE",
+            lambda: frame.withColumn("v", F.parse_json("k")).transform(
+                changes.fold("k", sequence=["revision", "v"])
+            ),
+        ),
+        ("COLUMN_TYPE", lambda: changes.differences(*[frame.withColumn("x", F.array(span))] * 2)),
+        ("TYPE_NOT_CARRIED", lambda: changes.differences(*[frame.withColumn("x", months)] * 2)),
         ("KEY_REQUIRED", lambda: changes.fold()),
         ("KEY_OF_A_BAG", lambda: changes.fold("k", rows="bag")),
         ("UNKNOWN_CHOICE", lambda: changes.fold("k", rows="set")),  # type: ignore[arg-type]
@@ -303,3 +356,9 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         with pytest.raises(StreamopsError) as caught:
             call()
         assert caught.value.code == code
+    rows = frame.drop("revision", "_change_type")
+    with pytest.raises(StreamopsError, match="NO_REVISION") as caught:
+        rows.transform(changes.fold("k"))
+    assert caught.value.got == "columns k, x, m"
+    assert "sequence=" in str(caught.value.fix)
+    assert "bag" not in str(caught.value.fix)

@@ -222,6 +222,11 @@ def test_late_rows_of_both_sides_are_told_from_results(spark: SparkSession) -> N
     assert (row["row"]["search"], row["row"]["codes"]) == ("c", {"n": 7})
     with pytest.raises(SchemaError, match="NOT_ROUTED"):
         joins.split_late(results)
+    with pytest.raises(SpecError, match="NOT_A_FRAME"):
+        joins.split_late("results")  # type: ignore[arg-type]
+    # A column of a frame of that name is another than a field of the column.
+    called = left.withColumn("side", F.lit("right")).transform(join).alias("late")
+    assert [part.count() for part in joins.split_late(called)[1:]] == [1, 1]
 
 
 def published(spark: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -161,6 +163,25 @@ def test_rows_of_types_that_are_not_handed_to_python_and_notes_of_another_query(
     assert kept == {
         r.n: r.kept for r in spans.select("n", F.col("span").cast("string").alias("kept")).collect()
     }
+
+
+def test_entries_may_be_null_above_what_is_never_null(spark: SparkSession) -> None:
+    inner = spark.range(1).selectExpr("id", "named_struct('q', 5) AS s")
+    inner = inner.selectExpr("id", "s", "array(s) AS l", "map('m', s) AS m", "array() AS none")
+    table = spark.range(2).join(inner, "id", "left")
+    found = spark.range(3).transform(joins.lookup(table, by="id")).orderBy("id").collect()
+    assert [row["status"] for row in found] == ["matched", "matched", "missing"]
+    assert found[0].asDict(recursive=True) == {
+        "id": 0, "s": {"q": 5}, "l": [{"q": 5}], "m": {"m": {"q": 5}}, "none": [], "status": "matched",
+    }  # fmt: skip
+    assert tuple(found[1]) == (1, None, None, None, None, "matched")
+    vectors = spark.createDataFrame([(1, Vectors.dense([1.0]))], ["id", "v"])
+    with pytest.raises(SchemaError, match=r"\[TYPE_NOT_CARRIED\].*\n.*vector") as caught:
+        spark.range(3).transform(joins.lookup(vectors, by="id"))
+    assert "vector_to_array" in caught.value.fix
+    whole = vectors.withColumn("v", vector_to_array("v"))
+    (row,) = spark.range(3).transform(joins.lookup(whole, by="id", how="inner")).collect()
+    assert row["v"] == [1.0]
 
 
 def test_what_is_taken_back_later_is_not_put_beside_a_table_that_changes(

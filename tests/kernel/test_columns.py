@@ -165,12 +165,12 @@ def test_maps_are_equal_whatever_the_order_of_their_entries(
         dice.shuffle(each or [])
     kind = pa.map_(pa.float64(), pa.int64())
     equal = [[same(one, other) for other in maps * 2] for one in maps * 2]
-    for kind, values in (
+    for outer, values in (
         (kind, entries),
         (pa.list_(kind), [[each] for each in entries]),
         (pa.map_(pa.string(), kind), [[("b", each), ("a", None)] for each in entries]),
     ):
-        array = pa.array([None, *values], kind).slice(1)
+        array = pa.array([None, *values], outer).slice(1)
         for found in (codes(array), ranks(array)):
             assert (found[:, None] == found).tolist() == equal
 
