@@ -38,7 +38,7 @@ def oracles(draw: st.DrawFn) -> SessionOracle:
         by=draw(st.sampled_from([(), (), ("word",), ("number",), ("number", "word")])),
         time="ts",
         agg={name: AGGREGATES[name] for name in names},
-        gap_column=draw(st.sampled_from([None, None, "lasts"])),
+        gap_column=draw(st.sampled_from([None, "lasts"])),
         until="over" if cuts in ("until", "both") else None,
         max_length=max(gap * draw(st.sampled_from([10, 15, 7, 30])) // 10, 1)
         if cuts in ("length", "both")

@@ -82,16 +82,20 @@ class SessionOracle:
 
     def sessions(self, arrived: Sequence[Arrived]) -> dict[Window, list[Arrived]]:
         """Every session, and its rows."""
-        found: dict[Window, list[Arrived]] = {}
-        keys = {key_of(each.row, self.by): None for each in arrived}
-        for key in keys:
-            rows = [each for each in arrived if key_of(each.row, self.by) == key]
-            for chain in self._chains(sorted(rows, key=lambda each: each.time)):
-                for start, end, members in self._pieces(chain):
-                    found[key, start, end] = members
-        return found
+        return {
+            (key, start, end): members
+            for key, chain in self._chains(arrived)
+            for start, end, members in self._pieces(chain)
+        }
 
-    def _chains(self, rows: Sequence[Arrived]) -> Iterator[list[Arrived]]:
+    def _chains(self, arrived: Sequence[Arrived]) -> Iterator[tuple[Any, list[Arrived]]]:
+        """The chains of every key."""
+        for key in {key_of(each.row, self.by): None for each in arrived}:
+            rows = [each for each in arrived if key_of(each.row, self.by) == key]
+            for chain in self._chains_of(sorted(rows, key=lambda each: each.time)):
+                yield key, chain
+
+    def _chains_of(self, rows: Sequence[Arrived]) -> Iterator[list[Arrived]]:
         """Rows of one key that touch, up to silence or a closing row."""
         chain: list[Arrived] = []
         for row in rows:
@@ -161,11 +165,13 @@ class SessionOracle:
         keeps = self.gap + (self.allowed_lateness if self.corrects else 0)
         cuts = self.until is not None or self.max_length is not None
         entries = 0
-        for (_, _, end), members in self.sessions(self.arrived).items():
-            last = max(each.end for each in members)
-            if not self._closed(end) or not self._closed(last + keeps):
-                entries += len({each.time for each in members}) if cuts else 1
-                entries += not self.corrects and self._closed(end) and cuts
+        for _, chain in self._chains(self.arrived):
+            last = chain[0].end
+            for _, end, members in self._pieces(chain):
+                last = max(last, *(each.end for each in members))
+                if not self._closed(end) or not self._closed(last + keeps):
+                    entries += len({each.time for each in members}) if cuts else 1
+                    entries += not self.corrects and self._closed(end) and cuts
         return entries
 
     def _closed(self, end: int) -> bool:

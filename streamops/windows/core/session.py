@@ -132,7 +132,7 @@ def next_deadline(spec: SessionSpec, state: State) -> int | None:
     table = state.tables["stretches"]
     sessions = Sessions.kept(spec, _stretches(spec, table))
     is_open = sessions.end > (_BEGINNING if state.watermark is None else state.watermark)
-    due = np.where(is_open, sessions.end, sessions.greatest(micros(table, "end")) + spec.retention)
+    due = np.where(is_open, sessions.end, sessions.lasting(micros(table, "end")) + spec.retention)
     if not spec.corrects:
         due = np.append(due, micros(state.tables["published"], "reach") + spec.retention)
     return int(due.min()) if len(due) else None
@@ -221,7 +221,7 @@ def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: in
         return np.ones(len(table), np.bool_)
     alive = sessions.end > watermark
     if spec.corrects or spec.cuts:
-        alive |= sessions.greatest(micros(table, "end")) + spec.retention > watermark
+        alive |= sessions.lasting(micros(table, "end")) + spec.retention > watermark
     return alive[sessions.ids]
 
 

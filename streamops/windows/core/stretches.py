@@ -54,7 +54,7 @@ class Stretches:
         Time of its closing row, which is its last; or ``UNCUT``.
     anchor : array of int64
         Where the lengths of its sessions are measured from: the start, unless the chain began
-        before it.
+        before it. Stretches of one key with one anchor are of one chain.
     """
 
     codes: Ids
@@ -115,7 +115,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Sessions, and the stretches each is made of.
+    """Sessions, and the stretches each is made of. Those of a chain are in order, side by side.
 
     Parameters
     ----------
@@ -139,9 +139,15 @@ class Sessions:
     def __len__(self) -> int:
         return len(self.start)
 
-    def greatest(self, values: Instants) -> Instants:
-        """The greatest of these values of its stretches, per session."""
-        return Groups(self.ids, len(self)).greatest(values)
+    def lasting(self, ends: Instants) -> Instants:
+        """Per session, the greatest of these ends of its stretches and of those before it.
+
+        The sessions of a chain are forgotten in their order: an earlier one can reach beyond the
+        closing row of a later one, which says that it does not.
+        """
+        begins = np.ones(len(self), np.bool_)
+        begins[1:] = (np.diff(self.codes) != 0) | (np.diff(self.anchor) != 0)
+        return running_max(Groups(self.ids, len(self)).greatest(ends), begins)
 
     def published(self, watermark: int | None) -> Bounds:
         """Those that are on time."""
@@ -160,7 +166,10 @@ class Sessions:
     def of(spec: SessionSpec, stretches: Stretches) -> Sessions:
         """The sessions of these stretches, and of rows."""
         order = np.argsort(in_order(stretches.codes, stretches.start))
-        codes, start, end = (a[order] for a in (stretches.codes, stretches.start, stretches.end))
+        codes, start, end, anchor = (
+            column[order]
+            for column in (stretches.codes, stretches.start, stretches.end, stretches.anchor)
+        )
         begins = np.ones(len(order), np.bool_)
         begins[1:] = codes[1:] != codes[:-1]
         if spec.until is not None:
@@ -168,7 +177,10 @@ class Sessions:
             latest = running_max(cut, begins)[:-1]
             # A closing row lies between two events if it came with the first, or after it.
             begins[1:] |= (latest >= start[:-1]) & (latest < start[1:])
-        begins[1:] |= start[1:] > running_max(end, begins)[:-1]
+        apart = start[1:] > running_max(end, begins)[:-1]
+        # What links two stretches can be forgotten before them; then one anchor says that they
+        # are one chain. No row comes between them any more.
+        begins[1:] |= apart & (anchor[1:] != anchor[:-1])
         chain, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
         ends = reach = np.maximum.reduceat(end, heads) if len(heads) else end
         if spec.until is not None and len(heads):
@@ -177,7 +189,7 @@ class Sessions:
             reach = np.where(closed >= start[heads], closed, reach)
         if spec.max_length is None:
             return _sessions(order, begins, codes, start[heads], ends, reach, start[heads])
-        anchors = np.minimum.reduceat(stretches.anchor[order], heads) if len(heads) else start
+        anchors = np.minimum.reduceat(anchor, heads) if len(heads) else start
         number = (start - anchors[chain]) // spec.max_length
         if spec.when_longer == "fail" and number.any():
             raise _too_long(spec, int((ends - anchors).max()))

@@ -21,8 +21,16 @@ def sessions(**said: Any) -> Any:
 
 
 def packed(spec: Any, *rows: tuple[int, str]) -> pa.Table:
-    raw = [(at, key, None, None, None, None, i, 10, False) for i, (at, key) in enumerate(rows)]
+    return lasting(spec, *((at, key, 10, False) for at, key in rows))
+
+
+def lasting(spec: Any, *rows: tuple[int, str, int, bool]) -> pa.Table:
+    raw = [(at, key, *[None] * 4, i, gap, over) for i, (at, key, gap, over) in enumerate(rows)]
     return session.pack(spec, table_of(raw).select(spec.input.names))
+
+
+def windows_of(table: pa.Table) -> list[tuple[int, int, int]]:
+    return [(row["window_start"], row["window_end"], row["n"]) for row in rows_of(table)]
 
 
 def stretches(state: State, key: str) -> list[dict[str, Any]]:
@@ -39,6 +47,32 @@ def test_a_key_is_kept_alike_whoever_shares_its_shard(others: tuple[tuple[int, s
     later = session.step(spec, first.state, packed(spec, *others), 1_020)
     assert stretches(later.state, "a") == stretches(first.state, "a")
     assert [row["anchor"] for row in stretches(later.state, "a")] == [0, 8, 16]
+
+
+def test_a_session_stays_whole_when_the_long_event_that_links_it_is_forgotten() -> None:
+    spec = sessions(gap=40, gap_column="lasts", max_length=120)
+    # The event of 110 lasts until 150 and is of the session before: only it links 121 and 130.
+    events = [(0, 40), (40, 40), (80, 40), (110, 40), (121, 1), (130, 40), (170, 40), (210, 40)]
+    rows = lasting(spec, *((at, "a", gap, False) for at, gap in events))
+    came = session.step(spec, session.empty(spec), rows, None)
+    first = session.step(spec, came.state, packed(spec), 200)
+    session.check(spec, first.state)
+    assert windows_of(first.emitted) == [(0, 120, 4)]
+    quiet = session.step(spec, first.state, packed(spec), 220)
+    assert windows_of(quiet.emitted) == []
+    last = session.step(spec, quiet.state, packed(spec), 300)
+    assert windows_of(last.emitted) == [(120, 240, 4)]
+    assert stretches(session.step(spec, last.state, packed(spec), 320).state, "a") == []
+
+
+def test_a_closing_row_is_remembered_while_an_earlier_event_reaches_beyond_it() -> None:
+    spec = sessions(gap=40, gap_column="lasts", until="over", max_length=40)
+    closed = [(0, "a", 20, False), (20, "a", 40, False), (40, "a", 10, True)]
+    following = [(60, "a", 40, False), (80, "a", 40, False)]
+    first = session.step(spec, session.empty(spec), lasting(spec, *closed, *following), 99)
+    assert windows_of(first.emitted) == [(0, 40, 2), (40, 41, 1)]
+    last = session.step(spec, first.state, packed(spec), 200)
+    assert windows_of(last.emitted) == [(60, 100, 2)]
 
 
 def test_a_batch_is_its_results_and_the_rows_that_cannot_be_placed() -> None:
