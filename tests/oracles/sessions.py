@@ -27,7 +27,11 @@ Window = tuple[Any, int, int]
 
 @dataclass
 class Arrived:
-    """A row that was accepted, and the revision that its session has, or will begin with."""
+    """A row that was accepted, and the revision that its session has, or will begin with.
+
+    It is a straggler in the micro-batch that it came with: then it is part of an open session as
+    any other row, or of one that is told.
+    """
 
     row: Row
     time: int
@@ -151,6 +155,8 @@ class SessionOracle:
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
         self._say(said, before, judged_by)
+        for one in came:
+            one.straggler = False
         return said
 
     def finish(self) -> list[Row]:
