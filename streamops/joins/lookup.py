@@ -80,12 +80,11 @@ def lookup(
     how : "left" or "inner"
         "left": a row without an entry comes out with nulls. "inner": not at all.
     refresh : "never", "every batch" or a duration
-        When the table is read again. "never": whenever the transform is applied to a stream, so make
-        that frame anew for each start of its query; for batches, the first time that it is applied to
-        anything. The others are
-        for use inside ``foreachBatch``, as Spark plans a stream once: the table is read when the
-        transform is applied to a micro-batch, each time, or if the last time was so long ago by the
-        driver's clock. They ask for a function.
+        When the table is read again. "never": whenever the transform is applied to a stream, so
+        make that frame anew for each start of its query; for batches, the first time that it is
+        applied to anything. The others are for use inside ``foreachBatch``, as Spark plans a stream
+        once: the table is read when the transform is applied to a micro-batch, each time, or if the
+        last time was so long ago by the driver's clock. They ask for a function.
     into : str
         Name of the column that says whether the row has an entry.
 
