@@ -3,14 +3,15 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-NO_JVM := not spark and not connect and not postgres and not slow
+JVM    := spark or connect or postgres or slow
+NO_JVM := not ($(JVM))
 QUICK  := $(NO_JVM) and not laws
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := demo golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test check format test-spark laws coverage bench hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage bench hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,11 +25,16 @@ demo: $(STAMP) ## Compute windows with corrections, sketches and joins from a ye
 notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.
 	$(PYTHON) -m notebooks
 
-test: $(STAMP) ## Run all tests: those on Spark, and on PostgreSQL where it can be installed.
+test: $(STAMP) ## Run the quick tests, the laws on few examples, and every operator once on Spark.
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
+	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
+
+test-all: $(STAMP) ## Run all tests: laws, coverage, Spark, Connect, and PostgreSQL where it can be installed.
 	scripts/get-postgres
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
-	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "not ($(NO_JVM))"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "$(JVM)"
+	$(MAKE) coverage
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .

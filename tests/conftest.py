@@ -9,10 +9,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Deadlines and slowness say something about the machine, not about the code. The two short
-# profiles draw the same examples each time, so that a commit is not green by luck; "laws"
+# Deadlines and slowness say something about the machine, not about the code. The three
+# short profiles draw the same examples each time, so that a commit is not green by luck; "laws"
 # draws new ones each time.
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=10, derandomize=True, **_CALM)
 settings.register_profile("dev", max_examples=25, derandomize=True, **_CALM)
 settings.register_profile("test", max_examples=100, derandomize=True, **_CALM)
 settings.register_profile("laws", max_examples=1_000, print_blob=True, **_CALM)

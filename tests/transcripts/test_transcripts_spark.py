@@ -1,7 +1,7 @@
 """Transcripts as queries on Spark: every third of a file, by turns behind either state API.
 
-What the operators mean is tested on every transcript without Spark; here it is whether they are
-wired.
+What the operators mean is tested on every transcript without Spark. Here the tests check the wiring;
+the first transcript of each operator is marked ``smoke`` and runs with ``make test``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,14 @@ BOTH = {
     "the frame brings its own watermark",
     "windows before 1970 come out once the watermark has passed 1970",
 }
+FIRST = {each.transform.operator: each.name for each in reversed(TRANSCRIPTS) if each.name in CHOSEN}
 SCENARIOS = [
-    pytest.param(transcript, api, id=f"{transcript.name}-{api}")
+    pytest.param(
+        transcript,
+        api,
+        id=f"{transcript.name}-{api}",
+        marks=[pytest.mark.smoke] if transcript.name in FIRST.values() else [],
+    )
     for transcript, turn in zip(
         (each for each in TRANSCRIPTS if each.name in CHOSEN | BOTH), cycle(APIS), strict=False
     )
