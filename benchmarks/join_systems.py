@@ -52,7 +52,7 @@ def kernel(state_api: StateApi) -> Join:
                 return joined.withColumnRenamed("ts_right", "clicked")
             case "temporal":
                 said |= {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
-                return left.transform(joins.temporal(right, delay=DELAY, **said))
+                return left.transform(joins.asof(right, delay=DELAY, **said))
             case _:
                 said |= {"by": "c", "key": ("k", "c"), "sequence": "seq", "remember": GONE}
                 return left.transform(joins.tables(right, how="left", **said))

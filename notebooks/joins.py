@@ -201,7 +201,7 @@ show(
 # ## 2. Prices as of event time
 #
 # An order is worth the price that held *when it was made*. Looked up when the order is processed, a table says what it
-# happens to hold by then: another price after a restart, and another one in each replay. `joins.temporal` waits until the
+# happens to hold by then: another price after a restart, and another one in each replay. `joins.asof` waits until the
 # watermark has reached the order, and takes the version of its event time.
 #
 # Here the rise at 18:20 becomes known only after the orders of 18:25 and 18:32 had their answers. `late_versions="retract"`
@@ -225,7 +225,7 @@ def orders(*minutes: int) -> list[dict]:
     return [{"what": "lamp", "ordered_at": at(minute)} for minute in minutes]
 
 
-as_of = joins.temporal(
+as_of = joins.asof(
     None,
     by="what",
     time="ordered_at",

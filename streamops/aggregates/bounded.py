@@ -20,7 +20,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable, is_orderable
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["BoundedAggregate", "Collect", "Top", "WhenCollected", "WhenFull"]
 
@@ -61,7 +61,7 @@ class BoundedAggregate(Aggregate):
         where = f"aggregates.{self.function}"
         refuse_number(self.at_most, "at_most", where)
         choices = WhenCollected if self.function == "collect" else WhenFull
-        choice(self.when_full, choices, parameter="when_full", where=where)
+        require_choice(self.when_full, choices, parameter="when_full", where=where)
         _refuse_probabilities(self.probabilities, where)
 
     def __repr__(self) -> str:

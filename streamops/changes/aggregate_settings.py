@@ -9,20 +9,20 @@ from typing import ClassVar
 import pyarrow as pa
 
 from streamops.aggregates import Aggregate
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import REJECTED
 from streamops.changes.core.aggregate_spec import AggregateSpec, Asked, Rejected
 from streamops.changes.core.bags import COUNTED_ONCE
 from streamops.changes.core.totals import Counted, DecimalTotal, FloatTotal, IntTotal, Total
-from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.keyed import REJECTED
 from streamops.spark.parameters import (
-    names_of,
-    refuse_taken,
+    parse_names,
+    refuse_taken_names,
     require_aggregates,
     require_keys,
 )
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["AggregateSettings"]
 
@@ -50,8 +50,8 @@ class AggregateSettings:
         rejected: Rejected = "drop",
     ) -> AggregateSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(rejected, Rejected, parameter="rejected", where=where)
-        names = names_of(by, parameter="by", where=where)
+        require_choice(rejected, Rejected, parameter="rejected", where=where)
+        names = parse_names(by, parameter="by", where=where)
         require_aggregates(agg, where=where)
         if not agg:
             raise SpecError(
@@ -67,7 +67,7 @@ class AggregateSettings:
         given = {"by": list(names), "agg": list(agg)}
         fix = "name the aggregate, or rename the key column, differently"
         added = (CHANGE_TYPE, *([REJECTED] if rejected == "route" else []))
-        refuse_taken([*names, *agg], added, given, fix, where)
+        refuse_taken_names([*names, *agg], added, given, fix, where)
         return AggregateSettings(where, names, tuple(agg.items()), rejected)
 
     @property

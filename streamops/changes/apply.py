@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.apply_settings import ApplySettings, History
 from streamops.changes.core import history as intervals
 from streamops.changes.core import latest
 from streamops.kernel.contract import Core
-from streamops.kernel.keyed import Snapshots, WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.running import RunningTransform

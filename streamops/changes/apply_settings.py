@@ -11,8 +11,8 @@ import pyarrow as pa
 from streamops.changes.core.spec import VALID_FROM, VALID_TO, HistorySpec, TableSpec
 from streamops.changes.latest_settings import LatestSettings
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.spark.parameters import distinct_names
-from streamops.spark.transform import choice
+from streamops.spark.parameters import parse_distinct_names
+from streamops.spark.transform import require_choice
 
 __all__ = ["ApplySettings", "History"]
 
@@ -36,7 +36,7 @@ class ApplySettings(LatestSettings):
         **said: Any,
     ) -> ApplySettings:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(history, History, parameter="history", where=where)
+        require_choice(history, History, parameter="history", where=where)
         if track is not None and history == "overwrite":
             raise SpecError(
                 "TRACK_WITHOUT_HISTORY",
@@ -46,7 +46,9 @@ class ApplySettings(LatestSettings):
                 expected="history='intervals' beside it",
                 fix="leave track out",
             )
-        tracked = None if track is None else distinct_names(track, parameter="track", where=where)
+        tracked = (
+            None if track is None else parse_distinct_names(track, parameter="track", where=where)
+        )
         latest = LatestSettings.of(where, key, publish="last", **said)
         given = {each.name: getattr(latest, each.name) for each in fields(latest)}
         return ApplySettings(**given, history=history, track=tracked)

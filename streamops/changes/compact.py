@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamops.changelog.table import Snapshots
 from streamops.changes.compact_settings import CompactTransform
-from streamops.kernel.keyed import Snapshots
 from streamops.kernel.time import Duration
 
 __all__ = ["compact"]

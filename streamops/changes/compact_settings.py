@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructField, TimestampType
 
+from streamops.changelog.change_types import CHANGE_TYPE, CHANGE_TYPES, DELETE, PREIMAGE
+from streamops.changelog.table import Snapshots
 from streamops.changes.bounded import is_nowhere, refuse_stream, require_columns
-from streamops.changes.names import REJECTED, SAID, SNAPSHOT, TOMBSTONE, UNAVAILABLE
-from streamops.kernel.changes import CHANGE_TYPE, CHANGES, DELETE, PREIMAGE
+from streamops.changes.names import CHANGE_COLUMNS, REJECTED, SNAPSHOT, TOMBSTONE, UNAVAILABLE
 from streamops.kernel.errors import SpecError
-from streamops.kernel.keyed import Snapshots
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, require_name
 from streamops.spark.comparing import comparable, refuse_incomparable
@@ -24,10 +24,10 @@ from streamops.spark.keyed import (
     require_kinds,
     shown_horizon,
 )
-from streamops.spark.parameters import distinct_names, refuse_type
+from streamops.spark.parameters import parse_distinct_names, refuse_type
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
-from streamops.spark.transform import choice, shown
+from streamops.spark.transform import require_choice, show_fields
 
 __all__ = ["CompactTransform"]
 
@@ -65,10 +65,10 @@ class CompactTransform:
         snapshots: Snapshots,
     ) -> CompactTransform:
         """Settings as the user wrote them, normalised, or an error."""
-        keys = distinct_names(key, parameter="key", where=where)
-        places = distinct_names(sequence, parameter="sequence", where=where)
+        keys = parse_distinct_names(key, parameter="key", where=where)
+        places = parse_distinct_names(sequence, parameter="sequence", where=where)
         refuse_change_type({"key": keys, "sequence": places}, where=where)
-        choice(snapshots, Snapshots, parameter="snapshots", where=where)
+        require_choice(snapshots, Snapshots, parameter="snapshots", where=where)
         if value is not None:
             require_name(value, parameter="value", where=where)
         kept = parse_horizon(retention, time, parameter="retention", where=where)
@@ -78,7 +78,7 @@ class CompactTransform:
         return CompactTransform(where, keys, places, kept, time, whole, value, snapshots)
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(shown(self))})"
+        return f"{self.where}({', '.join(show_fields(self))})"
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The log without what no reader needs."""
@@ -95,7 +95,7 @@ class CompactTransform:
         usable.append(~is_nowhere(frame, self.sequence))
         usable.append(self._age(kinds).isNotNull())
         if says:
-            usable.append(word.isin(*CHANGES))
+            usable.append(word.isin(*CHANGE_TYPES))
         if REJECTED in kinds:
             usable.append(column(REJECTED).isNull())
         is_placed = F.coalesce(reduce(Column.__and__, usable), F.lit(False))
@@ -143,7 +143,7 @@ class CompactTransform:
         return unplaced | F.coalesce(stays, F.lit(False))
 
     def _values(self, kinds: dict[str, StructField]) -> list[str]:
-        apart = {*self.key, *self.sequence, *SAID}
+        apart = {*self.key, *self.sequence, *CHANGE_COLUMNS}
         return [name for name in kinds if name not in apart]
 
     def _place(self, kinds: dict[str, StructField]) -> Column:
@@ -175,7 +175,7 @@ class CompactTransform:
                 expected=f"a column {CHANGE_TYPE!r}, or value=... without one",
                 fix='value="value" for a topic of Kafka\'s, whose deletes have none',
             )
-        read = {*self.sequence, *SAID}
+        read = {*self.sequence, *CHANGE_COLUMNS}
         if self.time is not None:
             require_columns(frame, [self.time], role="time", where=self.where)
             read.add(self.time)

@@ -9,8 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.spark.columns import mapped
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.spark.columns import map_type
 
 __all__ = ["DELETED", "MESSAGE", "Meaning", "held", "hold", "is_lacking"]
 
@@ -48,7 +48,7 @@ class Meaning:
         def change(word: str | None, image: Column, lacking: Column = none) -> Column:
             return F.struct(
                 F.lit(word).cast("string").alias("word"),
-                image.cast(mapped(self.row, relax=True)).alias("row"),
+                image.cast(map_type(self.row, relax=True)).alias("row"),
                 lacking.alias("unavailable"),
             )
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.spark.columns import nullable
+from streamops.spark.columns import make_nullable
 
 __all__ = ["CONNECTORS", "POSITIONS", "READ", "SOURCE", "changed_at", "position"]
 
@@ -121,7 +121,7 @@ def _whole(text: Column) -> Column:
 
 def _place(log: Column, offset: Column, place: Column) -> Column:
     parts = [
-        nullable(part.cast("bigint")).alias(name)
+        make_nullable(part.cast("bigint")).alias(name)
         for name, part in (("log", log), ("offset", offset), ("position", place))
     ]
     return F.when(log.isNotNull() & offset.isNotNull(), F.struct(*parts))

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changes.debezium_meaning import (
     DELETED,
     MESSAGE,
@@ -33,8 +34,7 @@ from streamops.changes.names import (
     TOMBSTONE,
     UNAVAILABLE,
 )
-from streamops.kernel.changes import CHANGE_TYPE
-from streamops.spark.columns import column, mapped, nullable
+from streamops.spark.columns import column, make_nullable, map_type
 
 __all__ = ["POSITIONS", "REASONS", "Records"]
 
@@ -156,7 +156,7 @@ class Records:
 
         row = [(each.name, each.dataType) for each in self.row.fields]
         return F.struct(
-            *(value(name, kind).cast(mapped(kind, relax=True)).alias(name) for name, kind in row)
+            *(value(name, kind).cast(map_type(kind, relax=True)).alias(name) for name, kind in row)
         )
 
     def _texts(self, image: str) -> Column:
@@ -197,7 +197,7 @@ class Records:
         """Where in the log the change stands; null where nothing tells."""
         if not others:
             return position(held("env"), str(self.sequence))
-        parts = [nullable(held("others")[name]).alias(name) for name in others]
+        parts = [make_nullable(held("others")[name]).alias(name) for name in others]
         known = reduce(Column.__and__, (part.isNotNull() for part in parts))
         return F.when(known, F.struct(*parts))
 
@@ -247,8 +247,8 @@ class Records:
         given = held("given")
         told = F.struct(
             held("reason").alias("reason"),
-            nullable(given["value"]).alias("value"),
-            nullable(given["key"]).alias("key"),
+            make_nullable(given["value"]).alias("value"),
+            make_nullable(given["key"]).alias("key"),
         )
         columns = [
             *(change["row"][name].alias(name, metadata=comments[name]) for name in self.row.names),

@@ -19,15 +19,15 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changes.debezium_records import POSITIONS, REASONS, Records
-from streamops.changes.names import REJECTED, SAID, TOMBSTONE
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.changes.names import CHANGE_COLUMNS, REJECTED, TOMBSTONE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.spark.columns import mapped, require_name
-from streamops.spark.parameters import distinct_names
+from streamops.spark.columns import map_type, require_name
+from streamops.spark.parameters import parse_distinct_names
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["Absent", "DebeziumSettings", "Preimages", "Tombstones"]
 
@@ -79,7 +79,7 @@ class DebeziumSettings:
         )
         if not names:
             raise _no_schema(schema, where)
-        keys = distinct_names(key, parameter="key", where=where)
+        keys = parse_distinct_names(key, parameter="key", where=where)
         require_name(value, parameter="value", where=where)
         if message_key is not None:
             require_name(message_key, parameter="message_key", where=where)
@@ -93,13 +93,13 @@ class DebeziumSettings:
                 fix="leave message_key out",
             )
         if isinstance(sequence, str):
-            choice(sequence, Position, parameter="sequence", where=where)
+            require_choice(sequence, Position, parameter="sequence", where=where)
             position: str | tuple[str, ...] = sequence
         else:
-            position = distinct_names(sequence, parameter="sequence", where=where)
-        choice(absent, Absent, parameter="absent", where=where)
-        choice(preimages, Preimages, parameter="preimages", where=where)
-        choice(tombstones, Tombstones, parameter="tombstones", where=where)
+            position = parse_distinct_names(sequence, parameter="sequence", where=where)
+        require_choice(absent, Absent, parameter="absent", where=where)
+        require_choice(preimages, Preimages, parameter="preimages", where=where)
+        require_choice(tombstones, Tombstones, parameter="tombstones", where=where)
         token: Any = placeholder
         if not isinstance(token, str) or not token or "\\E" in token:
             raise SpecError(
@@ -110,7 +110,7 @@ class DebeziumSettings:
                 expected="the connector's unavailable.value.placeholder",
                 fix="leave it out, if the connector has its own",
             )
-        kept = distinct_names(keep, parameter="keep", where=where, empty=True)
+        kept = parse_distinct_names(keep, parameter="keep", where=where, empty=True)
         if tombstones == "keep" and message_key is None:
             raise SpecError(
                 "TOMBSTONE_WITHOUT_KEY",
@@ -142,7 +142,7 @@ class DebeziumSettings:
         for name in self.key:
             if name not in row.names:
                 raise ColumnNotFound(name, row.names, where=self.where, role="key")
-        names = [*row.names, *SAID, *self.keep]
+        names = [*row.names, *CHANGE_COLUMNS, *self.keep]
         folded = [name.lower() for name in names]
         taken = sorted({name for name in names if folded.count(name.lower()) > 1})
         if taken:
@@ -151,7 +151,7 @@ class DebeziumSettings:
                 f"a name stands for two columns of the result: {', '.join(taken)}",
                 where=self.where,
                 got=f"schema of {', '.join(row.names)}; keep={list(self.keep)!r}",
-                expected=f"names unlike one another and unlike {', '.join(SAID)}",
+                expected=f"names unlike one another and unlike {', '.join(CHANGE_COLUMNS)}",
                 fix="rename the column of the frame before it is kept",
             )
         for each in row.fields:
@@ -227,7 +227,7 @@ class DebeziumSettings:
                 raise _no_schema(self.schema, self.where, str(error)) from error
         if not isinstance(row, StructType):
             raise _no_schema(self.schema, self.where)
-        return cast(StructType, mapped(row, _without_length))
+        return cast(StructType, map_type(row, _without_length))
 
     def counts(self) -> Mapping[str, Column]:
         """Changes, and what is none, by reason."""

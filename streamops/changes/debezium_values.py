@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamops.spark.columns import mapped
+from streamops.spark.columns import map_type
 
 __all__ = ["as_sent", "made", "misfits"]
 
@@ -37,7 +37,7 @@ _SCIENTIFIC = r"^-?[0-9]+(\.[0-9]+[eE][+-]?|[eE]-)[0-9]+$"
 
 def as_sent(kind: DataType) -> DataType:
     """The type by which values of a type are read, with nulls allowed at every depth."""
-    return mapped(kind, lambda each: _SENT.get(type(each), each), relax=True)
+    return map_type(kind, lambda each: _SENT.get(type(each), each), relax=True)
 
 
 def made(value: Column, kind: DataType) -> Column:

@@ -11,23 +11,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, TimestampType
 
-from streamops.changes.names import CHANGED_AT, REJECTED, SEQUENCE
-from streamops.kernel.changes import (
+from streamops.changelog.change_types import (
     CHANGE_TYPE,
-    CHANGES,
+    CHANGE_TYPES,
     DELETE,
     INSERT,
     POSTIMAGE,
     PREIMAGE,
-    TAKEN_BACK,
+    RETRACTIONS,
 )
+from streamops.changelog.table import DELTA_SEQUENCE
+from streamops.changes.names import CHANGED_AT, REJECTED, SEQUENCE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.keyed import DELTA_PLACE
-from streamops.spark.columns import column, nullable
-from streamops.spark.parameters import distinct_names
+from streamops.spark.columns import column, make_nullable
+from streamops.spark.parameters import parse_distinct_names
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["REASONS", "DeltaSettings", "Preimages"]
 
@@ -50,8 +50,8 @@ class DeltaSettings:
     @staticmethod
     def of(where: str, *, key: str | Sequence[str], preimages: Preimages) -> DeltaSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(preimages, Preimages, parameter="preimages", where=where)
-        keys = distinct_names(key, parameter="key", where=where)
+        require_choice(preimages, Preimages, parameter="preimages", where=where)
+        keys = parse_distinct_names(key, parameter="key", where=where)
         if told := [name for name in keys if name in _FEED]:
             raise SpecError(
                 "KEY_OF_THE_FEED",
@@ -97,17 +97,17 @@ class DeltaSettings:
         word, version = column(CHANGE_TYPE), column(_VERSION)
         no_key = reduce(Column.__or__, (column(name).isNull() for name in self.key))
         reason = (
-            F.when(~F.coalesce(word.isin(*CHANGES), F.lit(False)), "unknown_operation")
+            F.when(~F.coalesce(word.isin(*CHANGE_TYPES), F.lit(False)), "unknown_operation")
             .when(no_key, "null_key")
             .when(version.isNull(), "no_sequence")
         )
         is_good = reason.isNull()
-        place = F.when(word.isin(*TAKEN_BACK), F.lit(0)).otherwise(F.lit(1))
-        parts = (nullable(version), nullable(place))
+        place = F.when(word.isin(*RETRACTIONS), F.lit(0)).otherwise(F.lit(1))
+        parts = (make_nullable(version), make_nullable(place))
         sequence = F.struct(
-            *(part.alias(each.name) for part, each in zip(parts, DELTA_PLACE, strict=True))
+            *(part.alias(each.name) for part, each in zip(parts, DELTA_SEQUENCE, strict=True))
         )
-        told = F.struct(reason.alias("reason"), nullable(word).alias("change_type"))
+        told = F.struct(reason.alias("reason"), make_nullable(word).alias("change_type"))
         said = word
         if self.preimages == "drop":
             frame = frame.where(~F.coalesce(word == PREIMAGE, F.lit(False)))

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
-from streamops.spark.columns import arrow_schema, column, relaxed
+from streamops.spark.columns import arrow_schema, column, relax_nulls
 from streamops.spark.comparing import comparable, refuse_incomparable
-from streamops.spark.parameters import distinct_names, require_frame
+from streamops.spark.parameters import parse_distinct_names, require_frame
 
 __all__ = ["Difference", "Differences", "differences"]
 
@@ -147,7 +147,7 @@ def differences(
     fold : the table that a change stream stands for.
     streamops.testing.assert_rows : the same in tests.
     """
-    names = () if key is None else distinct_names(key, parameter="key", where=_WHERE)
+    names = () if key is None else parse_distinct_names(key, parameter="key", where=_WHERE)
     if type(show) is not int or show < 0:
         raise SpecError(
             "NOT_A_NUMBER_OF_ROWS",
@@ -164,7 +164,7 @@ def differences(
     require_columns(actual, names, role="key", where=_WHERE)
     refuse_incomparable(actual, actual.columns, where=_WHERE)
     arrow_schema(actual, where=_WHERE)  # as which rows are shown
-    net = _net(relaxed(actual), relaxed(expected), names)
+    net = _net(relax_nulls(actual), relax_nulls(expected), names)
     # Without a key, equal rows are shown together, and counted one by one.
     copies = F.lit(1) if names else F.col("ours") + F.col("theirs")
     sides_of = net.groupBy("key").agg(*_counts())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from streamops.changelog.change_types import REVISION
 from streamops.changes.fold_settings import FoldTransform, Rows
-from streamops.kernel.changes import REVISION
 
 __all__ = ["fold"]
 

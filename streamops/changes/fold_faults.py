@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.changes import CHANGES
+from streamops.changelog.change_types import CHANGE_TYPES
 from streamops.kernel.errors import ChangeStreamError
 from streamops.spark.columns import column
 
@@ -26,7 +26,7 @@ _ALONE = (
 _FAULTS = {
     "UNKNOWN_CHANGE": (
         "a change has a word that is none",
-        f"one of {', '.join(CHANGES)}",
+        f"one of {', '.join(CHANGE_TYPES)}",
         _EACH_ONCE,
     ),
     "INSERTED_TWICE": ("a row was inserted that is already there", "an update", _EACH_ONCE),

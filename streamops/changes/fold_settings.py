@@ -11,26 +11,26 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructType
 
-from streamops.changes.bounded import is_nowhere, refuse_others, refuse_stream, require_columns
-from streamops.changes.fold_faults import checked
-from streamops.changes.names import COMMIT, REJECTED, SAID
-from streamops.kernel.changes import (
+from streamops.changelog.change_types import (
     CHANGE_TYPE,
-    CHANGES,
+    CHANGE_TYPES,
     DELETE,
     INSERT,
     POSTIMAGE,
     PREIMAGE,
+    RETRACTIONS,
     REVISION,
-    TAKEN_BACK,
 )
+from streamops.changes.bounded import is_nowhere, refuse_others, refuse_stream, require_columns
+from streamops.changes.fold_faults import checked
+from streamops.changes.names import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.comparing import comparable, refuse_incomparable
 from streamops.spark.keyed import refuse_change_type
-from streamops.spark.parameters import distinct_names, refuse_type, require_frame
-from streamops.spark.transform import choice, shown
+from streamops.spark.parameters import parse_distinct_names, refuse_type, require_frame
+from streamops.spark.transform import require_choice, show_fields
 
 __all__ = ["FoldTransform", "Rows"]
 
@@ -70,8 +70,8 @@ class FoldTransform:
         onto: DataFrame | None,
     ) -> FoldTransform:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(rows, Rows, parameter="rows", where=where)
-        places = distinct_names(sequence, parameter="sequence", where=where)
+        require_choice(rows, Rows, parameter="rows", where=where)
+        places = parse_distinct_names(sequence, parameter="sequence", where=where)
         if rows == "bag" and places != (REVISION,):
             raise SpecError(
                 "SEQUENCE_OF_A_BAG",
@@ -90,7 +90,7 @@ class FoldTransform:
                 expected="columns that identify a row, or rows='bag'",
                 fix='fold("id"); or where rows have no identity, fold(rows="bag")',
             )
-        keys = () if key is None else distinct_names(key, parameter="key", where=where)
+        keys = () if key is None else parse_distinct_names(key, parameter="key", where=where)
         refuse_change_type({"key": keys, "sequence": places}, where=where)
         if onto is not None:
             require_frame(onto, "`onto`", where=where)
@@ -123,7 +123,7 @@ class FoldTransform:
         return self._bag(frame) if self.rows == "bag" else self._keyed(frame)
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(shown(self))})"
+        return f"{self.where}({', '.join(show_fields(self))})"
 
     def _with_base(self, frame: DataFrame) -> DataFrame:
         """The changes, and below them the rows that stand already, as inserts."""
@@ -172,7 +172,7 @@ class FoldTransform:
         """
         apart = {_BASE, CHANGE_TYPE}
         if self._places != (REVISION,):
-            apart |= {*SAID, *COMMIT, *self.sequence} - {REJECTED, REVISION}
+            apart |= {*CHANGE_COLUMNS, *COMMIT_COLUMNS, *self.sequence} - {REJECTED, REVISION}
         return F.struct(
             *(
                 comparable(column(each.name), each.dataType).alias(f"c{i}")
@@ -184,7 +184,7 @@ class FoldTransform:
     def _keyed(self, frame: DataFrame) -> DataFrame:
         kinds = {each.name: each.dataType for each in frame.schema.fields}
         names = [name for name in frame.columns if name not in {CHANGE_TYPE, _BASE}]
-        word, back = column(CHANGE_TYPE), column(CHANGE_TYPE).isin(*TAKEN_BACK)
+        word, back = column(CHANGE_TYPE), column(CHANGE_TYPE).isin(*RETRACTIONS)
         # What has a revision is taken back by it; at another place, something takes its place.
         rank = back if self.sequence == (REVISION,) else ~back
         key = [comparable(column(name), kinds[name]) for name in self.key]
@@ -199,7 +199,7 @@ class FoldTransform:
         stood = F.coalesce(F.col(_WORD).isin(INSERT, POSTIMAGE), F.lit(False))
         same = F.col(_BEFORE).eqNullSafe(F.col(_CONTENT))
         fault = (
-            F.when(~F.coalesce(word.isin(*CHANGES), F.lit(False)), "UNKNOWN_CHANGE")
+            F.when(~F.coalesce(word.isin(*CHANGE_TYPES), F.lit(False)), "UNKNOWN_CHANGE")
             .when(self._is_unplaced(frame), "NO_SEQUENCE")
             .when((word == INSERT) & (stood | (F.col(_WORD) == PREIMAGE)), "INSERTED_TWICE")
             .when((word == PREIMAGE) & ~(stood & same), "PREIMAGE_NOT_PUBLISHED")
@@ -231,7 +231,7 @@ class FoldTransform:
     def _bag(self, frame: DataFrame) -> DataFrame:
         names = [name for name in frame.columns if name not in {CHANGE_TYPE, _BASE}]
         word = column(CHANGE_TYPE)
-        weight = F.when(word.isin(*TAKEN_BACK), -1).when(word.isin(*CHANGES), 1)
+        weight = F.when(word.isin(*RETRACTIONS), -1).when(word.isin(*CHANGE_TYPES), 1)
         row = F.struct(*map(column, names))
         counted = (
             frame.withColumn(_CONTENT, self._content(frame))

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.core.spec import Publish, TableSpec
 from streamops.changes.names import REJECTED
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.keyed import Snapshots, WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.keyed import (
     MOST_KEYS,
@@ -22,8 +22,8 @@ from streamops.spark.keyed import (
     shown_horizon,
     value_columns,
 )
-from streamops.spark.parameters import distinct_names, require_keys, require_most_keys
-from streamops.spark.transform import choice
+from streamops.spark.parameters import parse_distinct_names, require_keys, require_most_keys
+from streamops.spark.transform import require_choice
 
 __all__ = ["LatestSettings"]
 
@@ -62,8 +62,8 @@ class LatestSettings:
         when_full: WhenFull,
     ) -> LatestSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        keys = distinct_names(key, parameter="key", where=where)
-        places = distinct_names(sequence, parameter="sequence", where=where)
+        keys = parse_distinct_names(key, parameter="key", where=where)
+        places = parse_distinct_names(sequence, parameter="sequence", where=where)
         both = sorted(set(keys) & set(places))
         if both or time in keys:
             raise SpecError(
@@ -74,9 +74,9 @@ class LatestSettings:
                 expected="other columns",
                 fix="name the position in the log as `sequence`",
             )
-        choice(publish, Publish, parameter="publish", where=where)
-        choice(snapshots, Snapshots, parameter="snapshots", where=where)
-        choice(when_full, WhenFull, parameter="when_full", where=where)
+        require_choice(publish, Publish, parameter="publish", where=where)
+        require_choice(snapshots, Snapshots, parameter="snapshots", where=where)
+        require_choice(when_full, WhenFull, parameter="when_full", where=where)
         require_most_keys(max_keys, MOST_KEYS, where=where)
         units = parse_horizon(horizon, time, parameter="horizon", where=where)
         return LatestSettings(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamops.kernel.keyed import (
+from streamops.changelog.table import (
+    CHANGE_COLUMNS,
     CHANGED_AT,
-    COMMIT,
+    COMMIT_COLUMNS,
     REJECTED,
-    SAID,
     SEQUENCE,
     SNAPSHOT,
     TOMBSTONE,
@@ -15,9 +15,9 @@ from streamops.kernel.keyed import (
 
 __all__ = [
     "CHANGED_AT",
-    "COMMIT",
+    "CHANGE_COLUMNS",
+    "COMMIT_COLUMNS",
     "REJECTED",
-    "SAID",
     "SEQUENCE",
     "SNAPSHOT",
     "TOMBSTONE",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.core import latest
 from streamops.changes.core.spec import Publish
 from streamops.changes.latest_settings import LatestSettings
-from streamops.kernel.keyed import Snapshots, WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.running import RunningTransform

@@ -36,7 +36,7 @@ def arrivals(landings: DataFrame | None) -> Transform:
 
 def weather(observations: DataFrame | None) -> Transform:
     """Departures with the weather of their airport as it was observed last, in two hours or less."""
-    return joins.temporal(
+    return joins.asof(
         observations,
         by="origin",
         time="departed",

@@ -7,11 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import distinct_names, names_of, parse_delay, require_keys, words
+from streamops.spark.parameters import (
+    parse_delay,
+    parse_distinct_names,
+    parse_names,
+    require_keys,
+    show_duration,
+)
 
 __all__ = [
     "ADDED",
@@ -38,7 +44,7 @@ Keys = tuple[tuple[str, str], ...]
 
 def shown_both(durations: Both) -> str:
     """Durations of both sides as a user writes them: one, where they are the same."""
-    left, right = map(words, durations)
+    left, right = map(show_duration, durations)
     return left if left == right else f"({left}, {right})"
 
 
@@ -65,9 +71,9 @@ def keys_of(by: Any, *, where: str) -> Keys:
     """
     if isinstance(by, Mapping):
         pairs = tuple(by.items())
-        names_of([name for pair in pairs for name in pair], parameter="by", where=where)
+        parse_names([name for pair in pairs for name in pair], parameter="by", where=where)
     else:
-        names = distinct_names(by, parameter="by", where=where, empty=True)
+        names = parse_distinct_names(by, parameter="by", where=where, empty=True)
         pairs = tuple((name, name) for name in names)
     if not pairs:
         raise SpecError(

@@ -37,12 +37,12 @@ from streamops.kernel.ordering import is_comparable
 from streamops.kernel.pairs import Side
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import parse_delay, refuse_type, require_instant, words
-from streamops.spark.transform import choice
+from streamops.spark.parameters import parse_delay, refuse_type, require_instant, show_duration
+from streamops.spark.transform import require_choice
 
 __all__ = ["IntervalJoin"]
 
-_DEFINES = {"shown": words, "first": True}
+_DEFINES = {"shown": show_duration, "first": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class IntervalJoin:
     matches: Matches
     tie_break: str | None
     delay: Both = field(metadata={"shown": shown_both})
-    allowed_lateness: int = field(metadata={"shown": words})
+    allowed_lateness: int = field(metadata={"shown": show_duration})
     stragglers: Stragglers
     too_late: TooLate
     early: Early
@@ -93,7 +93,7 @@ class IntervalJoin:
             (too_late, TooLate, "too_late"),
             (early, Early, "early"),
         ):
-            choice(value, known, parameter=parameter, where=where)
+            require_choice(value, known, parameter=parameter, where=where)
         refuse_into(into, where=where)
         if tie_break is not None:
             require_name(tie_break, parameter="tie_break", where=where)
@@ -196,7 +196,7 @@ class IntervalJoin:
                 "BOUNDS_REVERSED",
                 "no time lies between the bounds",
                 where=self.where,
-                got=f"lower={words(self.lower)}, upper={words(self.upper)}",
+                got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}",
                 expected="lower <= upper, both measured from the left row's time to the right's",
                 fix="exchange them; a right row that comes first has a negative bound",
             )

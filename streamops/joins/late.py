@@ -58,7 +58,7 @@ def split_late(batch: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
             where="joins.split_late",
             got=f"columns {', '.join(kinds)}",
             expected=f"'late', a struct of {', '.join(_TOLD)}",
-            fix="stragglers='route', or too_late='route' beside corrections; of joins.latest and "
+            fix="stragglers='route', or too_late='route' beside corrections; of joins.enrich and "
             "joins.tables, rejected='route'",
         )
     late = F.col(

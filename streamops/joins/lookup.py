@@ -12,26 +12,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, UserDefinedType
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import keys_of, refuse_missing, shown_keys
-from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import (
-    anywhere,
     arrow_schema,
     column,
+    contains_type,
     refuse_collated,
-    relaxed,
+    relax_nulls,
     require_name,
     type_name,
 )
-from streamops.spark.parameters import refuse_type, require_frame, require_keys
-from streamops.spark.parameters import words as in_words
+from streamops.spark.parameters import refuse_type, require_frame, require_keys, show_duration
 from streamops.spark.results import comments
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["LookupTransform", "Refresh", "lookup"]
 
@@ -120,7 +119,7 @@ def lookup(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-table joins".
     """
     keys = keys_of(by, where=_WHERE)
-    choice(how, How, parameter="how", where=_WHERE)
+    require_choice(how, How, parameter="how", where=_WHERE)
     require_name(into, parameter="into", where=_WHERE)
     every: str | int = "never"
     if refresh in get_args(Refresh):
@@ -192,7 +191,7 @@ class LookupTransform:
         return joined.select(*(column(name) for name in rows.names), *values, status)
 
     def __repr__(self) -> str:
-        every = in_words(self.refresh) if isinstance(self.refresh, int) else repr(self.refresh)
+        every = show_duration(self.refresh) if isinstance(self.refresh, int) else repr(self.refresh)
         said = f"by={shown_keys(self.by)}, how={self.how!r}, refresh={every}, into={self.into!r}"
         return f"{_WHERE}({said})"
 
@@ -214,13 +213,13 @@ class LookupTransform:
                 where=_WHERE,
                 got="a streaming frame",
                 expected="a frame that can be read to its end",
-                fix="spark.read instead of spark.readStream; or joins.temporal, of two streams",
+                fix="spark.read instead of spark.readStream; or joins.asof, of two streams",
             )
         known = arrow_schema(table, where=f"{_WHERE}, table")
         theirs = [name for _, name in self.by]
         refuse_missing(known, {"by": theirs}, where=f"{_WHERE}, table")
         _refuse_own(table)
-        loose = relaxed(table)
+        loose = relax_nulls(table)
         entries = loose.toArrow()
         _refuse_twice(entries, theirs)
         # What a query noted on columns that were stored is not true of this one.
@@ -260,7 +259,7 @@ class LookupTransform:
 def _refuse_own(table: DataFrame) -> None:
     """Refuse types that users defined: Spark makes no column of them from Arrow."""
     for each in table.schema.fields:
-        if anywhere(each.dataType, lambda kind: isinstance(kind, UserDefinedType)):
+        if contains_type(each.dataType, lambda kind: isinstance(kind, UserDefinedType)):
             raise SchemaError(
                 "TYPE_NOT_CARRIED",
                 f"column {each.name!r} of the table has a type that is defined in Python or Scala",

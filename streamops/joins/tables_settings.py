@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
 from streamops.joins.core.untimed import UntimedSettings
@@ -17,13 +18,12 @@ from streamops.joins.inputs import (
     sequence_of_revisions,
     shown_keys,
 )
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import require_name, type_name
 from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import require_keys
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["TablesSettings"]
 
@@ -60,8 +60,8 @@ class TablesSettings(UntimedSettings):
         shards: int,
     ) -> TablesSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(how, How, parameter="how", where=where)
-        choice(rejected, Rejected, parameter="rejected", where=where)
+        require_choice(how, How, parameter="how", where=where)
+        require_choice(rejected, Rejected, parameter="rejected", where=where)
         keys = None if key is None else _keys(key, where)
         sequences = None if sequence is None else _two(sequence, "sequence", where)
         _refuse_remembered(keys, sequences, remember, where)

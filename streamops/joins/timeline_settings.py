@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import refuse_missing, shown_keys
 from streamops.joins.tables_settings import TablesSettings
-from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import require_name
 from streamops.spark.keyed import refuse_change_type
-from streamops.spark.parameters import distinct_names, refuse_type
+from streamops.spark.parameters import parse_distinct_names, refuse_type
 
 __all__ = ["NewestSettings", "TimelineSettings"]
 
@@ -60,8 +60,8 @@ class TimelineSettings(UntimedSettings):
         shards: int,
     ) -> TimelineSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        users = distinct_names(user, parameter="user", where=where)
-        posts = distinct_names(key, parameter="key", where=where)
+        users = parse_distinct_names(user, parameter="user", where=where)
+        posts = parse_distinct_names(key, parameter="key", where=where)
         require_name(ranked_by, parameter="ranked_by", where=where)
         refuse_change_type({"user": users, "key": posts, "ranked_by": (ranked_by,)}, where=where)
         _refuse_cap(cap, where)

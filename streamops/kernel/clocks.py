@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from streamops.kernel.contract import State, StateFormat
 
-__all__ = ["ClockCore", "ClockSpec", "Tick", "Told"]
+__all__ = ["ClockCore", "ClockMetrics", "ClockSpec", "ClockStep"]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ClockMetrics:
     """What a step tells of the producers of a stream, exactly.
 
     Parameters
@@ -50,7 +50,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class ClockStep:
     """What one step leaves behind.
 
     Parameters
@@ -62,7 +62,7 @@ class Tick:
     """
 
     state: State
-    told: Told
+    told: ClockMetrics
 
 
 class ClockSpec(Protocol):
@@ -91,7 +91,7 @@ class ClockCore(Protocol):
     def empty(self, spec: Any) -> State:
         """The state before the first step."""
 
-    def step(self, spec: Any, state: State, packed: pa.Table) -> Tick:
+    def step(self, spec: Any, state: State, packed: pa.Table) -> ClockStep:
         """One micro-batch."""
 
     def check(self, spec: Any, state: State) -> None:

@@ -13,7 +13,7 @@ Layout, little-endian (normative description: ``docs/state-formats.md``)::
     kind         UTF-8     the operator, such as "windows.fixed"
     identity     JSON      the parameters the state depends on
     body                   per table: uint16 name size, name, uint64 size, Arrow IPC stream,
-                           the bytes of its numbers apart (see :mod:`streamops.kernel.planes`),
+                           the bytes of its numbers apart (see :mod:`streamops.kernel.byte_split`),
                            its buffers compressed by Zstandard; in version 1 numbers as they
                            are, compressed by LZ4
 
@@ -31,9 +31,9 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
+from streamops.kernel.byte_split import join_bytes, split_bytes
 from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import StateFormatError
-from streamops.kernel.planes import apart, together
 
 __all__ = ["decode", "encode", "fingerprint", "ipc_read", "ipc_write"]
 
@@ -64,7 +64,7 @@ def encode(
     kind, ident = layout.kind.encode(), _text(identity)
     parts = []
     for name, table in tables.items():
-        stream = ipc_write(apart(table), compression="zstd")
+        stream = ipc_write(split_bytes(table), compression="zstd")
         parts += [_NAME.pack(len(name.encode())), name.encode(), _SIZE.pack(len(stream)), stream]
     body = b"".join(parts)
     header = _HEADER.pack(MAGIC, FRAME, layout.version, shards, len(kind), len(ident), len(body))
@@ -138,7 +138,7 @@ def decode(
             fix="give the parameters as they were, or start from a new checkpoint",
         )
     tables = _tables(rest[kind_size + ident_size :])
-    return {name: table if frame == _WHOLE else together(table) for name, table in tables}
+    return {name: table if frame == _WHOLE else join_bytes(table) for name, table in tables}
 
 
 def _verified(blob: bytes, where: str) -> tuple[bytes, tuple[int, int, int, int, int]]:

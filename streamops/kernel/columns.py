@@ -9,23 +9,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.groups import Ids, pair
+from streamops.kernel.groups import Ids, pair_codes
 
 __all__ = [
-    "by_lists",
-    "changed",
-    "codes",
+    "combine_chunks",
     "concat",
     "conform",
-    "doubles",
-    "floats",
-    "instants",
     "is_opaque",
     "key_codes",
+    "list_codes",
     "list_items",
-    "nulls",
-    "one",
+    "null_table",
+    "rows_differ",
     "take",
+    "timestamp_micros",
+    "to_doubles",
+    "to_floats",
+    "value_codes",
 ]
 
 _NAN_BITS = np.int64(0x7FF8000000000000)
@@ -33,14 +33,14 @@ _NULL_LIST = -2
 _OPAQUE = {b"variant", b"geometry", b"geography"}
 
 
-def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The column as a single array."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
 
 
-def nulls(schema: pa.Schema, rows: int) -> pa.Table:
+def null_table(schema: pa.Schema, rows: int) -> pa.Table:
     """A table of nulls."""
     return pa.table([pa.nulls(rows, f.type) for f in schema], schema=schema)
 
@@ -53,7 +53,9 @@ def concat(tables: Sequence[pa.Table]) -> pa.Table:
 def take(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
     """The rows at these positions."""
     index = pa.array(rows)
-    return pa.table([one(column).take(index) for column in table.columns], schema=table.schema)
+    return pa.table(
+        [combine_chunks(column).take(index) for column in table.columns], schema=table.schema
+    )
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -66,7 +68,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
-def instants(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bool_]]:
+def timestamp_micros(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bool_]]:
     """Microseconds of a timestamp column, and where they are valid.
 
     Returns
@@ -75,14 +77,14 @@ def instants(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bo
         0 where null.
     valid : array of bool
     """
-    array = one(column)
+    array = combine_chunks(column)
     micros = array.cast(pa.int64())
     if not array.null_count:  # no copy
         return micros.to_numpy(), np.ones(len(array), np.bool_)
     return np.asarray(micros.fill_null(0)), np.asarray(array.is_valid())
 
 
-def floats(array: pa.Array) -> npt.NDArray[np.float64]:
+def to_floats(array: pa.Array) -> npt.NDArray[np.float64]:
     """Values as doubles, NaN where null (ask the array which ones were)."""
     values: npt.NDArray[np.float64] = (
         # Unsafe, for Arrow, is to round an integer beyond 2^53; Spark rounds it, too.
@@ -91,18 +93,18 @@ def floats(array: pa.Array) -> npt.NDArray[np.float64]:
     return values
 
 
-def doubles(array: pa.Array) -> npt.NDArray[np.float64]:
+def to_doubles(array: pa.Array) -> npt.NDArray[np.float64]:
     """The doubles that are nearest to the values, also to decimals; NaN where null.
 
     Examples
     --------
     >>> from decimal import Decimal
-    >>> doubles(pa.array([Decimal("0.300"), None])).tolist()
+    >>> to_doubles(pa.array([Decimal("0.300"), None])).tolist()
     [0.3, nan]
     """
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.string())  # read from its digits, a number is rounded once
-    return floats(array)
+    return to_floats(array)
 
 
 def is_opaque(kind: pa.DataType) -> bool:
@@ -124,22 +126,22 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Ids:
     """
     result: Ids | None = None
     for column in columns:
-        code = codes(one(column))
-        result = code if result is None else pair(result, code)
+        code = value_codes(combine_chunks(column))
+        result = code if result is None else pair_codes(result, code)
     return np.zeros(rows, np.int64) if result is None else result
 
 
-def codes(array: pa.Array) -> Ids:
+def value_codes(array: pa.Array) -> Ids:
     """One code per value, equal where the values are equal, for any type."""
     kind = array.type
     if pa.types.is_dictionary(kind):
-        return codes(array.dictionary_decode())
+        return value_codes(array.dictionary_decode())
     if pa.types.is_null(kind):
         return np.zeros(len(array), np.int64)
     if pa.types.is_floating(kind):
         return _float_codes(array)
     if pa.types.is_struct(kind):
-        children = [one(child) for child in array.flatten()]
+        children = [combine_chunks(child) for child in array.flatten()]
         return key_codes([array.is_valid(), *children], len(array))
     if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list_codes(array)
@@ -148,15 +150,15 @@ def codes(array: pa.Array) -> Ids:
 
 
 def _float_codes(array: pa.Array) -> Ids:
-    values = floats(array) + 0.0  # -0.0 + 0.0 is 0.0
+    values = to_floats(array) + 0.0  # -0.0 + 0.0 is 0.0
     bits = np.where(np.isnan(values), _NAN_BITS, values.view(np.int64))
-    return codes(pa.array(bits, mask=np.asarray(array.is_null())))
+    return value_codes(pa.array(bits, mask=np.asarray(array.is_null())))
 
 
 def _list_codes(array: pa.Array) -> Ids:
-    lengths, elements = list_items(array, by=codes)
-    found = codes(elements)
-    whole = by_lists(found - found.min(initial=0), lengths, pair)
+    lengths, elements = list_items(array, by=value_codes)
+    found = value_codes(elements)
+    whole = list_codes(found - found.min(initial=0), lengths, pair_codes)
     whole[np.asarray(array.is_null())] = _NULL_LIST
     return whole
 
@@ -180,7 +182,7 @@ def list_items(
     return lengths, items
 
 
-def by_lists(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Ids:
+def list_codes(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Ids:
     """One code per list, from the codes of the items of all lists.
 
     Neighbours become one code, and neighbours of these, until each list is one: as many
@@ -193,14 +195,14 @@ def by_lists(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Id
     lengths : array of int64
         Items per list.
     combine : callable
-        With ``pair`` codes are equal where lists are. With ``in_order`` they also sort as
+        With ``pair_codes`` codes are equal where lists are. With ``ordered_pair_codes`` they also sort as
         lists do: by their first items that differ, and a list before one that goes on.
 
     Examples
     --------
-    >>> from streamops.kernel.groups import in_order
+    >>> from streamops.kernel.groups import ordered_pair_codes
     >>> items, lengths = np.array([7, 5, 7, 5, 7]), np.array([2, 1, 0, 2])
-    >>> by_lists(items, lengths, in_order).argsort().tolist()  # [], [5, 7], [7], [7, 5]
+    >>> list_codes(items, lengths, ordered_pair_codes).argsort().tolist()  # [], [5, 7], [7], [7, 5]
     [2, 3, 1, 0]
     """
     while lengths.max(initial=0) > 1:
@@ -215,10 +217,10 @@ def by_lists(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Id
     return result
 
 
-def changed(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+def rows_differ(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
     """Rows in which at least one column differs; null equals null, NaN equals NaN."""
     result = np.zeros(len(new[0]) if new else 0, np.bool_)
     for before, after in zip(old, new, strict=True):
-        both = codes(pa.concat_arrays([before, after]))
+        both = value_codes(pa.concat_arrays([before, after]))
         result |= both[: len(before)] != both[len(before) :]
     return result

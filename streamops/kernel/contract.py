@@ -26,7 +26,7 @@ __all__ = [
     "StateFormat",
     "Step",
     "Summary",
-    "identified",
+    "aggregate_identity",
     "merges_exactly",
 ]
 
@@ -157,7 +157,7 @@ def merges_exactly(summary: Summary) -> bool:
     return bool(getattr(summary, "merges_exactly", True))
 
 
-def identified(name: str, words: str, summary: Summary, rows: pa.Schema) -> list[str]:
+def aggregate_identity(name: str, words: str, summary: Summary, rows: pa.Schema) -> list[str]:
     """What a state depends on for the sake of one aggregate: for ``Spec.identity``.
 
     The columns of a state say of which type its values are; but a sketch (or one that another

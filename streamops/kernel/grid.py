@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from streamops.kernel.time import Instants
 
-__all__ = ["Grid", "spread"]
+__all__ = ["Grid", "expand_ranges"]
 
 
 class Grid(Protocol):
@@ -79,15 +79,15 @@ class Grid(Protocol):
             Number of the window of each pair.
         """
         first, last = self.windows_of(instants)
-        return spread(np.maximum(first, lowest), np.minimum(last, highest))
+        return expand_ranges(np.maximum(first, lowest), np.minimum(last, highest))
 
 
-def spread(first: Instants, last: Instants) -> tuple[npt.NDArray[np.intp], Instants]:
+def expand_ranges(first: Instants, last: Instants) -> tuple[npt.NDArray[np.intp], Instants]:
     """Every pair (row, number) with ``first[row] <= number <= last[row]``, in order.
 
     Examples
     --------
-    >>> rows, numbers = spread(np.array([3, 7, 9]), np.array([5, 6, 9]))
+    >>> rows, numbers = expand_ranges(np.array([3, 7, 9]), np.array([5, 6, 9]))
     >>> rows.tolist(), numbers.tolist()
     ([0, 0, 0, 2], [3, 4, 5, 9])
     """

@@ -14,7 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Floats", "Groups", "Ids", "Ints", "Mask", "first_of", "in_order", "pair", "running_max"]
+__all__ = [
+    "Floats",
+    "Groups",
+    "Ids",
+    "Ints",
+    "Mask",
+    "first_of",
+    "ordered_pair_codes",
+    "pair_codes",
+    "running_max",
+]
 
 Ids = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
@@ -145,12 +155,12 @@ def first_of(ids: Ids, count: int) -> Ids:
     return firsts
 
 
-def pair(left: Ids, right: Ids) -> Ids:
+def pair_codes(left: Ids, right: Ids) -> Ids:
     """One code per pair of codes: equal where both are equal.
 
     Examples
     --------
-    >>> pair(np.array([0, 0, 1]), np.array([7, 9, 7])).tolist()
+    >>> pair_codes(np.array([0, 0, 1]), np.array([7, 9, 7])).tolist()
     [0, 2, 3]
     """
     if not len(left):
@@ -163,12 +173,12 @@ def pair(left: Ids, right: Ids) -> Ids:
     return a.ids * b.count + b.ids
 
 
-def in_order(left: Ids, right: Ids) -> Ids:
+def ordered_pair_codes(left: Ids, right: Ids) -> Ids:
     """One code per pair of codes, which sort as the pairs do.
 
     Examples
     --------
-    >>> in_order(np.array([1, 0, 1]), np.array([-7, 2**62, 9])).argsort().tolist()
+    >>> ordered_pair_codes(np.array([1, 0, 1]), np.array([-7, 2**62, 9])).argsort().tolist()
     [1, 0, 2]
     """
     if not len(left):

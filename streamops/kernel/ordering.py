@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import by_lists, floats, is_opaque, list_items
-from streamops.kernel.groups import Ints, in_order
+from streamops.kernel.columns import is_opaque, list_codes, list_items, to_floats
+from streamops.kernel.groups import Ints, ordered_pair_codes
 
 __all__ = ["is_comparable", "is_orderable", "ranks"]
 
@@ -47,7 +47,7 @@ def ranks(array: pa.Array) -> Ints:
     """
     kind = array.type
     if pa.types.is_floating(kind):
-        bits = (floats(array) + 0.0).view(np.int64)
+        bits = (to_floats(array) + 0.0).view(np.int64)
         # A NaN with its sign bit set would sort below everything.
         bits = np.where(np.isnan(bits.view(np.float64)), _MAGNITUDE, bits)
         order = bits ^ ((bits >> 63) & _MAGNITUDE)
@@ -60,10 +60,12 @@ def ranks(array: pa.Array) -> Ints:
     elif pa.types.is_struct(kind):
         order = np.zeros(len(array), np.int64)
         for child in array.flatten():
-            order = in_order(order, ranks(child))
+            order = ordered_pair_codes(order, ranks(child))
     elif pa.types.is_nested(kind):
         lengths, items = list_items(array, by=ranks)
-        order = by_lists(np.unique(ranks(items), return_inverse=True)[1], lengths, in_order)
+        order = list_codes(
+            np.unique(ranks(items), return_inverse=True)[1], lengths, ordered_pair_codes
+        )
     else:
         encoded = pc.dictionary_encode(array)
         sorted_first = np.asarray(pc.sort_indices(encoded.dictionary))
@@ -84,7 +86,7 @@ def _interval_ranks(array: pa.Array) -> Ints:
         parts[name][array.offset : array.offset + len(array)].astype(np.int64)
         for name in ("months", "days", "rest")
     )
-    return in_order(in_order(months, days), rest)
+    return ordered_pair_codes(ordered_pair_codes(months, days), rest)
 
 
 def _is_whole(kind: pa.DataType) -> bool:

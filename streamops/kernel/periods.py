@@ -16,7 +16,7 @@ import numpy as np
 from streamops.kernel.calendar_grid import Unit
 from streamops.kernel.groups import Mask
 from streamops.kernel.time import Instants
-from streamops.kernel.zones import DAY, read, shown
+from streamops.kernel.zones import DAY, from_local, to_local
 
 __all__ = ["CalendarPeriod", "FixedPeriod", "Period", "Place"]
 
@@ -112,7 +112,7 @@ class CalendarPeriod(Period):
 
     def before(self, start: Instants, end: Instants) -> list[Place]:
         """From one reading to the other, and of the present length; after a gap, from its begin."""
-        reading, since = read(self.zone, start), self._ended(start)
+        reading, since = to_local(self.zone, start), self._ended(start)
         begin, _, is_shown, begins = self._moved(reading, -1)
         over, _, _, ends = self._moved(self._ended(end), -1)
         places = [
@@ -126,14 +126,14 @@ class CalendarPeriod(Period):
 
     def over(self, start: Instants, end: Instants) -> Instants:
         """When the clock shows the end for the last time, or that much later than the start."""
-        _, begin, _, _ = self._moved(read(self.zone, start), 1)
-        _, over, _, _ = self._moved(np.maximum(read(self.zone, end), self._ended(end)), 1)
+        _, begin, _, _ = self._moved(to_local(self.zone, start), 1)
+        _, over, _, _ = self._moved(np.maximum(to_local(self.zone, end), self._ended(end)), 1)
         latest: Instants = np.maximum(over, begin + (end - start))
         return latest
 
     def _ended(self, instants: Instants) -> Instants:
         """What the clock would show at these instants, if it was not changed at them."""
-        return read(self.zone, instants - 1) + 1
+        return to_local(self.zone, instants - 1) + 1
 
     def _moved(self, readings: Instants, units: int) -> tuple[Instants, Instants, Mask, Mask]:
         """When the clock shows what is so many units later than these readings.
@@ -157,7 +157,7 @@ class CalendarPeriod(Period):
             months = months + units * _MONTHS[self.unit]
             days = _begin(months) + day
             exists = days < _begin(months + 1)
-        return *shown(self.zone, days * DAY + within), exists
+        return *from_local(self.zone, days * DAY + within), exists
 
 
 def _begin(months: Any) -> Instants:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.time import Instants
 
-__all__ = ["DAY", "midnights", "read", "shown"]
+__all__ = ["DAY", "from_local", "midnights", "to_local"]
 
 DAY = 86_400_000_000
 
@@ -52,14 +52,14 @@ def midnights(zone: str, days: npt.NDArray[np.int64]) -> Instants:
     return begin
 
 
-def read(zone: str, instants: Instants) -> Instants:
+def to_local(zone: str, instants: Instants) -> Instants:
     """What a clock on a wall shows at these instants: microseconds since its 1970-01-01 00:00.
 
     Each distinct instant is looked up once, and remembered.
 
     Examples
     --------
-    >>> (read("America/New_York", np.array([0, DAY])) // 3_600_000_000).tolist()
+    >>> (to_local("America/New_York", np.array([0, DAY])) // 3_600_000_000).tolist()
     [-5, 19]
     """
     groups, firsts = Groups.of(instants)
@@ -68,7 +68,7 @@ def read(zone: str, instants: Instants) -> Instants:
     return readings
 
 
-def shown(zone: str, readings: Instants) -> tuple[Instants, Instants, Mask]:
+def from_local(zone: str, readings: Instants) -> tuple[Instants, Instants, Mask]:
     """The instants at which a clock on a wall shows these readings.
 
     Returns

@@ -18,7 +18,7 @@ from streamops.observe.core.rules import require_share
 from streamops.observe.names import key_names, require_columns
 from streamops.observe.scale import ANY, LATENESS, SAVED, Scale
 from streamops.spark.columns import column, refuse_duplicates, require_name
-from streamops.spark.transform import shown
+from streamops.spark.transform import show_fields
 
 __all__ = ["LateAccounts", "MergedAccounts", "NeededLateness"]
 
@@ -41,7 +41,7 @@ class _Accounting:
     by: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(shown(self))})"
+        return f"{self.where}({', '.join(show_fields(self))})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,7 +61,7 @@ class LateAccounts(_Accounting):
         return LateAccounts(where, names, producer, Scale.of(bounds, where=where))
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(shown(self))})".replace("scale=", "bounds=")
+        return f"{self.where}({', '.join(show_fields(self))})".replace("scale=", "bounds=")
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The account of these late rows."""

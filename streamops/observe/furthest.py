@@ -14,7 +14,7 @@ from streamops.kernel.errors import SpecError
 from streamops.observe.names import key_names, require_columns
 from streamops.spark.columns import column, refuse_duplicates, require_name
 from streamops.spark.rowwise import instant_field
-from streamops.spark.transform import shown
+from streamops.spark.transform import show_fields
 
 __all__ = ["furthest_ahead"]
 
@@ -97,7 +97,7 @@ class _Furthest:
     most: int
 
     def __repr__(self) -> str:
-        return f"{_WHERE}({', '.join(shown(self))})"
+        return f"{_WHERE}({', '.join(show_fields(self))})"
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Who is ahead, in this batch."""

@@ -19,7 +19,7 @@ from streamops.kernel.errors import SpecError
 from streamops.observe.core.episodes import QUIET, Alarm, Watch, take_in
 from streamops.observe.core.facts import Facts, Source
 from streamops.observe.core.rules import Rule
-from streamops.spark.progress import instant_of, metrics_of
+from streamops.spark.progress import parse_metrics, parse_progress_time
 
 __all__ = ["AlarmListener", "facts_of"]
 
@@ -138,7 +138,7 @@ class AlarmListener(StreamingQueryListener):
 def facts_of(progress: Any) -> Facts:
     """The facts of a ``StreamingQueryProgress``."""
     times = progress.eventTime
-    counts = {name: metrics_of(told) for name, told in progress.observedMetrics.items()}
+    counts = {name: parse_metrics(told) for name, told in progress.observedMetrics.items()}
     rows = _came_in(progress.numInputRows, counts.values())
     for place, operator in enumerate(progress.stateOperators):
         # To all of Spark's operators together came what came into the query.
@@ -150,10 +150,10 @@ def facts_of(progress: Any) -> Facts:
         query=progress.name or str(progress.id),
         run=str(progress.runId),
         batch=progress.batchId,
-        started=instant_of(progress.timestamp) or 0,
+        started=parse_progress_time(progress.timestamp) or 0,
         rows=rows,
-        watermark=instant_of(times.get("watermark")),
-        newest=instant_of(times.get("max")),
+        watermark=parse_progress_time(times.get("watermark")),
+        newest=parse_progress_time(times.get("max")),
         sources=tuple(Source(each.description, each.numInputRows) for each in progress.sources),
         counts=counts,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.kernel.errors import ColumnNotFound, SpecError
-from streamops.spark.parameters import names_of
+from streamops.spark.parameters import parse_names
 
 __all__ = ["key_names", "require_columns"]
 
@@ -26,7 +26,7 @@ def key_names(by: object, told: Sequence[str], *, where: str) -> tuple[str, ...]
     SpecError
         ``NOT_A_NAME``, or ``NAME_TAKEN``: to Spark, upper and lower case are one.
     """
-    names = names_of(by, parameter="by", where=where)
+    names = parse_names(by, parameter="by", where=where)
     folded = [name.lower() for name in names]
     taken = [name for name in names if folded.count(name.lower()) > 1 or name.lower() in told]
     if taken:

@@ -35,7 +35,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.sketches.core.contract import Sketch

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Mask
 from streamops.sketches.aggregation import SketchAggregate, require_item
@@ -234,7 +234,7 @@ def _values(values: Any, name: str) -> pa.Array:
     kind = flat_type(name)
     try:
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            array = one(values)
+            array = combine_chunks(values)
             if kind is None and type_name(array.type) != name:
                 raise TypeError(f"they are of type {type_name(array.type)}")
             return array if kind is None else array.cast(kind)

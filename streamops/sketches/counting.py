@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.groups import Ids, Ints
@@ -265,7 +265,7 @@ def items_of(values: Any, kind: pa.DataType, *, parameter: str, where: str) -> p
         if isinstance(values, str | bytes):
             raise TypeError("one value, and no list of values")
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            return one(values).cast(kind)
+            return combine_chunks(values).cast(kind)
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SpecError(

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.kernel.changes import REVISION
+from streamops.changelog.change_types import REVISION
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import SketchAggregate, no_spark, require_column

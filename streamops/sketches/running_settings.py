@@ -8,12 +8,17 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound
 from streamops.sketches.core.running import Changes, RunningSpec, WhenFull
-from streamops.spark.parameters import names_of, refuse_taken, require_keys, require_most_keys
-from streamops.spark.transform import choice
+from streamops.spark.parameters import (
+    parse_names,
+    refuse_taken_names,
+    require_keys,
+    require_most_keys,
+)
+from streamops.spark.transform import require_choice
 
 __all__ = ["MOST_KEYS", "RunningSettings"]
 
@@ -48,13 +53,13 @@ class RunningSettings:
         when_full: WhenFull,
     ) -> RunningSettings:
         """Settings as the user wrote them, normalised, or an error."""
-        choice(changes, Changes, parameter="changes", where=where)
-        choice(when_full, WhenFull, parameter="when_full", where=where)
-        names = names_of(by, parameter="by", where=where)
+        require_choice(changes, Changes, parameter="changes", where=where)
+        require_choice(when_full, WhenFull, parameter="when_full", where=where)
+        names = parse_names(by, parameter="by", where=where)
         require_most_keys(max_keys, MOST_KEYS, where=where)
         given = {"by": list(names), "agg": list(agg)}
         fix = "name the result differently (into=...), or rename the key column"
-        refuse_taken([*names, *agg], _ADDED, given, fix, where)
+        refuse_taken_names([*names, *agg], _ADDED, given, fix, where)
         return RunningSettings(where, names, tuple(agg.items()), changes, max_keys, when_full)
 
     @property

@@ -9,17 +9,17 @@ from typing import Literal
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.sketches.bloom_settings import require_capacity, require_rate, too_large
 from streamops.sketches.core.filters import MOST_BITS
 from streamops.sketches.core.seen import COUNTS, FULL, SEEN, SeenSpec
+from streamops.spark.checks import WATERMARK
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import names_of, require_hashable
-from streamops.spark.preflight import WATERMARK
+from streamops.spark.parameters import parse_names, require_hashable
 from streamops.spark.rowwise import instant_field
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 
 __all__ = ["Again", "SeenSettings", "WhenFull"]
 
@@ -64,8 +64,8 @@ class SeenSettings:
         names = _names(identity, where)
         require_capacity(capacity, where=where)
         rate = require_rate(false_positive_rate, where=where)
-        choice(again, Again, parameter="again", where=where)
-        choice(when_full, WhenFull, parameter="when_full", where=where)
+        require_choice(again, Again, parameter="again", where=where)
+        require_choice(when_full, WhenFull, parameter="when_full", where=where)
         if time is not None:
             require_name(time, parameter="time", where=where)
         if type(generations) is not int or not 1 <= generations <= _MOST_GENERATIONS:
@@ -183,7 +183,7 @@ class SeenSettings:
 
 
 def _names(identity: object, where: str) -> tuple[str, ...]:
-    names = names_of(identity, parameter="identity", where=where)
+    names = parse_names(identity, parameter="identity", where=where)
     if not names or len(set(names)) < len(names):
         raise SpecError(
             "NO_IDENTITY",

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.contract import State, StateFormat
-from streamops.spark.cells import EMITTED, cells_of, framed, opened, packs_in
+from streamops.spark.checks import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -23,13 +23,13 @@ from streamops.spark.columns import (
     spark_schema,
 )
 from streamops.spark.inputs import packed
-from streamops.spark.notes import current
+from streamops.spark.metadata import drop_stale_metadata
 from streamops.spark.packing import unpacker
-from streamops.spark.preflight import METRICS, STATE_API, metric_name, state_api
 from streamops.spark.rowwise import noted, refuse_taken
 from streamops.spark.runners import Stored
-from streamops.spark.transform import Options, is_named, shown
+from streamops.spark.transform import Options, is_named, show_fields
 from streamops.spark.untimed import untimed
+from streamops.spark.wire import EMITTED, cells_of, framed, opened, packs_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +110,7 @@ class AnnotateTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
-        where, frame = self.operator, current(frame)
+        where, frame = self.operator, drop_stale_metadata(frame)
         refuse_duplicates(frame, where=where)
         self.settings.check(frame)
         refuse_taken(frame, self.settings.adds, where=where)
@@ -133,7 +133,7 @@ class AnnotateTransform:
         return noted(result, self.settings.marked, told)
 
     def __repr__(self) -> str:
-        said = [*shown(self.settings), *shown(self.options)]
+        said = [*show_fields(self.settings), *show_fields(self.options)]
         kept = (each for each in said if not each.startswith("engine="))
         return f"{self.operator}({', '.join(kept)})"
 

@@ -11,13 +11,13 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from streamops.kernel.clocks import ClockCore, ClockSpec, Told
+from streamops.kernel.clocks import ClockCore, ClockMetrics, ClockSpec
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import State
+from streamops.spark.garbage_collection import freeze_imports
 from streamops.spark.packing import NOTHING
 from streamops.spark.runners import STORED, Known, Stored, packs_of
-from streamops.spark.workers import settle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ __all__ = ["TICKED", "TICKED_NAMES", "TickProcessor", "Ticking", "by_one_group"]
 _PLACES = 1
 """A clock is never spread: all of it is in the one group."""
 
-TICKED_NAMES = (*(f.name for f in fields(Told)), "state_bytes")
+TICKED_NAMES = (*(f.name for f in fields(ClockMetrics)), "state_bytes")
 _TEXT = ("held_by", "led_by")
 TICKED = ", ".join(f"{name} {'string' if name in _TEXT else 'bigint'}" for name in TICKED_NAMES)
 """One row per micro-batch: what the step tells. Instants are microseconds."""
@@ -84,7 +84,7 @@ def by_one_group(ticking: Ticking) -> Callable[..., Iterator[pd.DataFrame]]:
     """The function for ``applyInPandasWithState`` without timeouts."""
 
     def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        settle("tick")
+        freeze_imports("tick")
         stored, frame = ticking(state.get if state.exists else None, packs_of(frames))
         state.update(stored)
         yield frame
@@ -100,7 +100,7 @@ class TickProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: one value."""
-        settle("tick")
+        freeze_imports("tick")
         self.stored = handle.getValueState("stored", STORED)
 
     def handleInputRows(

@@ -20,6 +20,14 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from streamops.kernel.clocks import ClockCore, ClockSpec
 from streamops.kernel.errors import WatermarkError
+from streamops.spark.checks import (
+    INSTANT,
+    METRICS,
+    ONCE,
+    WATERMARK,
+    metric_name,
+    state_api,
+)
 from streamops.spark.clock_runners import (
     TICKED,
     TICKED_NAMES,
@@ -28,18 +36,10 @@ from streamops.spark.clock_runners import (
     by_one_group,
 )
 from streamops.spark.columns import arrow_schema, column, refuse_collated, require_name
-from streamops.spark.notes import current
+from streamops.spark.metadata import drop_stale_metadata
 from streamops.spark.packing import PACKED, summarizer
-from streamops.spark.preflight import (
-    INSTANT,
-    METRICS,
-    ONCE,
-    WATERMARK,
-    metric_name,
-    state_api,
-)
 from streamops.spark.runners import STORED
-from streamops.spark.transform import StateApi, choice, shown
+from streamops.spark.transform import StateApi, require_choice, show_fields
 
 __all__ = ["ClockOptions", "ClockSettings", "ClockTransform", "refuse_watermark"]
 
@@ -89,7 +89,7 @@ class ClockOptions:
 
     def validated(self, where: str) -> ClockOptions:
         """These options, or an error."""
-        choice(self.state_api, StateApi, parameter="state_api", where=where)
+        require_choice(self.state_api, StateApi, parameter="state_api", where=where)
         require_name(self.name, parameter="name", where=where)
         return self
 
@@ -108,7 +108,7 @@ class ClockTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
-        frame = current(frame)
+        frame = drop_stale_metadata(frame)
         self.settings.check(frame)
         refuse_collated(frame, self.settings.reads, where=self.operator)
         spec = self.settings.bind(
@@ -123,7 +123,7 @@ class ClockTransform:
         return self._with_watermark(frame, ticks, names, api)
 
     def __repr__(self) -> str:
-        said = [*shown(self.settings), *shown(self.options)]
+        said = [*show_fields(self.settings), *show_fields(self.options)]
         return f"{self.operator}({', '.join(said)})"
 
     def with_state_api(self, api: StateApi) -> ClockTransform:

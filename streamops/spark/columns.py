@@ -15,17 +15,17 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from streamops.kernel.errors import SchemaError, SpecError
 
 __all__ = [
-    "anywhere",
     "arrow_schema",
-    "as_instant",
     "column",
-    "mapped",
-    "nullable",
+    "contains_type",
+    "make_nullable",
+    "map_type",
     "refuse_collated",
     "refuse_duplicates",
-    "relaxed",
+    "relax_nulls",
     "require_name",
     "spark_schema",
+    "suggest_timestamp",
     "type_name",
 ]
 
@@ -46,7 +46,7 @@ def column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def as_instant(name: str, kind: str) -> str:
+def suggest_timestamp(name: str, kind: str) -> str:
     """How to make a timestamp of a column of this type, named as Spark names it."""
     if kind in _WHOLE:
         make = f"F.timestamp_millis({name!r})) for milliseconds since 1970; timestamp_seconds, \
@@ -60,7 +60,7 @@ timestamp_micros for others"
     return f"df.withColumn({name!r}, {make}"
 
 
-def mapped(
+def map_type(
     kind: DataType,
     leaf: Callable[[DataType], DataType] = lambda each: each,
     *,
@@ -79,7 +79,7 @@ def mapped(
     Examples
     --------
     >>> from pyspark.sql.types import IntegerType, StringType
-    >>> mapped(ArrayType(IntegerType(), False), lambda each: StringType(), relax=True)
+    >>> map_type(ArrayType(IntegerType(), False), lambda each: StringType(), relax=True)
     ArrayType(StringType(), True)
     """
     match kind:
@@ -88,7 +88,7 @@ def mapped(
                 [
                     StructField(
                         each.name,
-                        mapped(each.dataType, leaf, relax=relax),
+                        map_type(each.dataType, leaf, relax=relax),
                         relax or each.nullable,
                         each.metadata,
                     )
@@ -96,21 +96,21 @@ def mapped(
                 ]
             )
         case ArrayType():
-            element = mapped(kind.elementType, leaf, relax=relax)
+            element = map_type(kind.elementType, leaf, relax=relax)
             return ArrayType(element, relax or kind.containsNull)
         case MapType():
-            key = mapped(kind.keyType, leaf, relax=relax)
-            value = mapped(kind.valueType, leaf, relax=relax)
+            key = map_type(kind.keyType, leaf, relax=relax)
+            value = map_type(kind.valueType, leaf, relax=relax)
             return MapType(key, value, relax or kind.valueContainsNull)
     return leaf(kind)
 
 
-def anywhere(kind: DataType, is_meant: Callable[[DataType], bool]) -> bool:
+def contains_type(kind: DataType, is_meant: Callable[[DataType], bool]) -> bool:
     """Whether this is said of the type, or of one inside of it, at whatever depth.
 
     Examples
     --------
-    >>> anywhere(ArrayType(StructType()), lambda each: isinstance(each, StructType))
+    >>> contains_type(ArrayType(StructType()), lambda each: isinstance(each, StructType))
     True
     """
     match kind:
@@ -122,17 +122,17 @@ def anywhere(kind: DataType, is_meant: Callable[[DataType], bool]) -> bool:
             inner = [kind.keyType, kind.valueType]
         case _:
             inner = []
-    return is_meant(kind) or any(anywhere(each, is_meant) for each in inner)
+    return is_meant(kind) or any(contains_type(each, is_meant) for each in inner)
 
 
-def relaxed(frame: DataFrame) -> DataFrame:
+def relax_nulls(frame: DataFrame) -> DataFrame:
     """The same rows, in columns that may be null at every depth, which changes no value.
 
     A struct that is null itself while one of its fields may not be, as beside a row without a partner,
     is one that PySpark cannot hand over as Arrow.
     """
     kinds = {each.name: each.dataType for each in frame.schema.fields}
-    loose = {name: mapped(kind, relax=True) for name, kind in kinds.items()}
+    loose = {name: map_type(kind, relax=True) for name, kind in kinds.items()}
     return frame.select(
         *(
             # What is as it should be is not cast: not every type can be cast to itself.
@@ -142,7 +142,7 @@ def relaxed(frame: DataFrame) -> DataFrame:
     )
 
 
-def nullable(value: Column) -> Column:
+def make_nullable(value: Column) -> Column:
     """The same, declared to be null at times, which changes no value.
 
     A struct that is null itself while one of its fields may not be is one that PySpark cannot
@@ -185,7 +185,7 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
         if only is not None and field.name not in only:
             continue
         try:
-            kind = to_arrow_type(mapped(field.dataType, relax=True), **_IN_UTC)
+            kind = to_arrow_type(map_type(field.dataType, relax=True), **_IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
             raise SchemaError(
                 "TYPE_NOT_CARRIED",
@@ -232,7 +232,7 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
     """
     read = set(names)
     for field in frame.schema.fields:
-        if field.name in read and anywhere(field.dataType, _collated):
+        if field.name in read and contains_type(field.dataType, _collated):
             raise SchemaError(
                 "COLLATED_COLUMN",
                 f"column {field.name!r} has a collation that the kernel does not know",

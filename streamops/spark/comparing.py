@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from streamops.kernel.errors import SchemaError
-from streamops.spark.columns import anywhere
+from streamops.spark.columns import contains_type
 
 __all__ = ["comparable", "parts_of", "refuse_incomparable"]
 
@@ -30,7 +30,7 @@ def comparable(value: Column, kind: DataType) -> Column:
     """
     if isinstance(kind, VariantType):
         return F.to_json(value)
-    if not anywhere(kind, _is_foreign):
+    if not contains_type(kind, _is_foreign):
         return value
     if isinstance(kind, MapType):
         of = kind.valueType
@@ -65,7 +65,7 @@ def refuse_incomparable(frame: DataFrame, names: Iterable[str], *, where: str) -
     """
     read = set(names)
     for each in frame.schema.fields:
-        if each.name in read and anywhere(each.dataType, _is_incomparable):
+        if each.name in read and contains_type(each.dataType, _is_incomparable):
             raise SchemaError(
                 "COLUMN_TYPE",
                 f"column {each.name!r} has values that Spark cannot compare",

@@ -105,7 +105,7 @@ def prove(spark: SparkSession) -> Finding:
     Finding
         Whether two micro-batches of ``transformWithStateInPandas`` gave the right counts.
     """
-    from streamops.spark.proof import count_in_state
+    from streamops.spark.smoke_query import count_in_state
 
     name = "stateful query"
     remedy = "mend the problems above first; then see the first error in Spark's own output"

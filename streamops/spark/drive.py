@@ -16,12 +16,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.spark.cells import opened, packs_in, totals
-from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
-from streamops.spark.inputs import marked, packed
-from streamops.spark.notes import current
-from streamops.spark.packing import unpacker
-from streamops.spark.preflight import (
+from streamops.spark.checks import (
     INSTANT,
     LATENESS,
     METRICS,
@@ -33,16 +28,21 @@ from streamops.spark.preflight import (
     refuse_unchainable,
     state_api,
 )
+from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
+from streamops.spark.inputs import marked, packed
+from streamops.spark.metadata import drop_stale_metadata
+from streamops.spark.packing import unpacker
 from streamops.spark.results import declared, refuse_revised
 from streamops.spark.runners import COUNTS, Advance, timed
 from streamops.spark.transform import Transform, is_named
+from streamops.spark.wire import opened, packs_in, totals
 
 __all__ = ["drive", "observed", "told", "usable"]
 
 
 def drive(transform: Transform, frame: DataFrame) -> DataFrame:
     """The frame that the transform makes of this one."""
-    where, frame = transform.operator, current(frame)
+    where, frame = transform.operator, drop_stale_metadata(frame)
     schema = arrow_schema(frame, where=where)
     settings = transform.settings
     refuse_collated(frame, settings.reads, where=where)

@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from streamops.spark.checks import WATERMARK
 from streamops.spark.columns import column
 from streamops.spark.packing import PACKED, Packable, packer
-from streamops.spark.preflight import WATERMARK
 
 __all__ = ["marked", "packed"]
 

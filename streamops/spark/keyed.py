@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.errors import SpecError
-from streamops.kernel.keyed import (
-    COMMIT,
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import (
+    CHANGE_COLUMNS,
+    COMMIT_COLUMNS,
     REJECTED,
-    SAID,
     SNAPSHOT,
     TOMBSTONE,
     UNAVAILABLE,
-    tells_reason,
+    is_rejected_type,
 )
+from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name
@@ -79,7 +79,7 @@ def value_columns(
     schema: pa.Schema, key: Sequence[str], sequence: Sequence[str]
 ) -> tuple[str, ...]:
     """Columns that are values of the row: neither its key, nor what is said of a change."""
-    apart = {*key, *sequence, *SAID, *COMMIT}
+    apart = {*key, *sequence, *CHANGE_COLUMNS, *COMMIT_COLUMNS}
     return tuple(name for name in schema.names if name not in apart)
 
 
@@ -126,7 +126,7 @@ def require_kinds(
         SNAPSHOT: (pa.types.is_boolean, "boolean"),
         TOMBSTONE: (pa.types.is_boolean, "boolean"),
         UNAVAILABLE: (lambda kind: kind == pa.list_(pa.string()), "array<string>"),
-        REJECTED: (tells_reason, "struct with a string `reason`"),
+        REJECTED: (is_rejected_type, "struct with a string `reason`"),
     }
     for name, (is_right, expected) in wanted.items():
         if name in kinds and not is_right(kinds[name]):

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from streamops.kernel.clocks import ClockCore, ClockSpec
 from streamops.kernel.codec import ipc_read, ipc_write
-from streamops.kernel.columns import concat, conform, instants, take
+from streamops.kernel.columns import concat, conform, take, timestamp_micros
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.spark.workers import settle
+from streamops.spark.garbage_collection import freeze_imports
 
 __all__ = ["NOTHING", "PACKED", "Packable", "packer", "summarizer", "unpacker"]
 
@@ -75,7 +75,7 @@ def packer(
     def pack(batches: Batches) -> Batches:
         from pyspark import TaskContext
 
-        settle("pack")
+        freeze_imports("pack")
         context = TaskContext.get()
         missing = set(range(shards)) if context is None or context.partitionId() == 0 else set()
         greatest: int | None = None
@@ -110,7 +110,7 @@ def summarizer(core: ClockCore, spec: ClockSpec) -> Callable[[Batches], Batches]
     def summarize(batches: Batches) -> Batches:
         from pyspark import TaskContext
 
-        settle("summarize")
+        freeze_imports("summarize")
         context = TaskContext.get()
         is_first = context is None or context.partitionId() == 0
         for rows in _tables(batches):
@@ -127,7 +127,7 @@ def unpacker(schema: pa.Schema) -> Callable[[Batches], Batches]:
     """The map from packed results to rows."""
 
     def unpack(batches: Batches) -> Batches:
-        settle("unpack")
+        freeze_imports("unpack")
         for batch in batches:
             for packed in batch.column(0):
                 if packed.is_valid:
@@ -150,7 +150,7 @@ def _tables(batches: Batches) -> Iterator[pa.Table]:
 
 
 def _greatest(before: int | None, column: pa.ChunkedArray) -> int | None:
-    times, valid = instants(column)
+    times, valid = timestamp_micros(column)
     times = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)]
     if not len(times):
         return before

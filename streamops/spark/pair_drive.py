@@ -15,14 +15,7 @@ from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.pairs import PairCore, PairSpec, Side, SideName
-from streamops.spark.cells import EMITTED, opened_pair, packing, packs_in
-from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
-from streamops.spark.drive import observed, told, usable
-from streamops.spark.inputs import marked, packed
-from streamops.spark.notes import current
-from streamops.spark.packing import unpacker
-from streamops.spark.pairs import Both, PairTransform, bound
-from streamops.spark.preflight import (
+from streamops.spark.checks import (
     INSTANT,
     LATENESS,
     METRICS,
@@ -34,11 +27,18 @@ from streamops.spark.preflight import (
     refuse_unchainable,
     state_api,
 )
+from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
+from streamops.spark.drive import observed, told, usable
+from streamops.spark.inputs import marked, packed
+from streamops.spark.metadata import drop_stale_metadata
+from streamops.spark.packing import unpacker
+from streamops.spark.pairs import Both, PairTransform, bound
 from streamops.spark.results import declared_pair, refuse_revised, refuse_upserts
 from streamops.spark.runners import Advance, timed
 from streamops.spark.settings import refuse_policy
 from streamops.spark.transform import StateApi, is_named
 from streamops.spark.untimed import Beginning, Standing, untimed
+from streamops.spark.wire import EMITTED, opened_pair, packing, packs_in
 
 __all__ = ["drive_pair"]
 
@@ -63,7 +63,7 @@ def drive_pair(
         the state begins with, by the ``begin`` of the core. Only the first micro-batch of a
         checkpoint reads it.
     """
-    left, right = current(left), current(right)
+    left, right = drop_stale_metadata(left), drop_stale_metadata(right)
     frames: Frames = {"left": left, "right": right}
     _refuse_mixed(transform, frames)
     for (side, frame), of_results in zip(

@@ -15,7 +15,7 @@ from streamops.kernel.pairs import PairCore, PairSpec
 from streamops.spark.columns import type_name
 from streamops.spark.parameters import require_frame
 from streamops.spark.running import PerKey, RunningTransform
-from streamops.spark.transform import Options, shown
+from streamops.spark.transform import Options, show_fields
 
 __all__ = ["PairSettings", "PairTransform", "Then", "bound"]
 
@@ -145,7 +145,7 @@ class PairTransform:
         return None
 
     def __repr__(self) -> str:
-        said = [*shown(self.settings), *shown(self.options)]
+        said = [*show_fields(self.settings), *show_fields(self.options)]
         return f"{self.operator}({', '.join(said)})"
 
     def with_options(self, **changes: Any) -> PairTransform:

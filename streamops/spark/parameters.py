@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame
 from streamops.kernel import hashing
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import as_instant, require_name, type_name
+from streamops.spark.columns import require_name, suggest_timestamp, type_name
 
 __all__ = [
     "MILLISECOND",
-    "distinct_names",
-    "names_of",
     "parse_delay",
-    "refuse_taken",
+    "parse_distinct_names",
+    "parse_names",
+    "refuse_taken_names",
     "refuse_type",
     "require_aggregates",
     "require_frame",
@@ -26,19 +26,19 @@ __all__ = [
     "require_instant",
     "require_keys",
     "require_most_keys",
-    "words",
+    "show_duration",
 ]
 
 MILLISECOND = 1_000
 """In microseconds: Spark's watermarks go by whole ones."""
 
 
-def words(micros: int | None) -> str:
+def show_duration(micros: int | None) -> str:
     """A duration as a user writes it."""
     return repr(None if micros is None else format_duration(micros))
 
 
-def refuse_taken(
+def refuse_taken_names(
     names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str, where: str
 ) -> None:
     """Refuse two columns of the result of one name; to Spark, upper and lower case are one."""
@@ -60,7 +60,7 @@ def parse_delay(text: Duration, *, parameter: str, where: str) -> int:
     return parse_duration(text, parameter=parameter, where=where, minimum=0, whole=MILLISECOND)
 
 
-def names_of(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
+def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
     """Names of columns, given as one or as several."""
     names = (value,) if isinstance(value, str) or not isinstance(value, Sequence) else value
     for name in names:
@@ -68,7 +68,7 @@ def names_of(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def distinct_names(
+def parse_distinct_names(
     value: object, *, parameter: str, where: str, empty: bool = False
 ) -> tuple[str, ...]:
     """As :func:`names_of`, each once.
@@ -78,7 +78,7 @@ def distinct_names(
     SpecError
         ``NOT_A_NAME`` or ``SAME_COLUMN``; ``NO_COLUMNS`` where there must be one.
     """
-    names = names_of(value, parameter=parameter, where=where)
+    names = parse_names(value, parameter=parameter, where=where)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not (names or empty):
         raise SpecError(
@@ -142,7 +142,9 @@ def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "eve
     """
     kind = schema.field(name).type
     if not (pa.types.is_timestamp(kind) and kind.tz is not None):
-        refuse_type(schema, name, use, "timestamp", as_instant(name, type_name(kind)), where=where)
+        refuse_type(
+            schema, name, use, "timestamp", suggest_timestamp(name, type_name(kind)), where=where
+        )
 
 
 def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from streamops.kernel.time import MAX_INSTANT
 
-__all__ = ["instant_of", "metrics_of"]
+__all__ = ["parse_metrics", "parse_progress_time"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _BEYOND = re.compile(r"\+?\d{5,}-")
 
 
-def metrics_of(told: Any) -> dict[str, Any]:
+def parse_metrics(told: Any) -> dict[str, Any]:
     """Observed metrics by name; none where the operator told none."""
     row: dict[str, Any] = {} if told is None else told.asDict()
     if row.keys() == {"values", "schema"}:  # so they come over Connect
@@ -22,14 +22,14 @@ def metrics_of(told: Any) -> dict[str, Any]:
     return row
 
 
-def instant_of(text: str | None) -> int | None:
+def parse_progress_time(text: str | None) -> int | None:
     """Microseconds since 1970 of an instant in a progress; the end of the calendar if beyond it.
 
     Examples
     --------
-    >>> instant_of("1970-01-01T00:00:01.500Z"), instant_of("12345-01-01T00:00:00.000Z")
+    >>> parse_progress_time("1970-01-01T00:00:01.500Z"), parse_progress_time("12345-01-01T00:00:00.000Z")
     (1500000, 253402300799999999)
-    >>> instant_of(None)
+    >>> parse_progress_time(None)
     """
     if text is None:
         return None

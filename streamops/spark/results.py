@@ -9,12 +9,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from streamops.kernel.changes import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
 from streamops.kernel.contract import Spec
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.pairs import PairSpec, SideName
-from streamops.spark.columns import column, nullable, spark_schema
-from streamops.spark.preflight import WATERMARK
+from streamops.spark.checks import WATERMARK
+from streamops.spark.columns import column, make_nullable, spark_schema
 
 __all__ = [
     "REVISED",
@@ -138,7 +138,7 @@ def _late_row(output: pa.Schema, side: str, own: Mapping[str, StructField]) -> S
 def _column(field: StructField, kind: DataType) -> Column:
     value = column(field.name)
     if not field.nullable:
-        value = nullable(value)
+        value = make_nullable(value)
     return value if field.dataType == kind else value.cast(kind)
 
 

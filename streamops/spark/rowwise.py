@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType, StructField, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.spark.columns import as_instant, column, refuse_duplicates, require_name
-from streamops.spark.notes import current
-from streamops.spark.preflight import METRICS, metric_name
-from streamops.spark.transform import shown
+from streamops.spark.checks import METRICS, metric_name
+from streamops.spark.columns import column, refuse_duplicates, require_name, suggest_timestamp
+from streamops.spark.metadata import drop_stale_metadata
+from streamops.spark.transform import show_fields
 
 __all__ = ["RowTransform", "Rowwise", "instant_field", "noted", "refuse_taken", "require_names"]
 
@@ -69,7 +69,7 @@ class RowTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
-        frame = current(frame)
+        frame = drop_stale_metadata(frame)
         refuse_duplicates(frame, where=self.operator)
         self.settings.check(frame)
         refuse_taken(frame, self.settings.adds, where=self.operator)
@@ -83,7 +83,7 @@ class RowTransform:
         return noted(counted, self.settings.marked, {METRICS: ",".join(names)})
 
     def __repr__(self) -> str:
-        said = [*shown(self.settings), f"name={self.name!r}"]
+        said = [*show_fields(self.settings), f"name={self.name!r}"]
         return f"{self.operator}({', '.join(said)})"
 
     def _counted(self) -> list[Column]:
@@ -151,7 +151,7 @@ def instant_field(
             where=where,
             got=f"{name!r} of type {field.dataType.simpleString()}",
             expected=expected,
-            fix=as_instant(name, field.dataType.simpleString()),
+            fix=suggest_timestamp(name, field.dataType.simpleString()),
         )
     return field
 

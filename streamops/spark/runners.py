@@ -17,9 +17,9 @@ from pyspark.sql.streaming.stateful_processor import (
 from streamops.kernel.codec import decode, encode, fingerprint
 from streamops.kernel.contract import Core, Counts, Spec, State, StateFormat, Step
 from streamops.kernel.pairs import PairCore, PairSpec
-from streamops.spark.cells import EMITTED, Opener, cells_of, framed, opened
+from streamops.spark.garbage_collection import freeze_imports
 from streamops.spark.packing import NOTHING
-from streamops.spark.workers import settle
+from streamops.spark.wire import EMITTED, Opener, cells_of, framed, opened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +187,7 @@ def _by_group_state(advance: Advance) -> Callable[..., Iterator[pd.DataFrame]]:
     """The function for ``applyInPandasWithState`` with event-time timeouts."""
 
     def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        settle("step")
+        freeze_imports("step")
         watermark = state.getCurrentWatermarkMs()
         packs = [] if state.hasTimedOut else packs_of(frames)
         stored, frame = advance(state.get if state.exists else None, packs, watermark)
@@ -207,7 +207,7 @@ class _ShardProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: one value per shard."""
-        settle("step")
+        freeze_imports("step")
         self.handle = handle
         self.stored = handle.getValueState("stored", STORED)
 

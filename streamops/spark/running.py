@@ -15,22 +15,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.contract import Core, Counts, Spec
-from streamops.spark.cells import EMITTED, cells_of, framed, opened, packs_in, totals
-from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
-from streamops.spark.inputs import packed
-from streamops.spark.notes import current
-from streamops.spark.packing import unpacker
-from streamops.spark.preflight import (
+from streamops.spark.checks import (
     METRICS,
     ONCE,
     STATE_API,
     metric_name,
     state_api,
 )
+from streamops.spark.columns import arrow_schema, refuse_collated, spark_schema
+from streamops.spark.inputs import packed
+from streamops.spark.metadata import drop_stale_metadata
+from streamops.spark.packing import unpacker
 from streamops.spark.results import declared, refuse_revised, refuse_upserts
 from streamops.spark.runners import Stored
-from streamops.spark.transform import Options, is_named, shown
+from streamops.spark.transform import Options, is_named, show_fields
 from streamops.spark.untimed import untimed
+from streamops.spark.wire import EMITTED, cells_of, framed, opened, packs_in, totals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ class RunningTransform:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The result frame, its plan checked."""
-        where, shards, frame = self.operator, self.options.shards, current(frame)
+        where, shards, frame = self.operator, self.options.shards, drop_stale_metadata(frame)
         schema = arrow_schema(frame, where=where)
         refuse_collated(frame, self.settings.reads, where=where)
         spec = self.settings.bind(schema, shards=shards)
@@ -115,7 +115,7 @@ class RunningTransform:
         return declared(rows, frame, spec, mark)
 
     def __repr__(self) -> str:
-        said = [*shown(self.settings), *shown(self.options)]
+        said = [*show_fields(self.settings), *show_fields(self.options)]
         kept = (each for each in said if not each.startswith("engine="))
         return f"{self.operator}({', '.join(kept)})"
 

@@ -14,7 +14,16 @@ from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
 from streamops.spark.columns import require_name
 
-__all__ = ["Engine", "Options", "Settings", "StateApi", "Transform", "choice", "is_named", "shown"]
+__all__ = [
+    "Engine",
+    "Options",
+    "Settings",
+    "StateApi",
+    "Transform",
+    "is_named",
+    "require_choice",
+    "show_fields",
+]
 
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
@@ -46,8 +55,8 @@ class Options:
 
     def validated(self, where: str) -> Options:
         """These options, or an error."""
-        choice(self.engine, Engine, parameter="engine", where=where)
-        choice(self.state_api, StateApi, parameter="state_api", where=where)
+        require_choice(self.engine, Engine, parameter="engine", where=where)
+        require_choice(self.state_api, StateApi, parameter="state_api", where=where)
         require_name(self.name, parameter="name", where=where)
         # 16.0 and True are in the range, too.
         if type(self.shards) is not int or self.shards not in range(1, MAX_SHARDS + 1):
@@ -122,18 +131,18 @@ class Transform:
         return drive(self, frame)
 
     def __repr__(self) -> str:
-        said = [*shown(self.settings), *shown(self.options)]
+        said = [*show_fields(self.settings), *show_fields(self.options)]
         return f"{self.operator}({', '.join(said)})"
 
 
-def shown(settings: Any) -> list[str]:
+def show_fields(settings: Any) -> list[str]:
     """Name and value of each field, shown as its metadata says: a duration in words, what defines it first."""
     ordered = sorted(fields(settings), key=lambda f: not f.metadata.get("first", False))
     pairs = [(f, getattr(settings, f.name)) for f in ordered if f.repr]
     return [f"{f.name}={f.metadata.get('shown', repr)(value)}" for f, value in pairs]
 
 
-def choice(value: object, words: Any, *, parameter: str, where: str) -> None:
+def require_choice(value: object, words: Any, *, parameter: str, where: str) -> None:
     """Refuse a word that is not among the choices."""
     allowed = get_args(words)
     if value not in allowed:

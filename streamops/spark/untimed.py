@@ -14,10 +14,10 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from streamops.kernel.contract import Counts
-from streamops.spark.cells import framed
+from streamops.spark.garbage_collection import freeze_imports
 from streamops.spark.packing import NOTHING
 from streamops.spark.runners import STORED, Advance, Stored, packs_of
-from streamops.spark.workers import settle
+from streamops.spark.wire import framed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +132,7 @@ def _packs(frames: Iterator[pd.DataFrame]) -> list[bytes]:
 
 def _by_group_state(step: Stepping) -> Callable[..., Iterator[pd.DataFrame]]:
     def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        settle("step")
+        freeze_imports("step")
         stored, made = step(state.get if state.exists else None, _packs(frames))
         if stored is not None:
             state.update(stored)
@@ -150,7 +150,7 @@ class _ShardProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: one value per shard."""
-        settle("step")
+        freeze_imports("step")
         self.stored = handle.getValueState("stored", STORED)
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.clocks import Told
+from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.errors import SpecError
 from streamops.spark.annotate import AnnotateTransform
+from streamops.spark.checks import WATERMARK
 from streamops.spark.clock_runners import Ticking
 from streamops.spark.clocks import ClockTransform, refuse_watermark
 from streamops.spark.packing import summarizer
-from streamops.spark.preflight import WATERMARK
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import Transform
 
@@ -69,12 +69,14 @@ def chained(said: Chain) -> tuple[ClockTransform | None, Transform]:
     )
 
 
-def told_of(metrics: Mapping[str, Any]) -> Told | None:
+def told_of(metrics: Mapping[str, Any]) -> ClockMetrics | None:
     """What a clock told, from the metrics of a micro-batch; None if it was not visited."""
     if metrics["rows"] is None:
         return None
-    values = {field.name: metrics[field.name] for field in fields(Told)}
-    return Told(**{**values, **{name: _micros(values[name]) for name in ("clock", "newest")}})
+    values = {field.name: metrics[field.name] for field in fields(ClockMetrics)}
+    return ClockMetrics(
+        **{**values, **{name: _micros(values[name]) for name in ("clock", "newest")}}
+    )
 
 
 def _micros(shown: Any) -> int | None:
@@ -114,7 +116,7 @@ class ReplayedClock:
         self._schema = schema
         self.stored: Sequence[Any] | None = None  # what Spark keeps in a checkpoint
 
-    def tick(self, rows: pa.Table) -> Told:
+    def tick(self, rows: pa.Table) -> ClockMetrics:
         """One micro-batch."""
         transform, settings = self._transform, cast("Any", self._transform.settings)
         spec = settings.bind(self._schema)
@@ -133,4 +135,4 @@ class ReplayedClock:
             self.stored, [pack for batch in packs for pack in batch.column(1).to_pylist()]
         )
         (told,) = frame.to_dict("records")
-        return Told(**{field.name: told[field.name] for field in fields(Told)})
+        return ClockMetrics(**{field.name: told[field.name] for field in fields(ClockMetrics)})

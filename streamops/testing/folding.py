@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 from streamops.kernel.errors import ChangeStreamError, ColumnNotFound, SpecError
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
 
@@ -77,7 +77,7 @@ def fold(
     >>> fold([{"n": 1, "_change_type": word} for word in ("insert", "insert", "delete")], rows="bag")
     [{'n': 1}]
     """
-    choice(rows, Kind, parameter="rows", where="streamops.testing.fold")
+    require_choice(rows, Kind, parameter="rows", where="streamops.testing.fold")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "bag" and names is not None:
         raise SpecError(

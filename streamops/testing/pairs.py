@@ -11,8 +11,8 @@ import pyarrow as pa
 from streamops.kernel.errors import SpecError
 from streamops.kernel.pairs import Side, SideName
 from streamops.kernel.time import Duration, spark_watermark
-from streamops.spark.cells import packing
 from streamops.spark.pairs import PairTransform, bound
+from streamops.spark.wire import packing
 from streamops.testing.batches import canonical, schema_of, to_table
 from streamops.testing.results import BatchResult
 from streamops.testing.running import RunningReplay, followed

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamops.kernel.clocks import Told
+from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 
@@ -49,7 +49,7 @@ class BatchResult:
     counts: Counts | None
     state_rows: int | None
     state_bytes: int | None
-    clock: Told | None = None
+    clock: ClockMetrics | None = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:

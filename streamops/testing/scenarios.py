@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamops.kernel.keyed import REJECTED
+from streamops.changelog.table import REJECTED
 from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.pairs import PairTransform
 from streamops.spark.running import RunningTransform

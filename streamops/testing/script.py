@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.clocks import Told
+from streamops.changelog.table import REJECTED
+from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.contract import Counts
-from streamops.kernel.keyed import REJECTED
 from streamops.testing.notation import (
     cell,
     duration,
@@ -47,7 +47,7 @@ _LATE_OF_A_SIDE = {"row", "side", "reason", "lateness", "watermark"}
 COUNTS = frozenset(Counts.__dataclass_fields__)
 """What an operator counts, unless it says otherwise."""
 
-_TOLD = set(Told.__dataclass_fields__)
+_TOLD = set(ClockMetrics.__dataclass_fields__)
 _INSTANTS = ("clock", "newest")
 
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.kernel.codec import decode, ipc_read, ipc_write
-from streamops.kernel.columns import concat, conform, instants
+from streamops.kernel.columns import concat, conform, timestamp_micros
 from streamops.kernel.contract import Counts, State
 from streamops.kernel.time import Duration
-from streamops.spark.cells import Opener, opened, opened_pair
+from streamops.spark.checks import WATERMARK, carried_watermark
 from streamops.spark.packing import Packable, packer
 from streamops.spark.pairs import PairTransform
 from streamops.spark.parameters import parse_delay
-from streamops.spark.preflight import WATERMARK, carried_watermark
 from streamops.spark.runners import COUNTS, STORED, Advance, Stored
 from streamops.spark.untimed import Standing
+from streamops.spark.wire import Opener, opened, opened_pair
 from streamops.testing.clocks import Frame
 from streamops.testing.results import BatchResult, split
 
@@ -194,7 +194,7 @@ def carried_delay(
 
 def newest_of(rows: pa.Table, time: str) -> int | None:
     """The greatest event time, as ``withWatermark`` on the frame sees it."""
-    micros, valid = instants(rows.column(time))
+    micros, valid = timestamp_micros(rows.column(time))
     return int(micros[valid].max()) if valid.any() else None
 
 

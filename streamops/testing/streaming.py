@@ -24,9 +24,9 @@ from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.annotate import AnnotateTransform
 from streamops.spark.columns import arrow_schema, spark_schema
 from streamops.spark.pairs import PairTransform
-from streamops.spark.progress import metrics_of
+from streamops.spark.progress import parse_metrics
 from streamops.spark.running import RunningTransform
-from streamops.spark.transform import Transform, choice
+from streamops.spark.transform import Transform, require_choice
 from streamops.testing.batches import schema_of, to_table
 from streamops.testing.clocks import chained, told_of
 from streamops.testing.pairs import SIDES, both_delays, schemas_of, tables_of
@@ -92,7 +92,7 @@ def micro_batches(
     >>> frame.isStreaming  # doctest: +SKIP
     True
     """
-    choice(source, Source, parameter="source", where="streamops.testing.micro_batches")
+    require_choice(source, Source, parameter="source", where="streamops.testing.micro_batches")
     if directory is None:
         directory = tempfile.mkdtemp(prefix="streamops-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -187,7 +187,7 @@ def stream(
         if isinstance(transform, RunningTransform):
             name = transform.options.name
             return [
-                told(transform, n, rows, metrics_of(p.observedMetrics.get(name)))
+                told(transform, n, rows, parse_metrics(p.observedMetrics.get(name)))
                 for n, rows, p in ran
             ]
         spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
@@ -220,7 +220,7 @@ def _stream_pair(
     _, second = transform.steps(transform.then)
     name = f"{second.options.name}-2"  # as the second of its name in the query
     return [
-        followed(result, told(second, n, rows, metrics_of(p.observedMetrics.get(name))))
+        followed(result, told(second, n, rows, parse_metrics(p.observedMetrics.get(name))))
         for result, (n, rows, p) in zip(results, ran, strict=True)
     ]
 
@@ -238,7 +238,7 @@ def _result(
     table: pa.Table,
     progress: Any,
 ) -> BatchResult:
-    metrics = metrics_of(progress.observedMetrics.get(transform.options.name))
+    metrics = parse_metrics(progress.observedMetrics.get(transform.options.name))
     counted = "on_time" in metrics
     # A query without a watermark tells none.
     told_mark = progress.eventTime.get("watermark")
@@ -253,7 +253,7 @@ def _result(
         state_bytes=metrics["state_bytes"] if counted else None,
         clock=None
         if clock is None
-        else told_of(metrics_of(progress.observedMetrics[clock.options.name])),
+        else told_of(parse_metrics(progress.observedMetrics[clock.options.name])),
     )
 
 

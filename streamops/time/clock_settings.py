@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.time import MIN_INSTANT, Duration, format_duration, parse_duration
 from streamops.spark.columns import column
 from streamops.spark.rowwise import instant_field, require_names
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 from streamops.time.instants import interval, micros
 
 __all__ = ["QUALITIES", "ClockSettings", "Otherwise"]
@@ -96,7 +96,7 @@ class ClockSettings:
     ) -> dict[str, Any]:
         """The fields, as the user wrote them, normalised; or an error."""
         require_names(where, time=time, sent=sent, received=received)
-        choice(otherwise, Otherwise, parameter="otherwise", where=where)
+        require_choice(otherwise, Otherwise, parameter="otherwise", where=where)
         limits = {
             parameter: None
             if value is None

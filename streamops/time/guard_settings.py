@@ -21,10 +21,10 @@ from streamops.kernel.time import (
     parse_duration,
     parse_instant,
 )
+from streamops.spark.checks import WATERMARK
 from streamops.spark.columns import column
-from streamops.spark.preflight import WATERMARK
 from streamops.spark.rowwise import instant_field, require_names
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 from streamops.time.instants import FROM_YEAR_1, as_instant, micros, now
 
 __all__ = ["GUARDED", "QUARANTINED", "REASONS", "GuardSettings", "OutOfBounds", "Unusable"]
@@ -87,9 +87,9 @@ class GuardSettings:
             require_names(where, time=time)
         else:
             require_names(where, time=time, arrival=arrival)
-        choice(future, OutOfBounds, parameter="future", where=where)
-        choice(past, OutOfBounds, parameter="past", where=where)
-        choice(unusable, Unusable, parameter="unusable", where=where)
+        require_choice(future, OutOfBounds, parameter="future", where=where)
+        require_choice(past, OutOfBounds, parameter="past", where=where)
+        require_choice(unusable, Unusable, parameter="unusable", where=where)
         most = parse_duration(ahead, parameter="ahead", where=where, minimum=0)
         least: int | dt.datetime | None = None
         if isinstance(before, dt.datetime):

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.errors import ColumnNotFound, WatermarkError
 from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.spark.checks import WATERMARK
 from streamops.spark.columns import require_name
 from streamops.spark.parameters import require_keys
-from streamops.spark.preflight import WATERMARK
 from streamops.time.clock_settings import QUALITIES, ClockSettings
 from streamops.time.core.correcting import correct
 from streamops.time.core.tracking import HOW, OFFSET, TrackSpec

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamops.kernel.calendar_grid import CalendarGrid, Unit, Weekday
 from streamops.kernel.errors import SpecError
 from streamops.kernel.zones import DAY
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.grid_settings import GridWindows
 
@@ -59,8 +59,8 @@ def calendar_grid(
     unit: Unit, zone: str, week_start: Weekday, *, parameter: str, where: str
 ) -> CalendarGrid:
     """The grid of these units, said by ``parameter``; or an error."""
-    choice(unit, Unit, parameter=parameter, where=where)
-    choice(week_start, Weekday, parameter="week_start", where=where)
+    require_choice(unit, Unit, parameter=parameter, where=where)
+    require_choice(week_start, Weekday, parameter="week_start", where=where)
     _refuse_unknown_zone(zone, where)
     if unit != "week" and week_start != "monday":
         raise SpecError(

@@ -8,13 +8,19 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.calendar_grid import Unit
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.periods import CalendarPeriod, FixedPeriod, Period
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.parameters import names_of, refuse_taken, refuse_type, require_instant, words
+from streamops.spark.parameters import (
+    parse_names,
+    refuse_taken_names,
+    refuse_type,
+    require_instant,
+    show_duration,
+)
 from streamops.windows.calendar_settings import calendar_grid
 from streamops.windows.core.comparison import CompareSpec, Revised
 from streamops.windows.core.spec import Early
@@ -27,7 +33,7 @@ _LATE = {"reason", "lateness", "watermark", "row"}
 
 
 def _shown(period: int | Unit) -> str:
-    return repr(period) if isinstance(period, str) else words(period)
+    return repr(period) if isinstance(period, str) else show_duration(period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class Comparison(WindowSettings):
             back = parse_duration(period, parameter="period", where=where, minimum=1)
         else:
             calendar_grid(back, zone, "monday", parameter="period", where=where)
-        named = names_of(values, parameter="values", where=where)
+        named = parse_names(values, parameter="values", where=where)
         settings = Comparison(**common, period=back, zone=zone, values=named)
         settings.refuse_contradictions()
         return settings
@@ -108,7 +114,7 @@ class Comparison(WindowSettings):
         said = [name for v in self.values for name in (v, *(word + v for word in _SAID))]
         given = {"by": list(self.by), "values": list(self.values)}
         fix = "rename the column, or leave it out"
-        refuse_taken([*self.by, *said], RESERVED, given, fix, self.where)
+        refuse_taken_names([*self.by, *said], RESERVED, given, fix, self.where)
 
     @property
     def _period(self) -> Period:

@@ -14,7 +14,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration
 from streamops.kernel.zones import DAY
-from streamops.spark.parameters import words
+from streamops.spark.parameters import show_duration
 from streamops.windows.calendar_settings import calendar_grid, shortest
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import phase_of
@@ -25,7 +25,7 @@ __all__ = ["CumulativeWindows"]
 
 
 def _shown(size: int | Unit) -> str:
-    return repr(size) if isinstance(size, str) else words(size)
+    return repr(size) if isinstance(size, str) else show_duration(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class CumulativeWindows(GridWindows):
             **common, size=period, every=pace, zone=zone, week_start=week_start, origin=phase
         )
         settings._refuse_pace()
-        settings.refuse_silence(pace, f"every={words(pace)}")
+        settings.refuse_silence(pace, f"every={show_duration(pace)}")
         settings.refuse_contradictions()
         return settings
 
@@ -94,7 +94,7 @@ class CumulativeWindows(GridWindows):
 
     def _refuse_pace(self) -> None:
         longest = LONGEST[self.size] * DAY if isinstance(self.size, str) else self.size
-        got = f"every={words(self.every)}, size={_shown(self.size)}"
+        got = f"every={show_duration(self.every)}, size={_shown(self.size)}"
         if self.every > longest:
             raise SpecError(
                 "EVERY_EXCEEDS_SIZE",

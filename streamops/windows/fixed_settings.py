@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.kernel.errors import SpecError
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.kernel.time import Duration, parse_duration, parse_instant
-from streamops.spark.parameters import words
+from streamops.spark.parameters import show_duration
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.grid_settings import GridWindows, refuse_many
 from streamops.windows.settings import DEFINES
@@ -38,7 +38,7 @@ class FixedWindows(GridWindows):
         phase = phase_of(origin, hop_, where)
         settings = FixedWindows(**common, size=size_, hop=hop_, origin=phase)
         settings._refuse_grid()
-        settings.refuse_silence(hop_, f"hop={words(hop_)}")
+        settings.refuse_silence(hop_, f"hop={show_duration(hop_)}")
         settings.refuse_contradictions()
         return settings
 
@@ -54,11 +54,11 @@ class FixedWindows(GridWindows):
                 "HOP_EXCEEDS_SIZE",
                 "`hop` is longer than `size`: events between two windows would be lost",
                 where=self.where,
-                got=f"hop={words(self.hop)}, size={words(self.size)}",
+                got=f"hop={show_duration(self.hop)}, size={show_duration(self.size)}",
                 expected="0 < hop <= size",
                 fix="shorten hop, or lengthen size",
             )
-        got = f"hop={words(self.hop)}, size={words(self.size)}"
+        got = f"hop={show_duration(self.hop)}, size={show_duration(self.size)}"
         refuse_many(-(-self.size // self.hop), "hop", got, self.where)
 
 

@@ -12,8 +12,8 @@ from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.parameters import words
-from streamops.spark.transform import choice
+from streamops.spark.parameters import show_duration
+from streamops.spark.transform import require_choice
 from streamops.windows.core.spec import Empty
 from streamops.windows.settings import IN_WORDS, WindowSettings
 
@@ -35,7 +35,7 @@ class GridWindows(WindowSettings):
     ) -> dict[str, Any]:
         """The fields, as the user wrote them, normalised; or an error."""
         common = WindowSettings.said(where, **said)
-        choice(empty, Empty, parameter="empty", where=where)
+        require_choice(empty, Empty, parameter="empty", where=where)
         until = None
         if empty_for is not None:
             until = parse_duration(empty_for, parameter="empty_for", where=where, minimum=1)
@@ -62,7 +62,7 @@ class GridWindows(WindowSettings):
             )
         if self.empty_for is None:
             return
-        got = f"empty_for={words(self.empty_for)}"
+        got = f"empty_for={show_duration(self.empty_for)}"
         if self.empty == "skip":
             raise SpecError(
                 "EMPTY_FOR_WITHOUT_EMPTY",

@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.spark.columns import column
 from streamops.spark.settings import effective

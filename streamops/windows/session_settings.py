@@ -10,8 +10,8 @@ import pyarrow as pa
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import require_name
-from streamops.spark.parameters import refuse_type, words
-from streamops.spark.transform import choice
+from streamops.spark.parameters import refuse_type, show_duration
+from streamops.spark.transform import require_choice
 from streamops.windows.core.spec import SessionSpec, WhenLonger
 from streamops.windows.settings import DEFINES, WindowSettings
 
@@ -46,7 +46,7 @@ class SessionWindows(WindowSettings):
         for parameter, name in (("gap_column", gap_column), ("until", until)):
             if name is not None:
                 require_name(name, parameter=parameter, where=where)
-        choice(when_longer, WhenLonger, parameter="when_longer", where=where)
+        require_choice(when_longer, WhenLonger, parameter="when_longer", where=where)
         longest = None
         if max_length is not None:
             longest = parse_duration(max_length, parameter="max_length", where=where, minimum=1)
@@ -118,7 +118,7 @@ class SessionWindows(WindowSettings):
                 "MAX_LENGTH_BELOW_GAP",
                 "`max_length` is shorter than `gap`: every session would be cut",
                 where=self.where,
-                got=f"max_length={words(self.max_length)}, gap={words(self.gap)}",
+                got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}",
                 expected="gap <= max_length: a session of one event is as long as its gap",
                 fix="lengthen max_length, or shorten gap",
             )

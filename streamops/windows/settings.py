@@ -8,21 +8,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import require_name
 from streamops.spark.parameters import (
-    names_of,
     parse_delay,
-    refuse_taken,
+    parse_names,
+    refuse_taken_names,
     require_aggregates,
     require_instant,
     require_keys,
-    words,
+    show_duration,
 )
-from streamops.spark.transform import choice
+from streamops.spark.transform import require_choice
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 
 __all__ = ["DEFINES", "IN_WORDS", "RESERVED", "WindowSettings"]
@@ -34,8 +34,8 @@ RESERVED = (*_WINDOW, *_EXTRA)
 """Names of columns that results of windows have."""
 
 
-IN_WORDS = {"shown": words}
-DEFINES = {"shown": words, "first": True}
+IN_WORDS = {"shown": show_duration}
+DEFINES = {"shown": show_duration, "first": True}
 """Metadata of what says which windows they are: shown before all else."""
 
 
@@ -67,11 +67,11 @@ class WindowSettings:
         early: Early = "never",
     ) -> dict[str, Any]:
         """The fields, as the user wrote them, normalised; or an error."""
-        choice(stragglers, Stragglers, parameter="stragglers", where=where)
-        choice(too_late, TooLate, parameter="too_late", where=where)
-        choice(early, Early, parameter="early", where=where)
+        require_choice(stragglers, Stragglers, parameter="stragglers", where=where)
+        require_choice(too_late, TooLate, parameter="too_late", where=where)
+        require_choice(early, Early, parameter="early", where=where)
         require_name(time, parameter="time", where=where)
-        keys = names_of(by, parameter="by", where=where)
+        keys = parse_names(by, parameter="by", where=where)
         lateness = parse_delay(allowed_lateness, parameter="allowed_lateness", where=where)
         require_aggregates(agg, where=where)
         waits = None
@@ -191,4 +191,4 @@ class WindowSettings:
         names = [*self.by, *self.place.values(), *(name for name, _ in self.agg)]
         reserved = _EXTRA if self.place else RESERVED
         fix = "name the aggregate, or rename the key column, differently"
-        refuse_taken(names, reserved, given, fix, self.where)
+        refuse_taken_names(names, reserved, given, fix, self.where)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import changes
-from streamops.kernel.keyed import DELTA_PLACE
+from streamops.changelog.table import DELTA_SEQUENCE
 from streamops.testing import fold, replay
 
 SCHEMA = pa.schema(
@@ -17,7 +17,7 @@ SCHEMA = pa.schema(
         ("id", pa.int64()),
         ("v", pa.int64()),
         ("w", pa.int64()),
-        ("_sequence", DELTA_PLACE),
+        ("_sequence", DELTA_SEQUENCE),
         ("_changed_at", pa.timestamp("us", "UTC")),
         ("_change_type", pa.string()),
     ]

@@ -17,11 +17,11 @@ from streamops.sketches.per_key import PerKey
 from streamops.sketches.running_settings import MOST_KEYS
 from streamops.sketches.seen_settings import Again
 from streamops.spark.running import TOLD
-from tests.docs.test_readme import ROOT, public, words
+from tests.docs.test_readme import ROOT, documented, public, words
 
 
-def test_every_word_of_sketches_is_in_the_glossary_and_every_function_in_the_readme() -> None:
-    assert public(sketches) - words(ROOT / "docs" / "glossary.md") == set()
+def test_every_word_of_sketches_is_documented_and_every_function_in_the_readme() -> None:
+    assert public(sketches) - documented() == set()
     classes = {name for name in sketches.__all__ if inspect.isclass(getattr(sketches, name))}
     assert set(sketches.__all__) - classes - words(ROOT / "README.md") == set()
 
@@ -34,7 +34,7 @@ def test_every_refusal_of_a_sketch_is_documented() -> None:
 
 
 def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
-    glossary = words(ROOT / "docs" / "glossary.md")
+    glossary = documented()
     said = {word for choice in (Again, seen_settings.WhenFull) for word in get_args(choice)}
     assert {*said, *seen.COUNTS, seen.SEEN, seen.FULL} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
@@ -54,7 +54,7 @@ def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
 
 
 def test_the_words_and_the_state_of_running_values_are_documented() -> None:
-    glossary = words(ROOT / "docs" / "glossary.md")
+    glossary = documented()
     said = {word for choice in (Changes, WhenFull) for word in get_args(choice)}
     assert {*said, *PerKey.__annotations__, *TOLD} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()

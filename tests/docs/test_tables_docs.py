@@ -14,7 +14,7 @@ from streamops import changes, joins
 from streamops.changes.core import aggregate
 from streamops.joins.core import tables, timeline
 from streamops.joins.core.tables_spec import REASONS, How, Rejected
-from tests.docs.test_readme import ROOT, words
+from tests.docs.test_readme import ROOT, documented
 
 TABLE = pa.schema([("k", pa.string()), ("_change_type", pa.string())])
 JOIN: Any = joins.tables(None, by="k").settings.bind(TABLE, TABLE, carried=(None, None))
@@ -28,10 +28,10 @@ NEWEST: Any = HOME.then.settings.bind(
 )
 
 
-def test_every_word_is_in_the_glossary() -> None:
+def test_every_word_is_documented() -> None:
     said = {*inspect.signature(joins.tables).parameters, *inspect.signature(changes.aggregate).parameters}  # fmt: skip
     said |= {"tables", "aggregate", *REASONS, *get_args(How), *get_args(Rejected)}
-    assert said - words(ROOT / "docs" / "glossary.md") == set()
+    assert said - documented() == set()
 
 
 def test_every_reason_is_documented() -> None:

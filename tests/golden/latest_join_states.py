@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.joins.core import latest
-from streamops.joins.core.latest_spec import LatestSpec
-from streamops.joins.latest_settings import LatestJoin
+from streamops.joins.core import enrich as latest
+from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.enrich_settings import LatestJoin
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from tests.golden.states import FOLDER, SHARDS

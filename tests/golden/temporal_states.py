@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamops.joins.core import temporal
-from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.joins.core import asof as temporal
+from streamops.joins.core.asof_spec import TemporalSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import latest
+from streamops.joins.core import enrich as latest
 from streamops.testing.laws import rows_of
 from tests.golden.latest_join_states import (
     FACTS,
@@ -25,7 +25,7 @@ from tests.golden.latest_join_states import (
 from tests.golden.reading import Format, Kept, bag
 from tests.golden.states import FOLDER
 
-FORMAT = Format(latest, "joins.latest")
+FORMAT = Format(latest, "joins.enrich")
 KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 

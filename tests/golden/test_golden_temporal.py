@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import temporal
+from streamops.joins.core import asof as temporal
 from streamops.testing.laws import rows_of
 from tests.golden.reading import Format, bag
 from tests.golden.states import FOLDER
 from tests.golden.temporal_states import HISTORIES, History
 from tests.joins.core.temporal_play import SECOND, bound_to, packed
 
-FORMAT = Format(temporal, "joins.temporal")
+FORMAT = Format(temporal, "joins.asof")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 

@@ -324,7 +324,7 @@ def test_results_that_are_told_again_are_not_joined_as_rows_that_count_once(
         "joins.interval, right frame": lambda: rows.transform(
             joins.interval(told, "0 seconds", "1 second", **said)
         ),
-        "joins.temporal, left frame": lambda: told.transform(joins.temporal(rows, **of)),
+        "joins.asof, left frame": lambda: told.transform(joins.asof(rows, **of)),
     }
     for where, act in refused.items():
         with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
@@ -332,5 +332,5 @@ def test_results_that_are_told_again_are_not_joined_as_rows_that_count_once(
         assert caught.value.where == where
     # Who drops what tells them apart has said which rows count; and what reads changes takes them.
     assert "n_right" in told.drop("_change_type").transform(followed).columns
-    assert "n_right" in rows.transform(joins.temporal(told, **of)).columns
+    assert "n_right" in rows.transform(joins.asof(told, **of)).columns
     assert told.transform(joins.tables(told, by="k")).columns[-1] == "_change_type"

@@ -1,4 +1,4 @@
-"""What `joins.latest` takes, and what it refuses while the plan is built."""
+"""What `joins.enrich` takes, and what it refuses while the plan is built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core.latest_spec import LatestSpec
+from streamops.joins.core.enrich_spec import LatestSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.pairs import bound as bound_pair
 from streamops.testing import replay
@@ -31,7 +31,7 @@ SAID: dict[str, Any] = {"by": {"user": "id"}, "sequence": "lsn", "horizon": 10}
 
 
 def bound(left: pa.Schema = FACTS, right: pa.Schema = TABLE, **said: Any) -> LatestSpec:
-    spec: Any = bound_pair(joins.latest(None, **(SAID | said)), left, right, carried=(None, None))
+    spec: Any = bound_pair(joins.enrich(None, **(SAID | said)), left, right, carried=(None, None))
     assert isinstance(spec, LatestSpec)
     return spec
 
@@ -105,7 +105,7 @@ def test_an_error_says_what_to_do() -> None:
     with pytest.raises(SchemaError) as caught:
         bound(sequence="plan")
     assert str(caught.value) == (
-        "[COLUMN_TYPE] joins.latest, right frame: column 'plan' cannot be used as `sequence`\n"
+        "[COLUMN_TYPE] joins.enrich, right frame: column 'plan' cannot be used as `sequence`\n"
         "  got:       'plan' of type string\n"
         "  expected:  one whole number, in which the horizon is measured, or time=... beside it\n"
         "  fix:       cast the column, or name another"
@@ -140,10 +140,10 @@ def test_what_is_said_of_a_change_is_no_value() -> None:
 
 
 def test_the_repr_shows_all_that_was_said() -> None:
-    assert repr(joins.latest(None, **SAID)) == (
-        "joins.latest(by={'user': 'id'}, sequence=('lsn',), horizon=10, time=None, how='left', "
+    assert repr(joins.enrich(None, **SAID)) == (
+        "joins.enrich(by={'user': 'id'}, sequence=('lsn',), horizon=10, time=None, how='left', "
         "max_keys=10000000, when_full='fail', rejected='drop', into='status', engine='kernel', "
-        "state_api='auto', shards=8, name='latest')"
+        "state_api='auto', shards=8, name='enrich')"
     )
 
 
@@ -159,7 +159,7 @@ def test_horizon_and_limit_may_change_and_the_table_may_not() -> None:
 def test_nothing_waits_for_a_watermark() -> None:
     spec = bound()
     assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)
-    settings: Any = joins.latest(None, **SAID).settings
+    settings: Any = joins.enrich(None, **SAID).settings
     assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
     assert settings.reads == (("user",), ("id", "lsn"))
 
@@ -168,15 +168,15 @@ def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
     unused: Any = object()
     for snapshot in (None, unused):
         with pytest.raises(SpecError) as caught:
-            joins.latest(None, **SAID, snapshot=snapshot)(unused)
+            joins.enrich(None, **SAID, snapshot=snapshot)(unused)
         assert caught.value.code == "RIGHT_MISSING"
 
 
 def test_a_replay_has_no_frame_to_begin_with() -> None:
     unused: Any = object()
     with pytest.raises(SpecError) as caught:
-        replay(joins.latest(None, **SAID, snapshot=unused), [(None, None)], schema=(FACTS, TABLE))
+        replay(joins.enrich(None, **SAID, snapshot=unused), [(None, None)], schema=(FACTS, TABLE))
     assert (caught.value.code, caught.value.got) == (
         "NOT_IN_A_SCRIPT",
-        "snapshot=... in joins.latest",
+        "snapshot=... in joins.enrich",
     )

@@ -84,7 +84,7 @@ def same(actual: list[Any], expected: list[Any]) -> None:
 def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
-    join = joins.latest(None, **SAID, rejected="route", shards=3, state_api=api)
+    join = joins.enrich(None, **SAID, rejected="route", shards=3, state_api=api)
     got = [
         each
         for part in (SCRIPT, MORE)
@@ -98,11 +98,11 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     assert [row["tags_right"] for row in got[5].rows if row["customer"] == "a"] == [TAGS]
     reasons = sorted(row["reason"] for each in got for row in each.late_rows)
     assert reasons == ["conflict", "no_sequence", "null_key"]
-    other = joins.latest(None, **(SAID | {"sequence": ["lsn"], "by": {"customer": "id"}}), shards=4)
+    other = joins.enrich(None, **(SAID | {"sequence": ["lsn"], "by": {"customer": "id"}}), shards=4)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, replace(other, options=replace(other.options, state_api=api)), [SCRIPT[0]],
                schema=BOTH, directory=tmp_path)  # fmt: skip
-    assert "joins.latest" in str(caught.value)
+    assert "joins.enrich" in str(caught.value)
 
 
 def snapshot_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
@@ -117,7 +117,7 @@ def test_a_stream_begins_with_a_snapshot_and_reads_it_only_once(
 ) -> None:
     rows = [customer("a", 99, "0.50"), customer("b", 0, "2.00"), customer("d", 0, "3.00")]
     bad = [customer(None, 0, "1.00"), customer("x", 0, "1.00"), customer("x", 0, "2.00")]
-    join = joins.latest(
+    join = joins.enrich(
         None, **SAID, rejected="route", shards=3, snapshot=snapshot_of(spark, [*rows, *bad])
     )
     first = stream(spark, join, [(orders("a", "b", "d", "x"), [customer("a", 5, "1.00")]), (None, None)],
@@ -165,7 +165,7 @@ def test_a_batch_says_what_the_table_says_in_the_end_also_with_a_snapshot(
     )
     snapshot = snapshot_of(spark, [customer(id, 50, "2.00") for id in "abc"])
     for given, b in ((None, None), (snapshot, Decimal("2.00"))):
-        result = facts.transform(joins.latest(log, **SAID, snapshot=given))
+        result = facts.transform(joins.enrich(log, **SAID, snapshot=given))
         assert result.columns == ["customer", "ts", "n", "tags", "limit", "tags_right", "status"]
         assert result.schema["limit"].dataType.simpleString() == "decimal(10,2)"
         said = {row.customer: row.limit for row in result.collect()}
@@ -179,18 +179,18 @@ def test_what_is_no_snapshot_of_the_table_is_refused(spark: SparkSession, tmp_pa
 
     def refused(snapshot: DataFrame, **said: Any) -> Any:
         with pytest.raises((SpecError, SchemaError)) as caught:
-            facts.transform(joins.latest(log, **SAID, snapshot=snapshot, **said))
+            facts.transform(joins.enrich(log, **SAID, snapshot=snapshot, **said))
         return caught.value
 
     assert refused(log).code == "SNAPSHOT_IS_A_STREAM"
     assert refused(good, state_api="applyInPandasWithState").code == "SNAPSHOT_NEEDS_STATE_API"
     missing = refused(good.drop("limit"))
     assert isinstance(missing, ColumnNotFound)
-    assert missing.where == "joins.latest, snapshot"
+    assert missing.where == "joins.enrich, snapshot"
     other = refused(good.withColumn("limit", F.lit("much")))
     assert (other.code, other.expected) == ("COLUMN_TYPE", "decimal(10,2), as in the changes")
     with pytest.raises(SpecError) as caught:
-        facts.transform(joins.latest(good, **SAID))
+        facts.transform(joins.enrich(good, **SAID))
     assert caught.value.code == "MIXED_FRAMES"
 
 
@@ -210,7 +210,7 @@ def test_a_table_of_another_operator_before_it_and_windows_behind_it_in_one_quer
     table = log.transform(changes.normalize("id", sequence="lsn", horizon=100, shards=2))
     is_delete = (F.col("_change_type") == "delete").cast("bigint")
     placed = table.withColumn("place", F.col("revision").cast("bigint") * 2 + is_delete)
-    join = joins.latest(
+    join = joins.enrich(
         placed.drop("revision"), by={"customer": "id"}, sequence="place", horizon=10**12, shards=2
     )
     totals = windows.tumbling(

@@ -136,13 +136,13 @@ def test_what_is_no_frame_is_refused(spark: SparkSession) -> None:
     for join in (
         joins.interval("airports", "0 seconds", "1 minute", **times),  # type: ignore[arg-type]
         joins.tables("airports", by="code"),  # type: ignore[arg-type]
-        joins.latest("airports", **copied),  # type: ignore[arg-type]
-        joins.latest("airports", snapshot=airports(spark), **copied),  # type: ignore[arg-type]
+        joins.enrich("airports", **copied),  # type: ignore[arg-type]
+        joins.enrich("airports", snapshot=airports(spark), **copied),  # type: ignore[arg-type]
     ):
         with pytest.raises(SpecError, match="NOT_A_FRAME") as caught:
             flights(spark).transform(join)
         assert "the right frame is not a DataFrame" in str(caught.value)
-    begun = joins.latest(airports(spark), snapshot="airports", **copied)  # type: ignore[arg-type]
+    begun = joins.enrich(airports(spark), snapshot="airports", **copied)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="NOT_A_FRAME") as caught:
         flights(spark).transform(begun)
     assert "the snapshot is not a DataFrame" in str(caught.value)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core.temporal_spec import TemporalSpec
-from streamops.joins.temporal_settings import TemporalJoin
+from streamops.joins.asof_settings import TemporalJoin
+from streamops.joins.core.asof_spec import TemporalSpec
 from streamops.kernel.errors import (
     ColumnNotFound,
     SchemaError,
@@ -50,7 +50,7 @@ SAID: dict[str, Any] = {
 
 
 def settings(**said: Any) -> TemporalJoin:
-    made = joins.temporal(None, **(SAID | said)).settings
+    made = joins.asof(None, **(SAID | said)).settings
     assert isinstance(made, TemporalJoin)
     return made
 
@@ -135,12 +135,12 @@ def test_what_state_depends_on_is_its_identity() -> None:
 
 
 def test_the_transform_shows_what_it_is() -> None:
-    assert repr(joins.temporal(None, **SAID, tolerance="1 day")) == (
-        "joins.temporal(by='symbol', time='ts', version='since', sequence='seq', until=None, "
+    assert repr(joins.asof(None, **SAID, tolerance="1 day")) == (
+        "joins.asof(by='symbol', time='ts', version='since', sequence='seq', until=None, "
         "deleted=None, how='left', tolerance='1 day', waits_for='both', delay='1 minute', "
         "allowed_lateness='0 seconds', stragglers='drop', late_versions='ignore', "
         "too_late='drop', into='status', engine='kernel', state_api='auto', shards=8, "
-        "name='temporal')"
+        "name='asof')"
     )
 
 
@@ -189,7 +189,7 @@ def test_a_column_that_does_not_exist_is_refused_with_its_side(role: str) -> Non
     error = refused(ColumnNotFound, **{role: "sinse"})
     assert error.code == "COLUMN_NOT_FOUND"
     side = "left" if role in ("time", "by") else "right"
-    assert error.where == f"joins.temporal, {side} frame"
+    assert error.where == f"joins.asof, {side} frame"
     assert f"given as `{role}`" in error.what
 
 
@@ -218,7 +218,7 @@ def test_a_change_type_of_facts_is_a_column_like_any_other() -> None:
 def test_versions_that_may_not_be_whole_rows_are_refused_with_the_way_round() -> None:
     changes = pa.schema([*PRICES, ("_unavailable", pa.list_(pa.string()))])
     error = refused(SchemaError, right=changes)
-    assert (error.code, error.where) == ("ROWS_NOT_WHOLE", "joins.temporal, right frame")
+    assert (error.code, error.where) == ("ROWS_NOT_WHOLE", "joins.asof, right frame")
     assert error.fix.startswith("changes.normalize between the reader and the join")
 
 
@@ -233,7 +233,7 @@ def test_versions_whose_watermark_is_not_to_be_waited_for_bring_none() -> None:
     with pytest.raises(WatermarkError) as caught:
         made.bind(TRADES, PRICES, carried=(None, 5_000_000))
     error = caught.value
-    assert (error.code, error.where) == ("WATERMARK_NOT_WAITED_FOR", "joins.temporal, right frame")
+    assert (error.code, error.where) == ("WATERMARK_NOT_WAITED_FOR", "joins.asof, right frame")
     assert error.got == "a watermark with a delay of '5 seconds' and waits_for='facts'"
     assert "waits_for='both'" in error.fix
 
@@ -280,7 +280,7 @@ def test_a_name_that_another_added_column_has_is_refused(into: str) -> None:
     ],
 )
 def test_an_error_says_of_which_frame_the_column_is(said: dict[str, Any], frame: str) -> None:
-    assert f"joins.temporal, {frame} frame" in refused(SchemaError, **said).where
+    assert f"joins.asof, {frame} frame" in refused(SchemaError, **said).where
 
 
 # Transforms.
@@ -288,24 +288,24 @@ def test_an_error_says_of_which_frame_the_column_is(said: dict[str, Any], frame:
 
 def test_a_transform_without_versions_says_so() -> None:
     with pytest.raises(SpecError) as caught:
-        joins.temporal(None, **SAID)(None)  # type: ignore[arg-type]
+        joins.asof(None, **SAID)(None)  # type: ignore[arg-type]
     assert caught.value.code == "RIGHT_MISSING"
 
 
 def test_key_types_that_differ_are_refused_with_both() -> None:
     prices = PRICES.set(0, pa.field("symbol", pa.int64()))
     with pytest.raises(SchemaError) as caught:
-        replay(joins.temporal(None, **SAID), [], schema=(TRADES, prices))
+        replay(joins.asof(None, **SAID), [], schema=(TRADES, prices))
     assert caught.value.code == "KEY_TYPES_DIFFER"
     assert caught.value.got == "left 'symbol' and right 'symbol': string and bigint"
 
 
 def test_a_side_without_a_watermark_is_refused_where_one_is_needed() -> None:
-    lone = joins.temporal(None, **(SAID | {"delay": None}))
+    lone = joins.asof(None, **(SAID | {"delay": None}))
     with pytest.raises(WatermarkError, match="right frame") as caught:
         replay(lone, [], schema=(TRADES, PRICES), watermark=("1 minute", None))
     assert caught.value.code == "WATERMARK_MISSING"
-    facts = joins.temporal(None, **(SAID | {"delay": None, "waits_for": "facts"}))
+    facts = joins.asof(None, **(SAID | {"delay": None, "waits_for": "facts"}))
     assert replay(facts, [], schema=(TRADES, PRICES), watermark=("1 minute", None)) == []
     with pytest.raises(WatermarkError) as caught:
         replay(facts, [], schema=(TRADES, PRICES), watermark="1 minute")

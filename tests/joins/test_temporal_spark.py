@@ -112,7 +112,7 @@ def shuffled(script: list[Any], seed: int) -> list[Any]:
 def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
-    join = joins.temporal(
+    join = joins.asof(
         None,
         **SAID,
         delay=("5 seconds", "2 seconds"),
@@ -142,7 +142,7 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
 
 
 def test_facts_alone_lead_the_watermark_if_they_are_to(spark: SparkSession) -> None:
-    join = joins.temporal(
+    join = joins.asof(
         None, **SAID, waits_for="facts", delay="5 seconds", stragglers="route", shards=2
     )
     script: list[Any] = [
@@ -167,10 +167,8 @@ def test_a_batch_has_the_same_rows_and_types_are_as_they_were(spark: SparkSessio
         )
         for at_, schema in enumerate(BOTH)
     )
-    result = left.transform(joins.temporal(right, **SAID, shards=2))
-    (*_, whole) = replay(
-        joins.temporal(None, **SAID, delay="1 hour"), SCRIPT, schema=BOTH, flush=True
-    )
+    result = left.transform(joins.asof(right, **SAID, shards=2))
+    (*_, whole) = replay(joins.asof(None, **SAID, delay="1 hour"), SCRIPT, schema=BOTH, flush=True)
     assert_rows(records(result.toArrow()), whole.rows)
     kinds = {field.name: field.dataType for field in result.schema.fields}
     assert kinds["tags"] == left.schema["tags"].dataType
@@ -188,7 +186,7 @@ def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_pa
         )
         for at_, schema in enumerate(BOTH)
     )
-    answered = left.transform(joins.temporal(right, **SAID, delay="10 seconds", shards=2))
+    answered = left.transform(joins.asof(right, **SAID, delay="10 seconds", shards=2))
     per_minute = windows.tumbling(
         "30 seconds", time="ts", by="symbol", agg={"total": agg.sum("price")}, shards=2
     )
@@ -207,10 +205,10 @@ def test_versions_may_bring_no_watermark_where_they_are_not_waited_for(
     )
     marked = right.withWatermark("since", "5 seconds")
     with pytest.raises(WatermarkError) as caught:
-        left.transform(joins.temporal(marked, **SAID, waits_for="facts", delay="5 seconds"))
+        left.transform(joins.asof(marked, **SAID, waits_for="facts", delay="5 seconds"))
     assert caught.value.code == "WATERMARK_NOT_WAITED_FOR"
     # In a join that goes by no time a watermark holds nobody back, and there is none behind it.
-    latest = joins.latest(marked, by=SAID["by"], sequence="seq", horizon=10)
+    latest = joins.enrich(marked, by=SAID["by"], sequence="seq", horizon=10)
     assert left.transform(latest).isStreaming
 
 
@@ -274,11 +272,11 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
         return spark.createDataFrame(rows, spark_schema(schema))
 
     log, asked = batch(topic, TOPIC), batch(visits, VISITS)
-    found = asked.transform(joins.temporal(accounts(log), **join))
+    found = asked.transform(joins.asof(accounts(log), **join))
     assert answers(records(found.toArrow())) == expected
     reading = changes.from_debezium("id bigint, plan string", key="id")
     as_it_is = {"version": "_changed_at", "sequence": "_sequence"}
-    upserts = joins.temporal(log.transform(reading), by={"account": "id"}, time="ts", **as_it_is)
+    upserts = joins.asof(log.transform(reading), by={"account": "id"}, time="ts", **as_it_is)
     with pytest.raises(SchemaError, match="ROWS_NOT_WHOLE"):
         asked.transform(upserts)
 
@@ -291,7 +289,7 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
         micro_batches(spark, said, schema=schema, directory=tmp_path / str(at_))
         for at_, (said, schema) in enumerate(feeds)
     )
-    streamed = left.transform(joins.temporal(accounts(right), **join, delay="20 seconds"))
+    streamed = left.transform(joins.asof(accounts(right), **join, delay="20 seconds"))
     ran = run_query(streamed, tmp_path, 300)
     rows = [row for _, table, _ in ran for row in table.to_pylist()]
     assert answers([row for row in rows if row["account"] == 1]) == expected

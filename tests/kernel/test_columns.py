@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.columns import (
-    changed,
-    codes,
+    combine_chunks,
     concat,
     conform,
-    floats,
-    instants,
     key_codes,
-    one,
+    rows_differ,
     take,
+    timestamp_micros,
+    to_floats,
+    value_codes,
 )
 from streamops.kernel.ordering import ranks
 from streamops.testing.values import comparable, same
@@ -82,7 +82,7 @@ def plain(value: Any) -> Any:
 @samples()
 def test_codes_are_equal_where_values_are(kind: pa.DataType) -> None:
     values = SAMPLES[kind]
-    found = codes(pa.array(values, kind))
+    found = value_codes(pa.array(values, kind))
     for i, left in enumerate(values):
         for j, right in enumerate(values):
             assert (found[i] == found[j]) == (plain(left) == plain(right)), (left, right)
@@ -92,15 +92,15 @@ def test_codes_are_equal_where_values_are(kind: pa.DataType) -> None:
 def test_codes_of_a_slice_are_those_of_its_values(kind: pa.DataType) -> None:
     array = pa.array(SAMPLES[kind] * 2, kind)
     half = len(array) // 2
-    found = codes(array.slice(half))
+    found = value_codes(array.slice(half))
     assert len(found) == half
-    again = codes(pa.array(SAMPLES[kind], kind))
+    again = value_codes(pa.array(SAMPLES[kind], kind))
     assert (found[:, None] == found).tolist() == (again[:, None] == again).tolist()
 
 
 @samples()
 def test_codes_of_no_values_are_none(kind: pa.DataType) -> None:
-    assert len(codes(pa.array([], kind))) == 0
+    assert len(value_codes(pa.array([], kind))) == 0
 
 
 @samples()
@@ -108,31 +108,31 @@ def test_a_column_is_unchanged_beside_itself_and_changed_beside_another(kind: pa
     values = SAMPLES[kind]
     array = pa.array(values, kind)
     turned = pa.array(values[1:] + values[:1], kind)
-    assert changed([array], [array]).tolist() == [False] * len(values)
+    assert rows_differ([array], [array]).tolist() == [False] * len(values)
     differs = [plain(a) != plain(b) for a, b in zip(values, values[1:] + values[:1], strict=True)]
-    assert changed([array], [turned]).tolist() == differs
-    assert changed([array, array], [array, turned]).tolist() == differs
+    assert rows_differ([array], [turned]).tolist() == differs
+    assert rows_differ([array, array], [array, turned]).tolist() == differs
 
 
 def test_nothing_has_not_changed() -> None:
-    assert changed([], []).tolist() == []
+    assert rows_differ([], []).tolist() == []
 
 
 def test_a_dictionary_is_the_values_it_stands_for() -> None:
     encoded = pa.array(["a", None, "b", "a"]).dictionary_encode()
-    assert codes(encoded).tolist() == codes(pa.array(["a", None, "b", "a"])).tolist()
+    assert value_codes(encoded).tolist() == value_codes(pa.array(["a", None, "b", "a"])).tolist()
 
 
 def test_every_nan_is_one_key() -> None:
     bits = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000], np.uint64)
-    assert len(set(codes(pa.array(bits.view(np.float64))).tolist())) == 1
+    assert len(set(value_codes(pa.array(bits.view(np.float64))).tolist())) == 1
 
 
 def test_what_stands_under_a_null_does_not_matter() -> None:
     array = pa.array(np.array([1.0, 2.0]), mask=np.array([True, True]))
-    assert len(set(codes(array).tolist())) == 1
+    assert len(set(value_codes(array).tolist())) == 1
     lists = pa.ListArray.from_arrays([0, 2, 3], pa.array([1, 2, 3]), mask=pa.array([True, True]))
-    assert len(set(codes(lists).tolist())) == 1
+    assert len(set(value_codes(lists).tolist())) == 1
 
 
 def test_without_key_columns_every_row_has_the_same_key() -> None:
@@ -147,7 +147,7 @@ def test_keys_are_equal_where_all_columns_are() -> None:
 
 @given(st.lists(st.none() | st.lists(st.sampled_from([0, 1, None]), max_size=9), max_size=12))
 def test_lists_have_equal_codes_where_they_are_equal(lists: list[Any]) -> None:
-    found = codes(pa.array([[7], *lists], pa.list_(pa.int64())).slice(1))
+    found = value_codes(pa.array([[7], *lists], pa.list_(pa.int64())).slice(1))
     assert (found[:, None] == found).tolist() == [
         [one == other for other in lists] for one in lists
     ]
@@ -171,7 +171,7 @@ def test_maps_are_equal_whatever_the_order_of_their_entries(
         (pa.map_(pa.string(), kind), [[("b", each), ("a", None)] for each in entries]),
     ):
         array = pa.array([None, *values], outer).slice(1)
-        for found in (codes(array), ranks(array)):
+        for found in (value_codes(array), ranks(array)):
             assert (found[:, None] == found).tolist() == equal
 
 
@@ -188,10 +188,10 @@ def test_keys_of_two_columns_are_equal_as_pairs(rows: list[tuple[Any, Any]]) -> 
 
 def test_an_array_in_pieces_becomes_one() -> None:
     whole = pa.array([1, 2, 3])
-    assert one(whole) is whole
-    assert one(pa.chunked_array([whole])).equals(whole)
-    assert one(pa.chunked_array([[1], [], [2, 3]])).equals(whole)
-    assert one(pa.chunked_array([], pa.int64())).equals(pa.array([], pa.int64()))
+    assert combine_chunks(whole) is whole
+    assert combine_chunks(pa.chunked_array([whole])).equals(whole)
+    assert combine_chunks(pa.chunked_array([[1], [], [2, 3]])).equals(whole)
+    assert combine_chunks(pa.chunked_array([], pa.int64())).equals(pa.array([], pa.int64()))
 
 
 def test_tables_below_one_another_are_one_piece_per_column() -> None:
@@ -236,7 +236,7 @@ def test_columns_that_are_as_wanted_are_left_alone() -> None:
 
 
 def test_instants_are_microseconds_and_where_they_are_known() -> None:
-    micros, valid = instants(
+    micros, valid = timestamp_micros(
         pa.array([-1, None, 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
     )
     assert micros.tolist() == [-1, 0, 2**62]
@@ -244,12 +244,12 @@ def test_instants_are_microseconds_and_where_they_are_known() -> None:
 
 
 def test_numbers_become_doubles_and_nulls_become_nan() -> None:
-    assert floats(pa.array([1, None], pa.int16())).tolist()[0] == 1.0
-    assert np.isnan(floats(pa.array([None, 2], pa.int64()))[0])
-    assert floats(pa.array([Decimal("0.25")])).tolist() == [0.25]
-    assert floats(pa.array([0.5], pa.float32())).tolist() == [0.5]
+    assert to_floats(pa.array([1, None], pa.int16())).tolist()[0] == 1.0
+    assert np.isnan(to_floats(pa.array([None, 2], pa.int64()))[0])
+    assert to_floats(pa.array([Decimal("0.25")])).tolist() == [0.25]
+    assert to_floats(pa.array([0.5], pa.float32())).tolist() == [0.5]
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**63), 2**63 - 1])
 def test_an_integer_too_long_for_a_double_is_rounded_as_spark_rounds_it(number: int) -> None:
-    assert floats(pa.array([number, None], pa.int64())).tolist()[0] == float(number)
+    assert to_floats(pa.array([number, None], pa.int64())).tolist()[0] == float(number)

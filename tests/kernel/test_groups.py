@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.groups import Groups, in_order, pair, running_max
+from streamops.kernel.groups import Groups, ordered_pair_codes, pair_codes, running_max
 
 LARGEST = 2**63 - 1
 
@@ -109,7 +109,7 @@ def test_the_greatest_key_there_is_can_come_first() -> None:
 
 @given(st.lists(st.tuples(st.integers(-(2**63), LARGEST), st.integers(-3, 3)), max_size=12))
 def test_pairs_are_equal_where_both_parts_are(rows: list[tuple[int, int]]) -> None:
-    codes = pair(ints(*(a for a, _ in rows)), ints(*(b for _, b in rows)))
+    codes = pair_codes(ints(*(a for a, _ in rows)), ints(*(b for _, b in rows)))
     for i, left in enumerate(rows):
         for j, right in enumerate(rows):
             assert (codes[i] == codes[j]) == (left == right)
@@ -118,7 +118,7 @@ def test_pairs_are_equal_where_both_parts_are(rows: list[tuple[int, int]]) -> No
 def test_pairs_of_codes_that_lie_far_apart_are_told_apart() -> None:
     """The product of the two ranges does not fit into 64 bits."""
     left, right = ints(-(2**63), LARGEST, LARGEST, -(2**63)), ints(0, LARGEST, 0, 0)
-    groups, _ = Groups.of(pair(left, right))
+    groups, _ = Groups.of(pair_codes(left, right))
     assert groups.ids.tolist() == [0, 1, 2, 0]
 
 
@@ -127,7 +127,7 @@ def test_codes_in_order_sort_as_their_pairs_do(far: int) -> None:
     rng = np.random.default_rng(3)
     left, right = rng.integers(-4, 5, 200) * far, rng.integers(-4, 4, 200) * far
     order = np.lexsort((right, left))
-    codes = in_order(left, right)[order]
+    codes = ordered_pair_codes(left, right)[order]
     steps = np.diff(codes)
     same = (np.diff(left[order]) == 0) & (np.diff(right[order]) == 0)
     assert (steps[same] == 0).all()
@@ -148,7 +148,7 @@ def test_a_running_maximum_starts_anew_in_each_segment(far: int) -> None:
 
 def test_nothing_has_no_order_and_no_maximum() -> None:
     none = np.empty(0, np.int64)
-    assert len(in_order(none, none)) == len(running_max(none, none.astype(bool))) == 0
+    assert len(ordered_pair_codes(none, none)) == len(running_max(none, none.astype(bool))) == 0
 
 
 def test_decimals_are_summed_per_group_and_null_where_there_are_none() -> None:

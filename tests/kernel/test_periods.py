@@ -11,7 +11,7 @@ import pytest
 from streamops.kernel.calendar_grid import CalendarGrid
 from streamops.kernel.periods import CalendarPeriod, FixedPeriod
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_instant
-from streamops.kernel.zones import DAY, read, shown
+from streamops.kernel.zones import DAY, from_local, to_local
 from tests.oracles.compare import places_before
 
 HOUR = DAY // 24
@@ -193,11 +193,11 @@ def test_no_window_is_over_sooner_than_a_period_says(unit: str, zone: str, begin
 
 def test_a_clock_shows_what_it_is_read_at() -> None:
     instants = at("2013-10-27T00:30+00:00") + np.arange(-3, 4) * HOUR
-    readings = read(BERLIN, instants)
-    first, last, is_shown = shown(BERLIN, readings)
+    readings = to_local(BERLIN, instants)
+    first, last, is_shown = from_local(BERLIN, readings)
     assert ((first == instants) | (last == instants)).all()
     assert is_shown.all()
     assert (last - first).tolist() == [0, 0, 0, HOUR, HOUR, 0, 0]
     nothing = np.empty(0, np.int64)
-    assert [len(each) for each in shown(BERLIN, nothing)] == [0, 0, 0]
-    assert len(read(BERLIN, nothing)) == 0
+    assert [len(each) for each in from_local(BERLIN, nothing)] == [0, 0, 0]
+    assert len(to_local(BERLIN, nothing)) == 0

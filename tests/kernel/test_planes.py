@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.planes import apart, together
+from streamops.kernel.byte_split import join_bytes, split_bytes
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int16": (pa.int16(), [1, -2, None, 300]),
@@ -31,33 +31,33 @@ WHOLE = {"byte", "boolean", "string", "list", "struct", "map", "dictionary", "nu
 
 
 def test_the_lowest_bytes_of_all_values_come_first() -> None:
-    moved = apart(pa.table({"n": pa.array([0x0102, 0x0304, 0x0506], pa.int16())}))
+    moved = split_bytes(pa.table({"n": pa.array([0x0102, 0x0304, 0x0506], pa.int16())}))
     assert moved.column("n").chunk(0).buffers()[1].to_pybytes()[:6] == bytes([2, 4, 6, 1, 3, 5])
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
 def test_a_column_is_the_same_again(name: str) -> None:
     table = TABLE.select([name])
-    moved = apart(table)
+    moved = split_bytes(table)
     moved.validate()
     assert moved.schema == table.schema
     assert moved.equals(table) == (name in WHOLE)
-    assert together(moved).equals(table)
+    assert join_bytes(moved).equals(table)
 
 
 @pytest.mark.parametrize("start", [0, 1, 3, 4])
 def test_a_slice_is_the_same_again(start: int) -> None:
     table = TABLE.slice(start)
-    assert together(apart(table)).equals(table)
+    assert join_bytes(split_bytes(table)).equals(table)
 
 
 def test_what_is_taken_apart_is_not_touched() -> None:
     table = pa.table({"n": [1, 2, 3]})
-    apart(table)
-    together(table)
+    split_bytes(table)
+    join_bytes(table)
     assert table.to_pydict() == {"n": [1, 2, 3]}
 
 
 def test_a_column_in_pieces_is_the_same_again() -> None:
     table = pa.table({"n": pa.chunked_array([[1, None], [], [3]])})
-    assert together(apart(table)).equals(table)
+    assert join_bytes(split_bytes(table)).equals(table)

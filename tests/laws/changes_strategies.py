@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops.changelog.table import DELTA_SEQUENCE, KeyedTable
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.contract import Step
-from streamops.kernel.keyed import DELTA_PLACE, KeyedTable
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
@@ -123,11 +123,11 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     ]
     kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
     values = tuple(name for name in kept if name not in {"rejected", "ts"})
-    kind = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_PLACE]))
+    kind = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_SEQUENCE]))
     if time is not None and draw(st.booleans()):
         # Of a row of a snapshot its time does not say that it is no older than what was forgotten.
         rows = [moved({**row, "_snapshot": False}) for row in rows]
-    if kind == DELTA_PLACE:
+    if kind == DELTA_SEQUENCE:
         rows = [image for row in rows for image in images(row, dice)]
     if time is None:
         values = (*values, "ts")

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamops.joins.core import latest
-from streamops.joins.core.latest_spec import LatestSpec
-from streamops.joins.latest_settings import LatestJoin
+from streamops.joins.core import enrich as latest
+from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.enrich_settings import LatestJoin
 from streamops.testing.laws import JudgedPair, PairCase, rows_of
 from tests.laws.changes_strategies import moved
 from tests.laws.temporal_strategies import table_of
@@ -104,7 +104,7 @@ def spec_of(table: pa.Schema, **said: Any) -> LatestSpec:
     given |= {"shards": 1} | said
     if given["time"] is not None:
         given["horizon"] = dt.timedelta(microseconds=given["horizon"])
-    settings = LatestJoin.of("joins.latest", **given)
+    settings = LatestJoin.of("joins.enrich", **given)
     return settings.bind(FACTS, table, carried=(None, None))
 
 

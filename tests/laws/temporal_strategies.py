@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamops.joins.core import temporal
-from streamops.joins.core.temporal_spec import TemporalSpec, WaitsFor
-from streamops.joins.temporal_settings import TemporalJoin
+from streamops.joins.asof_settings import TemporalJoin
+from streamops.joins.core import asof as temporal
+from streamops.joins.core.asof_spec import TemporalSpec, WaitsFor
 from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
 from tests.laws.strategies import STRANGERS, moments
 from tests.oracles.temporal import Fact, TemporalOracle
@@ -205,7 +205,7 @@ def spec_of(
         return None if micros is None else dt.timedelta(microseconds=micros)
 
     made = TemporalJoin.of(
-        "joins.temporal",
+        "joins.asof",
         by=dict(settings.by),
         time=settings.time,
         version=settings.version,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.joins.core.latest_spec import LatestSpec
+from streamops.joins.core.enrich_spec import LatestSpec
 from streamops.joins.core.naming import named
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.testing.laws import rows_of
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.laws
 HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "changes.aggregate": test_aggregate_laws.histories,
     "joins.interval": interval_strategies.histories,
-    "joins.latest": latest_join_strategies.histories,
+    "joins.enrich": latest_join_strategies.histories,
     "joins.tables, bags": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from streamops.joins.core import latest
+from streamops.joins.core import enrich as latest
 from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import PairCase, rows_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import time, windows
-from streamops.kernel.clocks import Tick
+from streamops.kernel.clocks import ClockStep
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import concat, take
 from streamops.kernel.contract import State
@@ -99,7 +99,7 @@ def play(
     *,
     between: Callable[[State], State] = lambda state: state,
     pack: Callable[[pa.Table], list[pa.Table]] = lambda table: [table],
-) -> list[Tick]:
+) -> list[ClockStep]:
     spec = history.spec
     state, ticks = core.empty(spec), []
     for table in history.tables if tables is None else tables:
@@ -112,7 +112,7 @@ def play(
     return ticks
 
 
-def same_ticks(left: Sequence[Tick], right: Sequence[Tick]) -> None:
+def same_ticks(left: Sequence[ClockStep], right: Sequence[ClockStep]) -> None:
     for one, other in zip(left, right, strict=True):
         assert one.told == other.told
         assert one.state.watermark == other.state.watermark

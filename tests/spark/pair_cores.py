@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import concat, instants, key_codes, nulls, one, take
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    key_codes,
+    null_table,
+    take,
+    timestamp_micros,
+)
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups
 from streamops.kernel.pairs import Side, SideName
@@ -109,7 +116,7 @@ class Earlier:
             kept[name] = concat([state.tables[name], good])
             late.append(refused)
             counts += counted
-        times = instants(kept["left"].column(spec.left.time))[0]
+        times = timestamp_micros(kept["left"].column(spec.left.time))[0]
         due = times <= (MIN_INSTANT - 1 if watermark is None else watermark)
         emitted = self._answered(spec, kept["left"].filter(pa.array(due)), kept["right"])
         after = {"left": kept["left"].filter(pa.array(~due)), "right": kept["right"]}
@@ -120,7 +127,7 @@ class Earlier:
         self, spec: Spec, mark: int | None, name: str, rows: pa.Table
     ) -> tuple[pa.Table, pa.Table, Counts]:
         side = spec.left if name == "left" else spec.right
-        times, valid = instants(rows.column(side.time))
+        times, valid = timestamp_micros(rows.column(side.time))
         bad = ~valid | (times < MIN_INSTANT) | (times > MAX_INSTANT)
         late = ~bad & (times <= (MIN_INSTANT - 1 if mark is None else mark))
         fine = rows.filter(pa.array(~bad & ~late))
@@ -137,23 +144,26 @@ class Earlier:
         }
         for each in ("left", "right"):
             of = kind.field(each).type
-            columns = [one(refused.column(f.name)) for f in of] if each == name else []
+            columns = [combine_chunks(refused.column(f.name)) for f in of] if each == name else []
             told[each] = (
                 pa.StructArray.from_arrays(columns, fields=list(of))
                 if columns
                 else pa.nulls(len(where), of)
             )
         struct = pa.StructArray.from_arrays([told[f.name] for f in kind], fields=list(kind))
-        whole = nulls(spec.output, len(where))
+        whole = null_table(spec.output, len(where))
         at = spec.output.get_field_index("late")
         return fine, whole.set_column(at, spec.output.field(at), struct), counts
 
     def _answered(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
-        mine, theirs = one(left.column(spec.left.by[0])), one(right.column(spec.right.by[0]))
+        mine, theirs = (
+            combine_chunks(left.column(spec.left.by[0])),
+            combine_chunks(right.column(spec.right.by[0])),
+        )
         codes = key_codes([pa.concat_arrays([mine, theirs])], len(left) + len(right))
         keys, others = codes[: len(left)], codes[len(left) :]
-        times = instants(left.column(spec.left.time))[0]
-        seen = instants(right.column(spec.right.time))[0]
+        times = timestamp_micros(left.column(spec.left.time))[0]
+        seen = timestamp_micros(right.column(spec.right.time))[0]
         known = np.asarray(mine.is_valid())
         n = [
             int(((others == key) & (seen <= time)).sum()) if there else 0
@@ -171,7 +181,7 @@ class Earlier:
         return concat([self.finish(spec, step.state), step.late])
 
     def next_deadline(self, spec: Spec, state: State) -> int | None:
-        times = instants(state.tables["left"].column(spec.left.time))[0]
+        times = timestamp_micros(state.tables["left"].column(spec.left.time))[0]
         return int(times.min()) if len(times) else None
 
     def check(self, spec: Spec, state: State) -> None:
@@ -199,7 +209,7 @@ class Tally:
         before = state.tables["tally"]
         name = spec.output.names[0]
         keys = [before.column(name), left.column(spec.left.by[0]), right.column(spec.right.by[0])]
-        whole = pa.concat_arrays([one(key) for key in keys])
+        whole = pa.concat_arrays([combine_chunks(key) for key in keys])
         groups, firsts = Groups.of(key_codes([whole], len(whole)))
         parts = np.split(groups.ids, np.cumsum([len(before), len(left)]))
         size = {"minlength": groups.count}

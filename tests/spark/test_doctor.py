@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from streamops import __main__ as command_line
 from streamops.kernel.errors import RequirementError
-from streamops.spark import doctor, proof
+from streamops.spark import doctor
+from streamops.spark import smoke_query as proof
 from streamops.spark.doctor import Finding, diagnose, examine, prove
 from streamops.spark.java import Java
 from streamops.spark.requirements import REQUIRED, numbers, requirement

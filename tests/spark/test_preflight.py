@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
-from streamops.spark.preflight import INSTANT as INSTANT_MARK
-from streamops.spark.preflight import (
+from streamops.spark.checks import INSTANT as INSTANT_MARK
+from streamops.spark.checks import (
     LATENESS,
     METRICS,
     ONCE,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import joins, sketches, windows
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
-from streamops.spark import preflight
+from streamops.spark import checks as preflight
 
 pytestmark = pytest.mark.spark
 

@@ -8,16 +8,16 @@ import pytest
 from pyspark.sql import Row
 
 from streamops.kernel.time import MAX_INSTANT, parse_instant
-from streamops.spark.progress import instant_of, metrics_of
+from streamops.spark.progress import parse_metrics, parse_progress_time
 
 
 def test_metrics_are_named_whether_they_come_from_the_jvm_or_over_connect() -> None:
-    assert metrics_of(Row(rows=3, rejected=None)) == {"rows": 3, "rejected": None}
+    assert parse_metrics(Row(rows=3, rejected=None)) == {"rows": 3, "rejected": None}
     over_connect = Row(
         values=[3, None], schema={"fields": [{"name": "rows"}, {"name": "rejected"}]}
     )
-    assert metrics_of(over_connect) == {"rows": 3, "rejected": None}
-    assert metrics_of(None) == {}
+    assert parse_metrics(over_connect) == {"rows": 3, "rejected": None}
+    assert parse_metrics(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_metrics_are_named_whether_they_come_from_the_jvm_or_over_connect() -> N
     ],
 )
 def test_an_instant_of_a_progress_is_read(text: str | None, micros: int | None) -> None:
-    assert instant_of(text) == micros
+    assert parse_progress_time(text) == micros
 
 
 def test_what_is_no_instant_is_an_error() -> None:
     with pytest.raises(ValueError, match="soon"):
-        instant_of("soon")
-    assert instant_of("2024-03-10T07:00:00.000Z") == parse_instant(
+        parse_progress_time("soon")
+    assert parse_progress_time("2024-03-10T07:00:00.000Z") == parse_instant(
         dt.datetime(2024, 3, 10, 7, tzinfo=dt.UTC), parameter="", where=""
     )

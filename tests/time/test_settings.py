@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from streamops import time
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
-from streamops.spark.columns import as_instant
+from streamops.spark.columns import suggest_timestamp
 
 TIME, TEXT = TimestampType(), StringType()
 GUARDED = StructType([StructField(n, TEXT) for n in ("reason", "outcome", "original", "bound")])
@@ -199,7 +199,7 @@ def test_a_column_of_the_wrong_type_is_refused(
         f"[COLUMN_TYPE] {transform.operator}: column {name!r} cannot be used as `{role}`\n"
         f"  got:       {name!r} of type {kind.simpleString()}\n"
         f"  expected:  {expected}\n"
-        f"  fix:       {as_instant(name, kind.simpleString())}"
+        f"  fix:       {suggest_timestamp(name, kind.simpleString())}"
     )
 
 

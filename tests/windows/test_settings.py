@@ -12,7 +12,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.fixed_grid import FixedGrid
-from streamops.spark.columns import as_instant
+from streamops.spark.columns import suggest_timestamp
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import FixedWindows
 
@@ -517,7 +517,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> Non
         f"[COLUMN_TYPE] windows.hopping: column {column!r} cannot be used as event time\n"
         f"  got:       {column!r} of type {kind}\n"
         "  expected:  timestamp\n"
-        f"  fix:       {as_instant(column, kind)}"
+        f"  fix:       {suggest_timestamp(column, kind)}"
     )
 
 
@@ -535,7 +535,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> Non
     ],
 )
 def test_the_fix_makes_an_instant_of_what_there_is(kind: str, function: str) -> None:
-    assert as_instant("at", kind).startswith(f"df.withColumn('at', F.{function}('at'))")
+    assert suggest_timestamp("at", kind).startswith(f"df.withColumn('at', F.{function}('at'))")
 
 
 @pytest.mark.parametrize("column", ["tags", "nested"])

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.states import listed, sizes_of, united
 
 __all__ = ["Keep", "flat", "gathered", "merged", "refuse_full"]
 
@@ -23,7 +23,7 @@ Keep = Literal["all", "distinct", "first", "last"]
 
 def flat(lists: pa.Array) -> tuple[pa.Array, Ids]:
     """The values of all lists, one below another, and the number of each one's list."""
-    return lists.flatten(), np.repeat(np.arange(len(lists)), sizes_of(lists))
+    return lists.flatten(), np.repeat(np.arange(len(lists)), list_sizes(lists))
 
 
 def gathered(
@@ -70,7 +70,7 @@ def gathered(
         behind = place - (ends - sizes)[ids] if keep == "first" else ends[ids] - 1 - place
         kept &= behind < at_most
     sizes = np.where(missing, 0, np.minimum(sizes, at_most))
-    return listed(values.take(pa.array(rows[kept])), sizes, missing)
+    return make_lists(values.take(pa.array(rows[kept])), sizes, missing)
 
 
 def merged(
@@ -89,7 +89,7 @@ def merged(
         values, parents = flat(companions)
         return [gather(Groups(members.ids[parents], members.count), values, passed)]
 
-    return united(groups, [lists], unite)[0]
+    return merge_groups(groups, [lists], unite)[0]
 
 
 def refuse_full(lists: pa.Array, function: str, column: str, at_most: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import floats, one
+from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.groups import Floats, Groups, Ints
 
 __all__ = ["Variance"]
@@ -35,9 +35,9 @@ class Variance:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Two passes: the mean of each group, then the squares of the distances from it."""
-        values = one(rows.column(self.column))
+        values = combine_chunks(rows.column(self.column))
         groups = groups.where(np.asarray(values.is_valid()))
-        numbers = floats(values.drop_null())
+        numbers = to_floats(values.drop_null())
         count = groups.sizes()
         mean, distance = _centred(groups, numbers, np.ones(len(numbers), np.int64), count)
         with np.errstate(over="ignore"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.ordering import ranks
 
@@ -35,7 +35,7 @@ class Extreme:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Pick from the values of each group."""
-        return self.merge(groups, [one(rows.column(self.column))])
+        return self.merge(groups, [combine_chunks(rows.column(self.column))])
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Pick from the values picked before."""
@@ -74,7 +74,7 @@ class ByTime:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Pick from the rows of each group."""
-        return self.merge(groups, [one(rows.column(name)) for name in self.inputs])
+        return self.merge(groups, [combine_chunks(rows.column(name)) for name in self.inputs])
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Pick from the rows picked before."""

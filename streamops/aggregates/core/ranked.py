@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.aggregates.core.lists import Keep, flat, gathered, merged, refuse_full
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.ordering import ranks
-from streamops.kernel.states import listed
 
 __all__ = ["Ranked"]
 
@@ -67,7 +67,7 @@ class Ranked:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Keep the rows of each group."""
-        columns = [one(rows.column(name)) for name in self.inputs]
+        columns = [combine_chunks(rows.column(name)) for name in self.inputs]
         entries = pa.StructArray.from_arrays(columns, fields=self._parts)
         present = columns[self.required].is_valid()
         return [self._gathered(groups.where(np.asarray(present)), entries.filter(present))]
@@ -89,7 +89,7 @@ class Ranked:
             # Row i counted from the front of its list changes places with row i from its end.
             mirrored = (2 * ends - sizes)[parents] - 1 - np.arange(len(parents))
             values = values.take(pa.array(mirrored))
-        return listed(values, sizes, np.asarray(lists.is_null()))
+        return make_lists(values, sizes, np.asarray(lists.is_null()))
 
     def _gathered(self, groups: Groups, rows: pa.Array, passed: Mask | None = None) -> pa.Array:
         order = [ranks(rows.field(part)) for part in (1, 2)]

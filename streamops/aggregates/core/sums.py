@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import floats, one
+from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 
@@ -33,7 +33,7 @@ class Count:
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Count the rows of each group."""
         if self.column is not None:
-            groups = groups.where(np.asarray(one(rows.column(self.column)).is_valid()))
+            groups = groups.where(np.asarray(combine_chunks(rows.column(self.column)).is_valid()))
         return [pa.array(groups.sizes())]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
@@ -58,7 +58,7 @@ class _Sum:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Add up the values of each group."""
-        return [self._total(groups, one(rows.column(self.column)))]
+        return [self._total(groups, combine_chunks(rows.column(self.column)))]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Add the sums."""
@@ -139,7 +139,7 @@ class Mean:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Sum and count the values of each group."""
-        total, count = _float_total(groups, one(rows.column(self.column)))
+        total, count = _float_total(groups, combine_chunks(rows.column(self.column)))
         return [pa.array(total), pa.array(count)]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
@@ -173,7 +173,7 @@ class DecimalMean:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Sum and count the values of each group."""
-        values = one(rows.column(self.column))
+        values = combine_chunks(rows.column(self.column))
         valid = groups.where(np.asarray(values.is_valid()))
         total = _decimal_total(groups, values, self.sum_type, self.column)
         return [total, pa.array(valid.sizes())]
@@ -205,7 +205,7 @@ def _float_total(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     if values.null_count:
         groups, values = groups.where(np.asarray(values.is_valid())), values.drop_null()
-    return groups.sum_floats(floats(values)), groups.sizes()
+    return groups.sum_floats(to_floats(values)), groups.sizes()
 
 
 def _decimal_total(groups: Groups, values: pa.Array, result: pa.DataType, column: str) -> pa.Array:

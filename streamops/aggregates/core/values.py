@@ -16,10 +16,10 @@ from streamops.aggregates.core.lists import (
     merged,
     refuse_full,
 )
-from streamops.kernel.columns import doubles, one
+from streamops.kernel.columns import combine_chunks, to_doubles
+from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.ordering import ranks
-from streamops.kernel.states import listed, sizes_of
 
 __all__ = ["Distinct", "Quantiles"]
 
@@ -50,7 +50,7 @@ class _Values:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Keep the values of each group."""
-        values = one(rows.column(self.column))
+        values = combine_chunks(rows.column(self.column))
         if values.null_count:
             groups, values = groups.where(np.asarray(values.is_valid())), values.drop_null()
         return [self._gathered(groups, values)]
@@ -96,7 +96,7 @@ class Quantiles(_Values):
         if self.fails:
             function = "quantile" if self.single else "quantiles"
             refuse_full(lists, function, self.column, self.at_most)
-        sizes = sizes_of(lists)
+        sizes = list_sizes(lists)
         there = sizes > 0
         position = (sizes[there, None] - 1) * np.array(self.probabilities)
         lower, upper = np.floor(position), np.ceil(position)
@@ -106,13 +106,13 @@ class Quantiles(_Values):
             values.take(pa.array((starts + rank.astype(np.int64)).ravel()))
             for rank in (lower, upper)
         )
-        left, right = doubles(below), doubles(above)
+        left, right = to_doubles(below), to_doubles(above)
         with np.errstate(invalid="ignore", over="ignore"):  # from an infinity: NaN
             between = left + (position - lower).ravel() * (right - left)
         # Equal values are not told apart, and infinities have no distance from themselves.
         found = np.where(np.asarray(pc.equal(below, above)), left, between)
         if not self.single:
-            return listed(pa.array(found), there * len(self.probabilities), ~there)
+            return make_lists(pa.array(found), there * len(self.probabilities), ~there)
         result = np.zeros(len(lists))
         result[there] = found
         return pa.array(result, mask=~there)

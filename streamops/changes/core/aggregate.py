@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.changes.core.bags import by_value, estimated, netted
 from streamops.changes.core.packs import States, apart, pack, weighed
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import changed, concat, key_codes, one, take
+from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -80,15 +80,17 @@ class _Touched:
 
 def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
-    rows, bad = (int(np.asarray(one(packed.column(name))).sum()) for name in ("changes", "bad"))
+    rows, bad = (
+        int(np.asarray(combine_chunks(packed.column(name))).sum()) for name in ("changes", "bad")
+    )
     packed, rejected = apart(spec, packed)
     kept = state.tables["groups"]
     touched = _touched(spec, state, packed)
-    was = [one(column).take(pa.array(touched.kept)) for column in _states(spec, kept)]
+    was = [combine_chunks(column).take(pa.array(touched.kept)) for column in _states(spec, kept)]
     rows_was = np.zeros(touched.count, np.int64)
-    rows_was[: len(touched.kept)] = np.asarray(one(kept.column("rows")))[touched.kept]
+    rows_was[: len(touched.kept)] = np.asarray(combine_chunks(kept.column("rows")))[touched.kept]
     among = Groups(touched.slots, touched.count)
-    weight = np.asarray(one(packed.column("weight")))
+    weight = np.asarray(combine_chunks(packed.column("weight")))
     rows_is = rows_was + among.sum_ints(weight)
     states = _merged(spec, touched, was, packed, weight)
 
@@ -132,7 +134,8 @@ def _touched(spec: AggregateSpec, state: State, packed: pa.Table) -> _Touched:
     if spec.again:
         tables.append(state.tables["rows"])
     columns = [
-        pa.concat_arrays([one(table.column(at)) for table in tables]) for at in range(len(spec.by))
+        pa.concat_arrays([combine_chunks(table.column(at)) for table in tables])
+        for at in range(len(spec.by))
     ]
     sizes = [len(table) for table in tables]
     # A kept group is there once and stands first: its number is its place.
@@ -160,7 +163,7 @@ def _merged(
         came = weighed(spec, Groups(touched.slots, touched.count), _told_rows(spec, packed), weight)
         slots = np.arange(touched.count)
     else:
-        came = [one(column) for column in _states(spec, packed)]
+        came = [combine_chunks(column) for column in _states(spec, packed)]
         slots = touched.slots
     both = [pa.concat_arrays(pieces) for pieces in zip(was, came, strict=True)]
     members = Groups(np.concatenate([np.arange(len(touched.kept)), slots]), touched.count)
@@ -202,7 +205,7 @@ def _bags(
     """Rows of the groups, the group of each, and how often it was and is there."""
     active = np.flatnonzero(touched.of_rows >= 0)
     kept = take(state.tables["rows"], active)
-    weight_was = np.asarray(one(kept.column("weight")))
+    weight_was = np.asarray(combine_chunks(kept.column("weight")))
     columns = [field.name for field in spec.rows][len(spec.by) : -1]
     both = [
         kept.select(columns).rename_columns(spec.columns),
@@ -228,7 +231,7 @@ def _told(
     """The changes, how many groups are new, and how many say something else."""
     old, new = np.isin(before, after), np.isin(after, before)
     stay_was, stay_is = np.flatnonzero(old), np.flatnonzero(new)
-    differs = changed(
+    differs = rows_differ(
         [each.take(pa.array(stay_was)) for each in said],
         [each.take(pa.array(stay_is)) for each in says],
     )
@@ -258,17 +261,17 @@ def check(spec: AggregateSpec, state: State) -> None:
     """Groups and rows are there once each, and only where there is something to say of them."""
     groups = state.tables["groups"]
     shown = str({name: table.to_pylist() for name, table in state.tables.items()})
-    keys = [one(column) for column in groups.columns[: len(spec.by)]]
+    keys = [combine_chunks(column) for column in groups.columns[: len(spec.by)]]
     found, _ = Groups.of(key_codes(keys, len(groups)))
     assert found.count == len(groups), f"a group twice: {shown}"
     if spec.again:
         rows = state.tables["rows"]
-        weight = np.asarray(one(rows.column("weight")))
+        weight = np.asarray(combine_chunks(rows.column("weight")))
         assert (weight != 0).all(), f"a row that is not there: {shown}"
         every, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
         assert every.count == len(rows), f"a row twice: {shown}"
     else:
-        nothing = np.asarray(one(groups.column("rows"))) == 0
-        states = [one(column) for column in _states(spec, groups)]
+        nothing = np.asarray(combine_chunks(groups.column("rows"))) == 0
+        states = [combine_chunks(column) for column in _states(spec, groups)]
         nothing &= ~_is_something(spec, states, len(groups))
         assert not nothing.any(), f"a group of nothing: {shown}"

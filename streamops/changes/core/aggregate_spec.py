@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import REJECTED
 from streamops.changes.core.totals import Total
-from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.contract import Summary, identified
-from streamops.kernel.keyed import REJECTED
+from streamops.kernel.contract import Summary, aggregate_identity
 
 __all__ = ["AggregateSpec", "Asked", "Rejected"]
 
@@ -157,7 +157,7 @@ class AggregateSpec:
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "agg": [
                 [
-                    *identified(each.name, each.words, each.summary, self.input),
+                    *aggregate_identity(each.name, each.words, each.summary, self.input),
                     *(
                         f"{column} {self.input.field(column).type}"
                         for column in each.summary.inputs

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import key_codes, one, take
+from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups, Ids, Ints
 from streamops.kernel.ordering import ranks
@@ -47,7 +47,7 @@ def by_value(
         if counted_once:
             orders.append(np.arange(len(groups.ids)))
             continue
-        values = [ranks(one(rows.column(name))) for name in summary.inputs]
+        values = [ranks(combine_chunks(rows.column(name))) for name in summary.inputs]
         orders.append(np.lexsort((*reversed(values), groups.ids)))
     return orders
 

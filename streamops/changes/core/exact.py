@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
-from streamops.kernel.states import listed, sizes_of
 
 __all__ = ["FIELDS", "added", "nearest", "weighed"]
 
@@ -71,7 +71,7 @@ def added(groups: Groups, sums: Sequence[pa.Array]) -> Sums:
 def nearest(sums: Sequence[pa.Array]) -> Floats:
     """The double nearest to each sum; infinite where it is beyond the greatest."""
     first, digits = np.asarray(sums[0]).astype(np.int64), sums[1]
-    sizes, flat = sizes_of(digits), np.asarray(digits.flatten())
+    sizes, flat = list_sizes(digits), np.asarray(digits.flatten())
     ends = np.cumsum(sizes)
     magnitude = np.abs(np.concatenate([np.zeros(3, np.int64), flat])).astype(np.uint64)
     # The highest three digits hold at least 65 bits; of the rest only whether it is 0 matters.
@@ -97,7 +97,7 @@ def nearest(sums: Sequence[pa.Array]) -> Floats:
 
 def _places(digits: pa.Array) -> tuple[Ids, Ids]:
     """List and place in it of each digit."""
-    sizes = sizes_of(digits)
+    sizes = list_sizes(digits)
     ids = np.repeat(np.arange(len(sizes)), sizes)
     return ids, np.arange(len(ids)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
@@ -134,4 +134,4 @@ def _stored(matrix: Ints, lowest: int) -> Sums:
     columns = np.arange(matrix.shape[1])
     inside = (columns >= first[:, None]) & (columns < last[:, None])
     start = np.where(some, first + lowest, 0).astype(np.int32)
-    return [pa.array(start), listed(pa.array(matrix[inside]), sizes)]
+    return [pa.array(start), make_lists(pa.array(matrix[inside]), sizes)]

@@ -14,20 +14,20 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.batch import key_columns, max_evicted, over_limit, to_flags, to_positions
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.conflicts import Conflicts
+from streamops.changelog.latest import newest_age
 from streamops.changes.core.intervals import Changes, Intervals
 from streamops.changes.core.rejects import rejected_rows
 from streamops.changes.core.retold import retold
 from streamops.changes.core.sealed import sealed
 from streamops.changes.core.spec import TOLD, ChangeCounts, HistorySpec
-from streamops.kernel.columns import concat, conform, key_codes, one
-from streamops.kernel.contested import Contested
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
 from streamops.kernel.contract import State, StateFormat, Step
-from streamops.kernel.groups import Groups, Ids, Mask, pair
-from streamops.kernel.judged import Judged
-from streamops.kernel.kept import beyond, flags, highest, key_columns, numbers
-from streamops.kernel.newest import newest_age
+from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.ordering import ranks
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "COUNTS",
@@ -79,7 +79,7 @@ def pack(spec: HistorySpec, rows: pa.Table) -> pa.Table:
 
 def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
-    judged = Judged.of(spec, packed)
+    judged = ClassifiedChanges.of(spec, packed)
     newest = newest_age(state.watermark, judged.age)
     cutoff = None if newest is None else spec.cutoff(newest)
     changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
@@ -108,7 +108,7 @@ def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | Non
         gone = pa.table(
             [made.forgotten.place, made.forgotten.age], schema=layout(spec)["forgotten"]
         )
-        tables["forgotten"] = highest(concat([tables["forgotten"], gone]))
+        tables["forgotten"] = max_evicted(concat([tables["forgotten"], gone]))
     return Step(State(newest, tables), emitted, spec.output.empty_table(), counts)
 
 
@@ -121,7 +121,9 @@ def check(spec: HistorySpec, state: State) -> None:
     """A key has one base at most, below all else; its intervals do not overlap, and one is open."""
     rows, shown = state.tables["changes"], str(state.tables)
     key = key_codes([rows.column(name) for name in key_columns(spec)], len(rows))
-    changes = _changes(spec, rows, Judged.of(spec, spec.input.empty_table()), key, [])[0].in_order()
+    changes = _changes(spec, rows, ClassifiedChanges.of(spec, spec.input.empty_table()), key, [])[
+        0
+    ].in_order()
     assert not (changes.is_base & ~changes.begins).any(), f"a base above another change: {shown}"
     assert len(state.tables["forgotten"]) <= 1, shown
     intervals = Intervals.of(spec, changes)[0]
@@ -136,22 +138,27 @@ def check(spec: HistorySpec, state: State) -> None:
 
 
 def _admitted(
-    spec: HistorySpec, state: State, judged: Judged, cutoff: int | None
+    spec: HistorySpec, state: State, judged: ClassifiedChanges, cutoff: int | None
 ) -> tuple[Changes, pa.Table, int]:
     """What is remembered of keys with something to do, with the changes; the rest; duplicates.
 
     A change that is sealed contradicts nothing, and is a duplicate where it is there as it was.
     """
-    rows, forgotten = state.tables["changes"], one(state.tables["forgotten"].column("place"))
+    rows, forgotten = (
+        state.tables["changes"],
+        combine_chunks(state.tables["forgotten"].column("place")),
+    )
     names = zip(key_columns(spec), spec.by, strict=True)
-    keys = [pa.concat_arrays([one(rows.column(c)), judged.column(name)]) for c, name in names]
+    keys = [
+        pa.concat_arrays([combine_chunks(rows.column(c)), judged.column(name)]) for c, name in names
+    ]
     groups, _ = Groups.of(key_codes(keys, len(rows) + len(judged.changes)))
     number, came = groups.ids[: len(rows)], groups.ids[len(rows) :]
     is_touched = np.zeros(groups.count, np.bool_)
     is_touched[came] = True
     if cutoff is not None and len(rows):
         is_settled = _flags(rows, "is_base") & ~_flags(rows, "is_deleted")
-        age = np.asarray(one(rows.column("age")))
+        age = np.asarray(combine_chunks(rows.column("age")))
         is_touched[number[(age < cutoff) & ~is_settled]] = True
     mine = is_touched[number]
     kept = rows.filter(pa.array(mine))
@@ -159,8 +166,8 @@ def _admitted(
     changes, order = _changes(spec, kept, judged, key, [forgotten])
 
     size = len(kept)
-    place = pair(changes.key, pair(changes.at, changes.is_log.astype(np.int64)))
-    contested = Contested.of(place, changes.values, changes.lacks, changes.is_delete)
+    place = pair_codes(changes.key, pair_codes(changes.at, changes.is_log.astype(np.int64)))
+    contested = Conflicts.of(place, changes.values, changes.lacks, changes.is_delete)
     first = contested.firsts()
     again = (first != np.arange(len(first))) & ~changes.is_old
     has_base, base = np.zeros(groups.count, np.bool_), np.zeros(groups.count, np.int64)
@@ -192,47 +199,50 @@ def _full(spec: HistorySpec, changes: Changes, stays: Mask, known: Ids) -> Mask:
     came, first = np.unique(changes.key[stays], return_index=True)
     new = ~np.isin(came, known)
     at = pa.array(np.flatnonzero(stays)[first[new]])
-    out = beyond(spec, [column.take(at) for column in changes.names], len(known))
+    out = over_limit(spec, [column.take(at) for column in changes.names], len(known))
     return stays & np.isin(changes.key, came[new][out])
 
 
 def _changes(
-    spec: HistorySpec, rows: pa.Table, judged: Judged, key: Ids, others: list[pa.Array]
+    spec: HistorySpec, rows: pa.Table, judged: ClassifiedChanges, key: Ids, others: list[pa.Array]
 ) -> tuple[Changes, Ids]:
     """What is remembered and the changes, as they stand; and the order of other places."""
     came = len(judged.changes)
-    place = pa.concat_arrays([one(rows.column("place")), judged.sequence])
-    since = pa.concat_arrays([one(rows.column("since")), judged.sequence])
+    place = pa.concat_arrays([combine_chunks(rows.column("place")), judged.sequence])
+    since = pa.concat_arrays([combine_chunks(rows.column("since")), judged.sequence])
     order = ranks(pa.concat_arrays([place, since, *others]))
-    lacks = flags(one(rows.column("lacks")), len(spec.values))
+    lacks = to_flags(combine_chunks(rows.column("lacks")), len(spec.values))
     # Of a row that is deleted, what comes with the delete is not kept.
     there = pa.array(np.arange(came), mask=judged.is_delete)
     sent = [judged.column(name).take(there) for name in spec.values]
     names = zip(key_columns(spec), spec.by, strict=True)
     changes = Changes(
         key=key,
-        names=[pa.concat_arrays([one(rows.column(c)), judged.column(n)]) for c, n in names],
+        names=[
+            pa.concat_arrays([combine_chunks(rows.column(c)), judged.column(n)]) for c, n in names
+        ],
         place=place,
         since=since,
         at=order[: len(place)],
-        interval=pair(key, order[len(place) : 2 * len(place)]),
+        interval=pair_codes(key, order[len(place) : 2 * len(place)]),
         is_log=np.append(_flags(rows, "is_log"), judged.is_log),
         is_delete=np.append(_flags(rows, "is_deleted"), judged.is_delete),
         is_base=np.append(_flags(rows, "is_base"), np.zeros(came, np.bool_)),
         is_old=np.append(np.ones(len(rows), np.bool_), np.zeros(came, np.bool_)),
         is_lost=np.zeros(len(place), np.bool_),
-        age=np.append(np.asarray(one(rows.column("age"))), judged.age),
-        revision=np.append(np.asarray(one(rows.column("revision"))), np.full(came, -1)),
+        age=np.append(np.asarray(combine_chunks(rows.column("age"))), judged.age),
+        revision=np.append(np.asarray(combine_chunks(rows.column("revision"))), np.full(came, -1)),
         lacks=np.concatenate([lacks, judged.lacks]),
         values=[
-            pa.concat_arrays([one(rows.column(f"value.{i}")), each]) for i, each in enumerate(sent)
+            pa.concat_arrays([combine_chunks(rows.column(f"value.{i}")), each])
+            for i, each in enumerate(sent)
         ],
     )
     return changes, order[2 * len(place) :]
 
 
 def _flags(rows: pa.Table, name: str) -> Mask:
-    return np.asarray(one(rows.column(name)))
+    return np.asarray(combine_chunks(rows.column(name)))
 
 
 def _table(spec: HistorySpec, changes: Changes) -> pa.Table:
@@ -246,7 +256,7 @@ def _table(spec: HistorySpec, changes: Changes) -> pa.Table:
         pa.array(changes.is_base),
         pa.array(changes.age),
         pa.array(changes.revision.astype(np.int32)),
-        numbers(changes.lacks),
+        to_positions(changes.lacks),
         *changes.values,
     ]
     return pa.table(columns, schema=layout(spec)["changes"])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.carry_forward import OrderedChanges, carry_forward, gather_values
 from streamops.changes.core.replaced import is_replaced
 from streamops.changes.core.spec import HistorySpec
-from streamops.kernel.columns import changed
-from streamops.kernel.filled import Entries, filled, values_of
+from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Ids, Ints, Mask, running_max
 
 __all__ = ["Changes", "Intervals", "Lists"]
@@ -135,9 +135,9 @@ class Intervals:
         """
         counted = np.flatnonzero(changes.counts(spec.snapshots))
         own = changes.take(counted)
-        entries = Entries(own.key, own.at, np.arange(len(own)), own.is_delete)
-        source = filled(entries, own.lacks & ~own.is_base[:, np.newaxis])
-        values = values_of(own.values, entries, source)
+        entries = OrderedChanges(own.key, own.at, np.arange(len(own)), own.is_delete)
+        source = carry_forward(entries, own.lacks & ~own.is_base[:, np.newaxis])
+        values = gather_values(own.values, entries, source)
         # A delete that is replaced ends what is carried over, but no interval.
         lasting = np.flatnonzero(~is_replaced(spec, own.key, own.place, own.is_delete))
         if len(lasting) < len(own):
@@ -150,7 +150,7 @@ class Intervals:
         differs = np.zeros(size, np.bool_)
         if tracked and size:
             pairs = [(each.slice(0, size - 1), each.slice(1)) for each in tracked]
-            differs[1:] = changed(*zip(*pairs, strict=True))
+            differs[1:] = rows_differ(*zip(*pairs, strict=True))
         starts = there & (~follows | differs)
         goes_on = there & ~starts
         ends = there & ~np.append(goes_on[1:], False)[:size]

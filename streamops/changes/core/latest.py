@@ -1,6 +1,6 @@
 """The newest row of each key: remembered, and its changes told as before and after.
 
-Which changes count, and which deletes are forgotten: :mod:`streamops.kernel.newest`.
+Which changes count, and which deletes are forgotten: :mod:`streamops.changelog.latest`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.batch import KeyedBatch
+from streamops.changelog.carry_forward import NONE, OrderedChanges, carry_forward, gather_values
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.latest import (
+    accept_changes,
+    build_latest_rows,
+    check_rows,
+    evict_tombstones,
+    find_effective,
+    latest_layout,
+    newest_age,
+)
+from streamops.changelog.table import REJECTED
 from streamops.changes.core.rejects import rejected_rows
 from streamops.changes.core.replaced import is_replaced
 from streamops.changes.core.spec import TOLD, ChangeCounts, TableSpec
 from streamops.changes.core.told import Told, Versions
-from streamops.kernel.columns import concat, conform, one
+from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.contract import State, StateFormat, Step
-from streamops.kernel.filled import NONE, Entries, filled, values_of
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.judged import Judged
-from streamops.kernel.kept import Meeting
-from streamops.kernel.keyed import REJECTED
-from streamops.kernel.newest import (
-    admitted,
-    check_rows,
-    forgetting,
-    newest_age,
-    newest_layout,
-    remembered,
-    stands,
-)
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "COUNTS",
@@ -52,7 +52,7 @@ COUNTS = ChangeCounts
 
 def layout(spec: TableSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    return newest_layout(spec, [("revision", pa.int32())])
+    return latest_layout(spec, [("revision", pa.int32())])
 
 
 def empty(spec: TableSpec) -> State:
@@ -67,21 +67,21 @@ def pack(spec: TableSpec, rows: pa.Table) -> pa.Table:
 
 def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
-    judged = Judged.of(spec, packed)
-    meeting, duplicates = admitted(spec, state, judged)
+    judged = ClassifiedChanges.of(spec, packed)
+    meeting, duplicates = accept_changes(spec, state, judged)
     entries = meeting.entries
-    source = filled(entries, meeting.lacks)
-    standing, stale = stands(meeting, entries)
+    source = carry_forward(entries, meeting.lacks)
+    standing, stale = find_effective(meeting, entries)
     counted = np.flatnonzero(standing & entries.ends if spec.publish == "last" else standing)
     counted = counted[~_is_replaced(meeting, entries, counted)]
-    values = values_of(meeting.values, entries, source[counted])
+    values = gather_values(meeting.values, entries, source[counted])
     versions = _versions(meeting, state, entries, counted, values)
     told = Told.of(versions)
     emitted = [_rows(spec, meeting, versions, told), rejected_rows(spec, judged)]
     ends = np.flatnonzero(versions.ends)
     now = [value.take(pa.array(ends)) for value in values]
     revision = {"revision": pa.array(told.after[ends].astype(np.int32))}
-    rows = remembered(meeting, entries, counted[ends], source[counted[ends]], now, revision)
+    rows = build_latest_rows(meeting, entries, counted[ends], source[counted[ends]], now, revision)
     counts = ChangeCounts(
         rows=len(packed),
         rejected=int(np.count_nonzero(judged.is_rejected)),
@@ -94,7 +94,7 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
     )
     newest = newest_age(state.watermark, judged.age)
     kept = concat([meeting.rest, rows])
-    tables = forgetting(spec, newest, kept, state.tables["forgotten"])
+    tables = evict_tombstones(spec, newest, kept, state.tables["forgotten"])
     return Step(State(newest, tables), concat(emitted), spec.output.empty_table(), counts)
 
 
@@ -108,29 +108,31 @@ def check(spec: TableSpec, state: State) -> None:
     check_rows(spec, state)
 
 
-def _is_replaced(meeting: Meeting, entries: Entries, counted: Ids) -> Mask:
+def _is_replaced(meeting: KeyedBatch, entries: OrderedChanges, counted: Ids) -> Mask:
     places = meeting.places.take(pa.array(entries.row[counted]))
     return is_replaced(meeting.spec, entries.key[counted], places, entries.is_delete[counted])
 
 
 def _versions(
-    meeting: Meeting, state: State, entries: Entries, counted: Ids, values: list[pa.Array]
+    meeting: KeyedBatch, state: State, entries: OrderedChanges, counted: Ids, values: list[pa.Array]
 ) -> Versions:
     kept = meeting.kept
-    before = [one(kept.column(f"value.{i}")) for i in range(len(values))]
+    before = [combine_chunks(kept.column(f"value.{i}")) for i in range(len(values))]
     number = int(entries.key.max(initial=NONE)) + 1
     was, revision = np.full(number, NONE), np.full(number, NONE)
     was[: len(kept)] = np.where(
-        np.asarray(one(kept.column("is_deleted"))), NONE, len(counted) + np.arange(len(kept))
+        np.asarray(combine_chunks(kept.column("is_deleted"))),
+        NONE,
+        len(counted) + np.arange(len(kept)),
     )
     # A key that comes back goes on from the highest revision that was forgotten.
     revision[:] = max(state.tables["forgotten"].column("revision").to_pylist(), default=NONE)
-    revision[: len(kept)] = np.asarray(one(kept.column("revision")))
+    revision[: len(kept)] = np.asarray(combine_chunks(kept.column("revision")))
     pools = [pa.concat_arrays(both) for both in zip(values, before, strict=True)]
     return Versions(entries.key[counted], ~entries.is_delete[counted], pools, was, revision)
 
 
-def _rows(spec: TableSpec, meeting: Meeting, versions: Versions, told: Told) -> pa.Table:
+def _rows(spec: TableSpec, meeting: KeyedBatch, versions: Versions, told: Told) -> pa.Table:
     """What is told, as rows of the output."""
     index = pa.array(told.row)
     columns = meeting.keys_of(told.key)

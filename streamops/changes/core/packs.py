@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog.change_types import CHANGE_TYPE, change_weights
+from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
 from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.kernel.changes import CHANGE_TYPE, weights
-from streamops.kernel.columns import concat, conform, key_codes, nulls, one, take
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.groups import Groups, Ints
-from streamops.kernel.keyed import REJECTED, UNKNOWN_OPERATION, tells_reason
 
 __all__ = ["States", "apart", "pack", "weighed"]
 
@@ -28,7 +28,7 @@ def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
     Rows that are no change are only counted, or pass whole where they are routed.
     """
     rows = conform(rows, spec.input)
-    weight = weights(rows.column(CHANGE_TYPE))
+    weight = change_weights(rows.column(CHANGE_TYPE))
     if not spec.aside or weight.all():
         return _net(spec, rows, weight)
     good, bad = np.flatnonzero(weight), np.flatnonzero(weight == 0)
@@ -37,7 +37,7 @@ def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
 
 def _net(spec: AggregateSpec, rows: pa.Table, weight: Ints) -> pa.Table:
     names = [*spec.by, *spec.told] if spec.again else [*spec.by]
-    columns = [one(rows.column(name)) for name in names]
+    columns = [combine_chunks(rows.column(name)) for name in names]
     groups, firsts = Groups.of(key_codes(columns, len(rows)))
     index = pa.array(firsts)
     counted = [groups.sum_ints(weight), groups.sizes(), groups.sum_ints((weight == 0) * 1)]
@@ -60,10 +60,14 @@ def _passed(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
     count = len(rows)
     reason = pa.repeat(UNKNOWN_OPERATION, count)
     for name in _ASIDE:
-        if name in spec.input.names and tells_reason(spec.input.field(name).type):
-            reason = pc.coalesce(pc.struct_field(one(rows.column(name)), "reason"), reason)
+        if name in spec.input.names and is_rejected_type(spec.input.field(name).type):
+            reason = pc.coalesce(
+                pc.struct_field(combine_chunks(rows.column(name)), "reason"), reason
+            )
     (field,) = spec.aside
-    row = pa.StructArray.from_arrays([one(c) for c in rows.columns], fields=list(spec.input))
+    row = pa.StructArray.from_arrays(
+        [combine_chunks(c) for c in rows.columns], fields=list(spec.input)
+    )
     said: dict[str, pa.Array] = {
         "weight": pa.repeat(0, count),
         "changes": pa.repeat(1, count),
@@ -80,7 +84,7 @@ def apart(spec: AggregateSpec, packed: pa.Table) -> tuple[pa.Table, pa.Table]:
     if not spec.aside:
         return packed, spec.output.empty_table()
     *rest, last = packed.columns
-    aside = one(last).drop_null()
+    aside = combine_chunks(last).drop_null()
     net = pa.table(rest, schema=pa.schema(list(spec.packed)[:-1])).filter(last.is_null())
-    blank = nulls(pa.schema(list(spec.output)[:-1]), len(aside))
+    blank = null_table(pa.schema(list(spec.output)[:-1]), len(aside))
     return net, pa.table([*blank.columns, aside], schema=spec.output)

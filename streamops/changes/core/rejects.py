@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.table import REJECTED
 from streamops.changes.core.spec import TableSpec
-from streamops.kernel.columns import nulls, one
-from streamops.kernel.judged import Judged
-from streamops.kernel.keyed import REJECTED
+from streamops.kernel.columns import combine_chunks, null_table
 
 __all__ = ["rejected_rows"]
 
 
-def rejected_rows(spec: TableSpec, judged: Judged) -> pa.Table:
+def rejected_rows(spec: TableSpec, judged: ClassifiedChanges) -> pa.Table:
     """The rejected rows as rows of the output."""
     at = np.flatnonzero(judged.is_rejected)
-    rows = [one(judged.rows.column(name)).take(pa.array(at)) for name in spec.input.names]
+    rows = [
+        combine_chunks(judged.rows.column(name)).take(pa.array(at)) for name in spec.input.names
+    ]
     told = spec.output.field(REJECTED).type
     inner = pa.StructArray.from_arrays(rows, fields=list(spec.input))
     struct = pa.StructArray.from_arrays([judged.reasons(at), inner], fields=list(told))
-    table = nulls(pa.schema(list(spec.output)[:-1]), len(at))
+    table = null_table(pa.schema(list(spec.output)[:-1]), len(at))
     return table.append_column(spec.output.field(REJECTED), struct)

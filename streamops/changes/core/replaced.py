@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog.table import DELTA_SEQUENCE, KeyedTable
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.keyed import DELTA_PLACE, KeyedTable
 
 __all__ = ["is_replaced"]
 
@@ -28,7 +28,7 @@ def is_replaced(spec: KeyedTable, key: Ids, place: pa.Array, is_delete: Mask) ->
     is_delete : array of bool
         Whether it leaves no row.
     """
-    if len(spec.sequence) > 1 or place.type != DELTA_PLACE or not len(place):
+    if len(spec.sequence) > 1 or place.type != DELTA_SEQUENCE or not len(place):
         return np.zeros(len(place), np.bool_)
     version = np.asarray(pc.struct_field(place, "version"))
     goes_on = (key[1:] == key[:-1]) & (version[1:] == version[:-1])

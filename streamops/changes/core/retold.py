@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.table import REJECTED
 from streamops.changes.core.intervals import Changes, Intervals
 from streamops.changes.core.spec import HistorySpec
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import changed
+from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Groups, Ints
-from streamops.kernel.keyed import REJECTED
 
 __all__ = ["Retold", "retold"]
 
@@ -53,7 +53,7 @@ def retold(spec: HistorySpec, changes: Changes, was: Intervals, now: Intervals) 
         (ours.take(old), theirs.take(new))
         for ours, theirs in zip([was.until, *was.values], [now.until, *now.values], strict=True)
     ]
-    again = stood[changed(*zip(*pairs, strict=True))]
+    again = stood[rows_differ(*zip(*pairs, strict=True))]
     came = np.flatnonzero(match[after] < 0)
     stays = np.zeros(groups.count, np.bool_)
     stays[after] = True

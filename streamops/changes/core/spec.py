@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.table import REJECTED, KeyedTable
 from streamops.kernel.contract import Counts
-from streamops.kernel.keyed import REJECTED, KeyedTable
 
 __all__ = [
     "TOLD",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import changed
-from streamops.kernel.filled import NONE
+from streamops.changelog.carry_forward import NONE
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Ids, Mask
 
 __all__ = ["Told", "Versions"]
@@ -94,7 +94,7 @@ class Told:
         now, then = pa.array(both), pa.array(before[both])
         pairs = [(each.take(then), each.take(now)) for each in versions.values]
         if pairs:
-            differs[both] = changed(*zip(*pairs, strict=True))
+            differs[both] = rows_differ(*zip(*pairs, strict=True))
         came, went = there & ~was_there, was_there & ~there
 
         publishes = (came | differs).astype(np.int64)

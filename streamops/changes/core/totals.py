@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changes.core import exact
-from streamops.kernel.columns import floats, one
+from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Groups, Ints, Mask
-from streamops.kernel.states import sizes_of
 
 __all__ = ["Counted", "DecimalTotal", "FloatTotal", "IntTotal", "Total"]
 
@@ -63,7 +63,7 @@ def _present(
     groups: Groups, column: pa.Array | pa.ChunkedArray, weights: Ints
 ) -> tuple[Groups, pa.Array, Ints]:
     """The same without nulls."""
-    values = one(column)
+    values = combine_chunks(column)
     if values.null_count:
         there = np.asarray(values.is_valid())
         groups, weights, values = groups.where(there), weights[there], values.drop_null()
@@ -171,7 +171,7 @@ class FloatTotal:
         """Add up the values, each so many times."""
         column = rows.column(self.summary.inputs[0])
         groups, values, weights = _present(groups, column, weights)
-        numbers = floats(values)
+        numbers = to_floats(values)
         kinds = [np.isnan(numbers), numbers == np.inf, numbers == -np.inf]
         finite = np.isfinite(numbers)
         numbers_of = [groups.where(kind).sum_ints(weights[kind]) for kind in kinds]
@@ -194,7 +194,7 @@ class FloatTotal:
 
     def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
         """Where there are no digits, and all numbers are 0."""
-        none: Mask = (sizes_of(states[1]) == 0) & _all_zero(states[2:])
+        none: Mask = (list_sizes(states[1]) == 0) & _all_zero(states[2:])
         return none
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog.change_types import CHANGE_TYPE, PREIMAGE, is_change_type
+from streamops.changelog.table import drop_tombstones
+from streamops.joins.core.asof_spec import TemporalSpec
 from streamops.joins.core.late import deliver
-from streamops.joins.core.temporal_spec import TemporalSpec
-from streamops.kernel.changes import CHANGE_TYPE, PREIMAGE, is_change
-from streamops.kernel.columns import concat, instants, one, take
+from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.keyed import without_tombstones
 from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
@@ -70,19 +70,19 @@ def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arriv
     What a change stream takes back, or what has no key, is judged as well and means nothing. A
     tombstone means nothing and has no time to be judged by.
     """
-    told = without_tombstones(rows)
+    told = drop_tombstones(rows)
     passed = len(rows) - len(told)
     times, bad = _placed(told, spec.version)
     bad.append(("null_sequence", _missing(told.column(spec.sequence))))
     if spec.until is not None:
-        until, closed = instants(told.column(spec.until))
+        until, closed = timestamp_micros(told.column(spec.until))
         bad.append(("until_before_version", closed & (until < times)))
     if spec.changes:
-        bad.append(("unknown_change_type", ~is_change(told.column(CHANGE_TYPE))))
+        bad.append(("unknown_change_type", ~is_change_type(told.column(CHANGE_TYPE))))
     came = _sifted(spec, "right", told, times, bad)
     news = known_keys(came.rows, spec.right.by)
     if spec.changes:
-        news &= ~np.asarray(pc.equal(one(came.rows.column(CHANGE_TYPE)), PREIMAGE))
+        news &= ~np.asarray(pc.equal(combine_chunks(came.rows.column(CHANGE_TYPE)), PREIMAGE))
     counts = Counts(rows=passed, on_time=passed) + came.counts
     counts += _counted(*_judged(spec, came.times, judged_by))
     return Arrivals(came.rows, came.times, came.late, counts).where(news)
@@ -124,13 +124,13 @@ def clashed(spec: TemporalSpec, rows: pa.Table, times: Instants, judged_by: int 
 
 def _placed(rows: pa.Table, name: str) -> tuple[Instants, list[tuple[str, Mask]]]:
     """Times, and which of them cannot be placed, by the reason why."""
-    times, valid = instants(rows.column(name))
+    times, valid = timestamp_micros(rows.column(name))
     outside = (times < MIN_INSTANT) | (times > MAX_INSTANT)
     return times, [("null_time", ~valid), ("time_out_of_range", outside)]
 
 
 def _missing(column: pa.ChunkedArray) -> Mask:
-    return np.asarray(one(column).is_null())
+    return np.asarray(combine_chunks(column).is_null())
 
 
 def _sifted(

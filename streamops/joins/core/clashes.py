@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from streamops.joins.core.temporal_spec import TemporalSpec
-from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.columns import key_codes, one, take
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import TOMBSTONE
+from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.keyed import TOMBSTONE
 from streamops.kernel.ordering import ranks
 
 __all__ = ["settled"]
@@ -27,9 +27,9 @@ def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> 
     few, firsts = Groups.of(groups.ids[members])
     rows, missing = take(table, members), gone[members]
     aside = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE, TOMBSTONE}
-    content = [one(rows.column(name)) for name in rows.column_names if name not in aside]
+    content = [combine_chunks(rows.column(name)) for name in rows.column_names if name not in aside]
     # The columns that were left aside come last: they decide which of two equal rows is kept.
-    rest = [one(rows.column(name)) for name in rows.column_names if name in aside]
+    rest = [combine_chunks(rows.column(name)) for name in rows.column_names if name in aside]
     said = Groups.of(key_codes(content, len(rows)))[0].ids
     # Most are duplicates, whose values need not be put in order.
     differ = np.bincount(few.ids, said != said[firsts][few.ids], few.count) > 0

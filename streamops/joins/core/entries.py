@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE, change_weights
+from streamops.changelog.conflicts import Conflicts
 from streamops.joins.core.tables_spec import REASONS, TableSide
-from streamops.kernel.changes import CHANGE_TYPE, weights
-from streamops.kernel.columns import concat, key_codes, one, take
-from streamops.kernel.contested import Contested
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
 
@@ -84,7 +84,7 @@ class Entries:
 
 def read(side: TableSide, pack: pa.Table) -> Changes:
     """Sort out what cannot be read, and what can never be in a result."""
-    weight = weights(pack.column(CHANGE_TYPE))
+    weight = change_weights(pack.column(CHANGE_TYPE))
     refused = np.where(weight == 0, BAD_CHANGE, 0).astype(np.int8)
     if side.sequence is not None:
         absent = ~valid(pack, side.key)
@@ -115,7 +115,7 @@ def advanced(side: TableSide, kept: pa.Table, changes: Changes, join: Ids) -> En
     ``join`` has a code of what is joined on, for the kept rows and then for those of the changes.
     """
     rows = concat([kept.drop_columns(["weight"]), changes.rows])
-    weight = np.asarray(one(kept.column("weight")))
+    weight = np.asarray(combine_chunks(kept.column("weight")))
     if side.sequence is None:
         return _bag(side, rows, weight, changes, join)
     return _versions(side, rows, weight, changes, join)
@@ -160,9 +160,12 @@ def _losing(side: TableSide, rows: pa.Table, firsts: Ids, join: Ids, weight: Int
     """Entries that another entry of the same key is above, of those that are there."""
     there = np.flatnonzero(weight > 0)
     which = firsts[there]
-    key = [one(rows.column(side.names.index(name))).take(pa.array(which)) for name in side.key]
+    key = [
+        combine_chunks(rows.column(side.names.index(name))).take(pa.array(which))
+        for name in side.key
+    ]
     loses = np.zeros(len(firsts), np.bool_)
-    loses[there] = _beaten(rows, which, pair(join[which], key_codes(key, len(which))))
+    loses[there] = _beaten(rows, which, pair_codes(join[which], key_codes(key, len(which))))
     return loses
 
 
@@ -173,11 +176,11 @@ def _beaten(rows: pa.Table, which: Ids, place: Ids) -> Mask:
     # Most are alone at their place, and their values need not be looked at.
     several = np.flatnonzero((slots.sizes() > 1)[slots.ids])
     if len(several):
-        columns = [one(column) for column in take(rows, which[several]).columns]
+        columns = [combine_chunks(column) for column in take(rows, which[several]).columns]
         # Rows have all their values, and none is a delete.
         lacks = np.zeros((len(several), len(columns)), np.bool_)
         gone = np.zeros(len(several), np.bool_)
-        beaten[several] = Contested.of(slots.ids[several], columns, lacks, gone).loses()
+        beaten[several] = Conflicts.of(slots.ids[several], columns, lacks, gone).loses()
     return beaten
 
 
@@ -187,10 +190,10 @@ def _versions(
     assert side.sequence is not None
     kept, names = len(weight), side.names
     key = [rows.column(names.index(name)) for name in side.key]
-    groups, _ = Groups.of(pair(join, key_codes(key, len(rows))))
+    groups, _ = Groups.of(pair_codes(join, key_codes(key, len(rows))))
     adds = np.concatenate([weight > 0, changes.adds])
     # What is taken away goes by the sequence of what replaces it, and comes before that.
-    order = 2 * _dense(one(rows.column(names.index(side.sequence)))) + adds
+    order = 2 * _dense(combine_chunks(rows.column(names.index(side.sequence)))) + adds
     good = _agreeing(rows, groups, order, adds)
     refused = changes.refused.copy()
     refused[changes.place[~good[kept:]]] = CONTRADICTION
@@ -219,20 +222,20 @@ def _agreeing(rows: pa.Table, groups: Groups, order: Ints, adds: Mask) -> Mask:
     """Rows that no other row of the same identity and sequence contradicts and is above."""
     good = np.ones(len(rows), np.bool_)
     added = np.flatnonzero(adds)
-    good[added] = ~_beaten(rows, added, pair(groups.ids, order)[added])
+    good[added] = ~_beaten(rows, added, pair_codes(groups.ids, order)[added])
     return good
 
 
 def within(side: TableSide, entries: pa.Table, limit: int) -> pa.Table:
     """The entries, and of those that are gone no more than so many, of the highest sequences."""
-    weight = np.asarray(one(entries.column("weight")))
+    weight = np.asarray(combine_chunks(entries.column("weight")))
     gone = np.flatnonzero(weight == 0)
     if len(gone) <= limit:
         return entries
     assert side.sequence is not None
     names = side.names
     among = take(entries, gone)
-    newest = -_dense(one(among.column(names.index(side.sequence))))
+    newest = -_dense(combine_chunks(among.column(names.index(side.sequence))))
     # Of one transaction: by their hash, so that it is not the order of arrival that says which.
     columns = [among.column(names.index(name)) for name in dict.fromkeys((*side.key, *side.by))]
     order = np.lexsort([xxhash64(columns), newest])

@@ -39,7 +39,7 @@ from streamops.joins.core.sides import (
     kept_schema,
     times_of,
 )
-from streamops.kernel.columns import concat, conform, one
+from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Ids
 from streamops.kernel.pairs import SideName
@@ -129,7 +129,7 @@ def next_deadline(spec: IntervalSpec, state: State) -> int | None:
         due = min(due, int(times.min(initial=_END)) + spec.kept_for(side))
         if not spec.remembers(side):
             continue
-        said = one(table.column("said")).to_numpy()
+        said = combine_chunks(table.column("said")).to_numpy()
         waits = np.flatnonzero(said < EXPIRED)
         usual = times[waits] + spec.reach(side)
         final = _awaited(spec, state, waits) if spec.attributes else usual

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.pairs import SideName
 from streamops.kernel.time import Instants
 
@@ -61,7 +61,7 @@ def deliver(
         lateness = pa.array(judged_by - times).cast(pa.duration("us"))
         watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
     fields = list(kind.field(side).type)
-    whole = [one(rows.column(field.name)) for field in fields]
+    whole = [combine_chunks(rows.column(field.name)) for field in fields]
     row = pa.StructArray.from_arrays(whole, fields=fields)
     told = {
         "side": pa.repeat(side, count),

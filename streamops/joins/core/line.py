@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import changed
+from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.time import Instants
@@ -124,7 +124,7 @@ def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) ->
     for one, other in zip(left, right, strict=True):
         kind = one.type
         if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
-            same &= ~changed([one], [other]) & np.asarray(one.is_valid())
+            same &= ~rows_differ([one], [other]) & np.asarray(one.is_valid())
         else:
             same &= pc.equal(one, other).fill_null(False).to_numpy(zero_copy_only=False)
     return same

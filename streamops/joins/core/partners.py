@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.line import Line, expanded, same_keys
 from streamops.joins.core.sides import Rows
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
 
@@ -156,14 +156,14 @@ def _best(spec: IntervalSpec, right: Rows, rows: Ids, groups: Groups) -> Ids:
     """
     assert spec.tie_break is not None
     flip: Callable[[Ids], Ids] = np.invert if spec.matches == "last" else np.asarray
-    ties = ranks(one(right.table.column(spec.tie_break)).take(pa.array(rows)))
+    ties = ranks(combine_chunks(right.table.column(spec.tie_break)).take(pa.array(rows)))
     best = groups.first_by(flip(right.times[rows]), flip(ties))
     chosen = best[groups.ids]
     level = (right.times[rows] == right.times[rows[chosen]]) & (ties == ties[chosen])
     among = np.flatnonzero(level & (np.bincount(groups.ids, level, groups.count)[groups.ids] > 1))
     if len(among):
         index = pa.array(rows[among])
-        values = (one(column).take(index) for column in right.table.columns)
+        values = (combine_chunks(column).take(index) for column in right.table.columns)
         decided = Groups(groups.ids[among], groups.count).first_by(*map(flip, map(ranks, values)))
         best = np.where(decided >= 0, among[decided], best)
     return best

@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE, consolidate
 from streamops.joins.core.delta import Delta
 from streamops.joins.core.late import deliver
 from streamops.joins.core.tables_spec import REASONS, TablesSpec
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE, net_changes
-from streamops.kernel.columns import key_codes, nulls, one, take
+from streamops.kernel.columns import combine_chunks, key_codes, null_table, take
 from streamops.kernel.contract import Counts
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.pairs import SideName
 
 __all__ = ["Found", "published", "rejects"]
@@ -45,7 +45,7 @@ def published(spec: TablesSpec, left: Found, right: Found, found: Delta) -> tupl
     times = found.times
     if spec.how != "inner":
         # A row without partner may be the row with a partner of nulls: one goes, the other comes.
-        first, times = net_changes(key_codes(rows.columns, len(rows)), times)
+        first, times = consolidate(key_codes(rows.columns, len(rows)), times)
         if len(first) < len(rows):
             rows = take(rows, first)
             found = Delta(found.left[first], found.right[first], times)
@@ -57,7 +57,7 @@ def published(spec: TablesSpec, left: Found, right: Found, found: Delta) -> tupl
     kinds = kind[copies]
     words = pa.array(_ORDER).take(pa.array(kinds))
     emitted = [*take(rows, copies).columns, words]
-    emitted += [nulls(pa.schema([field]), len(copies)).column(0) for field in _rest(spec)]
+    emitted += [null_table(pa.schema([field]), len(copies)).column(0) for field in _rest(spec)]
     counts = Counts(results=int((kinds == 3).sum()), corrections=int((kinds == 2).sum()))
     return pa.table(emitted, schema=spec.output), counts
 
@@ -69,15 +69,20 @@ def _rest(spec: TablesSpec) -> list[pa.Field]:
 def _joined(spec: TablesSpec, left: pa.Table, right: pa.Table, lefts: Ids, rights: Ids) -> pa.Table:
     """Rows of both sides beside one another, nulls where there is none."""
     places = [pa.array(side, mask=side < 0) for side in (lefts, rights)]
-    columns = {name: one(left.column(name)).take(places[0]) for name in spec.tables[0].rows.names}
+    columns = {
+        name: combine_chunks(left.column(name)).take(places[0])
+        for name in spec.tables[0].rows.names
+    }
     if spec.tables[1].outer:
         # Where there is no left row, the columns that are joined on say what the right one has.
         lonely = pa.array(lefts < 0)
         for name, other in zip(spec.tables[0].by, spec.tables[1].by, strict=True):
             columns[name] = pc.if_else(
-                lonely, one(right.column(other)).take(places[1]), columns[name]
+                lonely, combine_chunks(right.column(other)).take(places[1]), columns[name]
             )
-    columns |= {name: one(right.column(own)).take(places[1]) for own, name in spec.names.right}
+    columns |= {
+        name: combine_chunks(right.column(own)).take(places[1]) for own, name in spec.names.right
+    }
     return pa.table(list(columns.values()), schema=spec.names.schema)
 
 
@@ -88,8 +93,8 @@ def _persists(spec: TablesSpec, left: Found, right: Found, found: Delta) -> Mask
     identity: Ids | None = None
     for side, own, at in zip(spec.tables, (left, right), (found.left, found.right), strict=True):
         codes = key_codes([own.rows.column(name) for name in side.key], len(own.rows))
-        code = _looked_up(pair(codes, own.join), at)
-        identity = code if identity is None else pair(identity, code)
+        code = _looked_up(pair_codes(codes, own.join), at)
+        identity = code if identity is None else pair_codes(identity, code)
     assert identity is not None
     groups, _ = Groups.of(identity)
     goes = groups.sum_ints(np.maximum(-found.times, 0))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.sides import EARLY, EXPIRED, LATE, MATCHED, Rows, Said
-from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Ids
 
 __all__ = ["Told", "lone", "told"]
@@ -60,16 +60,21 @@ def told(spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Told]) -
     theirs = np.concatenate([each.right for each in results])
     status = np.concatenate([each.status for each in results])
     mine, other = _index(ours), _index(theirs)
-    columns = {name: one(left.table.column(name)).take(mine) for name in spec.left.input.names}
+    columns = {
+        name: combine_chunks(left.table.column(name)).take(mine) for name in spec.left.input.names
+    }
     if spec.joins:
         if (ours < 0).any():
             # Where there is no row of the left, the key is that of the right's.
             whole = np.where(ours >= 0, ours, len(left) + theirs)
             for name, own in zip(spec.left.by, spec.right.by, strict=True):
-                both = [one(left.table.column(name)), one(right.table.column(own))]
+                both = [
+                    combine_chunks(left.table.column(name)),
+                    combine_chunks(right.table.column(own)),
+                ]
                 columns[name] = pa.concat_arrays(both).take(pa.array(whole))
         for own, name in spec.names.right:
-            columns[name] = one(right.table.column(own)).take(other)
+            columns[name] = combine_chunks(right.table.column(own)).take(other)
     columns[spec.into] = _STATUS.take(pa.array(status - _FIRST))
     if spec.takes_back:
         inserts = np.repeat([each.inserts for each in results], [len(each) for each in results])

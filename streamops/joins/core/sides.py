@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.late import deliver
 from streamops.joins.core.line import Line, hashed
-from streamops.kernel.columns import concat, instants, one, take
+from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.pairs import SideName
@@ -80,7 +80,7 @@ class Rows:
         names = spec.kept(side)
         said = np.zeros(len(state) + len(came), np.int8)
         if spec.remembers(side):
-            said[: len(state)] = one(state.column("said")).to_numpy()
+            said[: len(state)] = combine_chunks(state.column("said")).to_numpy()
         kept = state.select(range(len(names))).rename_columns(list(names))
         before, hashes_before, times_before = _line(spec, side, kept)
         if not len(came):
@@ -120,7 +120,7 @@ class Rows:
     def keys(self, by: tuple[str, ...], rows: Ids) -> list[pa.Array]:
         """Key columns of these rows."""
         index = pa.array(rows)
-        return [one(self.table.column(name)).take(index) for name in by]
+        return [combine_chunks(self.table.column(name)).take(index) for name in by]
 
     def stored(self, spec: IntervalSpec, side: SideName, said: Said, alive: Mask) -> pa.Table:
         """The table of state of those that are alive."""
@@ -138,14 +138,14 @@ class Rows:
 def times_of(spec: IntervalSpec, side: SideName, table: pa.Table) -> Instants:
     """Event times of rows of state."""
     names = spec.kept(side)
-    return instants(table.column(names.index(spec.side(side).time or "")))[0]
+    return timestamp_micros(table.column(names.index(spec.side(side).time or "")))[0]
 
 
 def _line(spec: IntervalSpec, side: SideName, table: pa.Table) -> tuple[Line, Ids, Instants]:
     of = spec.side(side)
     assert of.time is not None
-    hashes = hashed([one(table.column(name)) for name in of.by], len(table))
-    times, _ = instants(table.column(of.time))
+    hashes = hashed([combine_chunks(table.column(name)) for name in of.by], len(table))
+    times, _ = timestamp_micros(table.column(of.time))
     return Line(hashes, times), hashes, times
 
 
@@ -173,7 +173,7 @@ def judge(
     """
     of = spec.side(side)
     assert of.time is not None
-    times, present = instants(rows.column(of.time))
+    times, present = timestamp_micros(rows.column(of.time))
     usable = present & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
     total, pieces = len(rows), [spec.output.empty_table()]
     if not usable.all():

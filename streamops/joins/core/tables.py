@@ -17,11 +17,11 @@ from streamops.joins.core.delta import Weighted, delta
 from streamops.joins.core.entries import Changes, Entries, advanced, read, valid, within
 from streamops.joins.core.publish import Found, published, rejects
 from streamops.joins.core.tables_spec import TableSide, TablesSpec
-from streamops.kernel.columns import concat, conform, key_codes, one
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.pairs import SideName
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -132,7 +132,9 @@ def _numbered(
     tables = [*kept, *(each.rows for each in changes)]
     places = [[side.names.index(name) for name in side.by] for side in spec.tables]
     columns = [
-        pa.concat_arrays([one(table.column(places[i % 2][at])) for i, table in enumerate(tables)])
+        pa.concat_arrays(
+            [combine_chunks(table.column(places[i % 2][at])) for i, table in enumerate(tables)]
+        )
         for at in range(len(places[0]))
     ]
     sizes = [len(table) for table in tables]
@@ -160,7 +162,7 @@ def check(spec: TablesSpec, state: State) -> None:
         columns = [table.column(names.index(each)) for each in identity]
         groups, _ = Groups.of(key_codes(columns, len(table)))
         assert groups.count == len(table), f"an entry twice: {shown}"
-        weight = np.asarray(one(table.column("weight")))
+        weight = np.asarray(combine_chunks(table.column("weight")))
         gone = int(np.count_nonzero(weight == 0))
         assert gone <= (0 if side.sequence is None else spec.remember), f"not forgotten: {shown}"
         most = 1 if side.key else None

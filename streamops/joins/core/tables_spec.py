@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
 from streamops.joins.core.untimed import UntimedSpec
-from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = ["REASONS", "How", "Rejected", "TableSide", "TablesSpec"]

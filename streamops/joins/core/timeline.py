@@ -14,14 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    change_weights,
+)
 from streamops.joins.core.timeline_spec import TimelineSpec
-from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, weights
-from streamops.kernel.columns import concat, conform, key_codes, one, take
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
@@ -42,7 +49,7 @@ def pack(spec: TimelineSpec, rows: pa.Table) -> pa.Table:
     """The rows as they are, with weights: a join tells its changes net."""
     rows = conform(rows, spec.input)
     columns = [rows.column(name) for name in spec.names]
-    columns.append(pa.array(weights(rows.column(CHANGE_TYPE))))
+    columns.append(pa.array(change_weights(rows.column(CHANGE_TYPE))))
     if spec.routed:
         columns.append(rows.column("late"))
     return pa.table(columns, schema=spec.packed)
@@ -71,7 +78,7 @@ class _Rows:
 
 def step(spec: TimelineSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
-    weight = np.asarray(one(packed.column("weight")))
+    weight = np.asarray(combine_chunks(packed.column("weight")))
     moves = np.flatnonzero(weight)
     came = packed.select(spec.rows.names[:-1])
     kept = state.tables["rows"]
@@ -108,22 +115,24 @@ def _touched(
     # A kept row is there once and stands first: its number is its place.
     equal, firsts = Groups.of(key_codes(both.columns, len(both)))
     before = np.zeros(equal.count, np.int64)
-    before[: len(old)] = np.asarray(one(old.column("weight")))
+    before[: len(old)] = np.asarray(combine_chunks(old.column("weight")))
     after = before + Groups(equal.ids[len(old) :], equal.count).sum_ints(weight)
     table = take(both, firsts)
     user = np.concatenate([groups.ids[: len(kept)][active], groups.ids[len(kept) :]])[firsts]
-    post = pair(user, _codes([table], [at[name] for name in spec.key]))
+    post = pair_codes(user, _codes([table], [at[name] for name in spec.key]))
     return _Rows(table, before, after, user, post), ~active
 
 
 def _codes(tables: list[pa.Table], names: list[str]) -> Ids:
-    columns = [pa.concat_arrays([one(each.column(name)) for each in tables]) for name in names]
+    columns = [
+        pa.concat_arrays([combine_chunks(each.column(name)) for each in tables]) for name in names
+    ]
     return key_codes(columns, sum(map(len, tables)))
 
 
 def _newest_first(spec: TimelineSpec, rows: _Rows) -> Ids:
     """The rows user by user, the newest first; among equally new ones the greatest key."""
-    at = {name: one(rows.table.column(i)) for i, name in enumerate(spec.names)}
+    at = {name: combine_chunks(rows.table.column(i)) for i, name in enumerate(spec.names)}
     order = [~ranks(at[name]) for name in (spec.ranked_by, *spec.key)]
     # Of a post that has two authors for a while: by their hash, and not by which came first.
     order.append(xxhash64([at[name] for name in spec.author]))
@@ -183,4 +192,6 @@ def check(spec: TimelineSpec, state: State) -> None:
     shown = f"rows: {rows.to_pylist()}"
     groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
     assert groups.count == len(rows), f"a row twice: {shown}"
-    assert (np.asarray(one(rows.column("weight"))) > 0).all(), f"a row that is not there: {shown}"
+    assert (np.asarray(combine_chunks(rows.column("weight"))) > 0).all(), (
+        f"a row that is not there: {shown}"
+    )

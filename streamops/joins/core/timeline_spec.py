@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE
 
 __all__ = ["TimelineSpec"]
 

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog.change_types import CHANGE_TYPE, DELETE
+from streamops.joins.core.asof_spec import TemporalSpec
 from streamops.joins.core.clashes import settled
-from streamops.joins.core.temporal_spec import TemporalSpec
-from streamops.kernel.changes import CHANGE_TYPE, DELETE
-from streamops.kernel.columns import concat, instants, one, take
-from streamops.kernel.groups import Groups, Ids, Mask, in_order
+from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
+from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import Instants
 
@@ -98,7 +98,7 @@ class Versions:
             np.concatenate([kept.codes, came.codes]),
             np.concatenate([kept.times, came.times]),
         )
-        sequence = ranks(one(every.table.column(spec.sequence)))
+        sequence = ranks(combine_chunks(every.table.column(spec.sequence)))
         order = np.lexsort((sequence, every.times, every.codes))
         begins = np.zeros(len(order), np.bool_)
         begins[:1] = True
@@ -133,7 +133,7 @@ class Versions:
         """The version that held for each of these (key, instant); -1 where none did."""
         if not len(self) or not len(codes):
             return np.full(len(codes), -1, np.int64)
-        everything = in_order(
+        everything = ordered_pair_codes(
             np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
         )
         ours, theirs = np.split(everything, [len(self)])
@@ -166,9 +166,9 @@ def gone(spec: TemporalSpec, table: pa.Table) -> Mask:
     """The versions that say that the row was deleted."""
     flag = np.zeros(len(table), np.bool_)
     if spec.deleted is not None:
-        flag |= np.asarray(one(table.column(spec.deleted)).fill_null(False))
+        flag |= np.asarray(combine_chunks(table.column(spec.deleted)).fill_null(False))
     if spec.changes:
-        word = one(table.column(CHANGE_TYPE))
+        word = combine_chunks(table.column(CHANGE_TYPE))
         flag |= np.asarray(pc.equal(word, DELETE).fill_null(False))
     return flag
 
@@ -176,7 +176,7 @@ def gone(spec: TemporalSpec, table: pa.Table) -> Mask:
 def _ends(spec: TemporalSpec, table: pa.Table, times: Instants) -> Instants:
     ends = np.full(len(times), _OPEN)
     if spec.until is not None:
-        until, closed = instants(table.column(spec.until))
+        until, closed = timestamp_micros(table.column(spec.until))
         ends[closed] = until[closed]
     if spec.tolerance is not None:
         ends = np.minimum(ends, times + spec.tolerance + 1)

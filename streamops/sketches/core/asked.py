@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import instants, one, take
+from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64
@@ -132,7 +132,7 @@ def _usable(spec: Judging, rows: pa.Table) -> tuple[Ids, Instants]:
     result = np.full(len(rows), AGAIN)
     time = np.zeros(len(rows), np.int64)
     if spec.time is not None:
-        time, valid = instants(rows.column(spec.time))
+        time, valid = timestamp_micros(rows.column(spec.time))
         result[(time < MIN_INSTANT) | (time > MAX_INSTANT)] = _OUT_OF_RANGE
         result[~valid] = _NO_TIME
     for name in spec.by:
@@ -163,7 +163,7 @@ def _by_time(rows: pa.Table, chosen: Ids, order: Ids, begins: Mask, time: Instan
 def _content(rows: pa.Table) -> Ids:
     """A hash of all columns that have one, and of where they are null."""
     columns = []
-    for column in map(one, rows.columns):
+    for column in map(combine_chunks, rows.columns):
         try:
             require_hashable(column.type, where="")
         except SchemaError:

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError, SketchFormatError
+from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
-from streamops.kernel.states import united
 from streamops.sketches.core.buffers import binary_of, bytes_of, lengths_of
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.filters import Shape, Words, contained, filled, ones, positions
@@ -104,7 +104,7 @@ class Bloom:
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Unite the items, and set the bits that are set in any."""
-        return united(groups, states, self._united)
+        return merge_groups(groups, states, self._united)
 
     def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         sizes, words = self._words(states[0])

@@ -21,9 +21,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.states import listed, sizes_of, united
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.layout import pieces, put, require, seen, whole
@@ -107,8 +107,8 @@ class CountMin:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Count the items of each group."""
-        column = one(rows.column(self.column))
-        weights = None if self.weight is None else one(rows.column(self.weight))
+        column = combine_chunks(rows.column(self.column))
+        weights = None if self.weight is None else combine_chunks(rows.column(self.weight))
         counted, weights = weighed(column, weights, self.weight)
         hashes, _ = items(column)
         if not counted.all():
@@ -121,7 +121,7 @@ class CountMin:
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Add up what is in the tables, and the counts of equal items."""
-        return united(groups, states, self._unite)
+        return merge_groups(groups, states, self._unite)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """How often the items asked for have occurred, at least (see ``error``) and at most."""
@@ -132,7 +132,7 @@ class CountMin:
         bounded = pa.StructArray.from_arrays(
             [again, pa.array(lower), pa.array(upper)], fields=list(kinds[0].type.value_type)
         )
-        lists = listed(bounded, np.full(groups, len(asked)))
+        lists = make_lists(bounded, np.full(groups, len(asked)))
         return pa.StructArray.from_arrays(
             [lists, pa.array(self._error(states)), states[2]], fields=kinds
         )
@@ -140,8 +140,8 @@ class CountMin:
     def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
         """How often each item asked for has occurred, at least (as ``error`` says) and at most."""
         found = self.estimate(states).field("items")
-        sizes, bounded = sizes_of(found), found.flatten()
-        return listed(bounded.field("lower"), sizes), listed(bounded.field("upper"), sizes)
+        sizes, bounded = list_sizes(found), found.flatten()
+        return make_lists(bounded.field("lower"), sizes), make_lists(bounded.field("upper"), sizes)
 
     def counts_of(
         self, states: Sequence[pa.Array], owners: Ids, asked: pa.Array
@@ -166,7 +166,7 @@ class CountMin:
         lists, kept, _ = states
         dense = np.asarray(lists.is_null())
         hashes, valid = items(asked)
-        ids = np.repeat(np.arange(len(lists)), sizes_of(lists))
+        ids = np.repeat(np.arange(len(lists)), list_sizes(lists))
         counts = np.asarray(kept.filter(lists.is_valid()).flatten())
         upper = found(ids, np.asarray(lists.flatten()), counts, owners, hashes)
         rows = np.flatnonzero(dense[owners])
@@ -181,7 +181,7 @@ class CountMin:
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Count, number of items, the items, their counts; or the cells of the table."""
         lists, kept, count = states
-        entries, numbers = sizes_of(lists), sizes_of(kept)
+        entries, numbers = list_sizes(lists), list_sizes(kept)
         dense = np.asarray(lists.is_null())
         lengths = _HEAD + 8 * (entries + numbers)
         data, starts = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
@@ -214,8 +214,8 @@ class CountMin:
         self._require(are_ascending(parts, hashes), "items in order, each of them once")
         self._require(self._add_up(counts, numbers, dense, count), "counts that add up")
         return [
-            listed(pa.array(hashes), entries, dense),
-            listed(pa.array(counts), numbers),
+            make_lists(pa.array(hashes), entries, dense),
+            make_lists(pa.array(counts), numbers),
             pa.array(count),
         ]
 
@@ -223,7 +223,7 @@ class CountMin:
         lists, kept, number = states
         dense = np.asarray(lists.is_null())
         count = total(groups, np.asarray(number), self.column)
-        owners = np.repeat(groups.ids, sizes_of(lists))
+        owners = np.repeat(groups.ids, list_sizes(lists))
         counts = np.asarray(kept.filter(lists.is_valid()).flatten())
         tables = np.asarray(kept.filter(pa.array(dense)).flatten()).reshape(-1, self.cells)
         return self._kept(
@@ -250,8 +250,8 @@ class CountMin:
         dense = (entries > self.most_items) | (among.sizes() > 0)
         if not dense.any():
             return [
-                listed(pa.array(hashes), entries),
-                listed(pa.array(counts), entries),
+                make_lists(pa.array(hashes), entries),
+                make_lists(pa.array(counts), entries),
                 pa.array(count),
             ]
         number = np.cumsum(dense) - 1
@@ -268,8 +268,8 @@ class CountMin:
         values[spread(starts, entries)] = counts
         values[spread(starts[dense], numbers[dense])] = flat
         return [
-            listed(pa.array(hashes), entries, dense),
-            listed(pa.array(values), numbers),
+            make_lists(pa.array(hashes), entries, dense),
+            make_lists(pa.array(values), numbers),
             pa.array(count),
         ]
 

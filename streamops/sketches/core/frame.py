@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Mask
 from streamops.sketches.core.buffers import binary_of, bytes_of, lengths_of
@@ -107,7 +107,7 @@ def opened(
     >>> opened(sealed(*known, pa.array([b"abc"])), *known, where="doc").to_pylist()
     [b'abc']
     """
-    blobs = one(blobs).cast(pa.binary())
+    blobs = combine_chunks(blobs).cast(pa.binary())
     wanted = Header(format, parameters)
     wrong = np.flatnonzero(~sound(blobs, format, parameters))
     if len(wrong):

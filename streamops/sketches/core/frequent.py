@@ -17,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import codes, one
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.columns import combine_chunks, value_codes
+from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.ordering import ranks
-from streamops.kernel.states import listed, sizes_of, united
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.frequent_bytes import Parts, read_payloads, write_payloads
 from streamops.sketches.core.frequent_images import read_images, write_images
@@ -115,8 +115,8 @@ class Frequent:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Count the items of each group."""
-        items = one(rows.column(self.column))
-        weights = None if self.weight is None else one(rows.column(self.weight))
+        items = combine_chunks(rows.column(self.column))
+        weights = None if self.weight is None else combine_chunks(rows.column(self.weight))
         counted, weights = weighed(items, weights, self.weight)
         if not counted.all():
             groups, items = groups.where(counted), items.filter(pa.array(counted))
@@ -125,7 +125,7 @@ class Frequent:
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Add up the counters of equal items; offsets add up, too."""
-        return united(groups, states, self._unite)
+        return merge_groups(groups, states, self._unite)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The items of at least the share asked for, most frequent first, then ascending."""
@@ -140,7 +140,7 @@ class Frequent:
             told = upper >= np.ceil(self.at_least * np.asarray(count) * _ALMOST)[owners]
         if self.top is not None:
             # Most frequent first: what is told stands before what is not.
-            sizes = sizes_of(lists)
+            sizes = list_sizes(lists)
             told &= np.arange(len(order)) - (np.cumsum(sizes) - sizes)[owners] < self.top
         bounded = pa.StructArray.from_arrays(
             [
@@ -152,14 +152,14 @@ class Frequent:
         )
         sizes = np.bincount(owners[told], minlength=len(lists))
         return pa.StructArray.from_arrays(
-            [listed(bounded, sizes), offset, count], fields=list(self.result)
+            [make_lists(bounded, sizes), offset, count], fields=list(self.result)
         )
 
     def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
         """How often each item told has occurred, at least and at most."""
         items = self.estimate(states).field("items")
-        sizes, bounded = sizes_of(items), items.flatten()
-        return listed(bounded.field("lower"), sizes), listed(bounded.field("upper"), sizes)
+        sizes, bounded = list_sizes(items), items.flatten()
+        return make_lists(bounded.field("lower"), sizes), make_lists(bounded.field("upper"), sizes)
 
     def counts_of(
         self, states: Sequence[pa.Array], owners: Ids, asked: pa.Array
@@ -176,7 +176,7 @@ class Frequent:
         """
         lists, offset, _ = states
         entries, ids, counts = _flat(lists)
-        known = codes(pa.concat_arrays([entries.field(0), asked]))
+        known = value_codes(pa.concat_arrays([entries.field(0), asked]))
         lower = found(ids, known[: len(ids)], counts, owners, known[len(ids) :])
         return lower, lower + np.where(asked.is_valid(), np.asarray(offset)[owners], 0)
 
@@ -203,7 +203,7 @@ class Frequent:
         known = are_ascending(groups, ranks(items)) & _all(groups, is_normal(items))
         require(known, kind, "items in order, each of them once")
         entries = pa.StructArray.from_arrays([items, pa.array(counts)], fields=self._entry)
-        return [listed(entries, sizes), pa.array(offset), pa.array(count)]
+        return [make_lists(entries, sizes), pa.array(offset), pa.array(count)]
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as Apache's image: ``binary``."""
@@ -237,7 +237,7 @@ class Frequent:
     ) -> list[pa.Array]:
         """The states of these items, which may be equal."""
         items = normal(items)
-        alike, firsts = Groups.of(pair(groups.ids, codes(items)))
+        alike, firsts = Groups.of(pair_codes(groups.ids, value_codes(items)))
         counts = alike.sizes() if weights is None else alike.sum_ints(weights)
         ids, items = groups.ids[firsts], items.take(pa.array(firsts))
         cut = self._cut(Groups(ids, groups.count), counts)
@@ -251,7 +251,7 @@ class Frequent:
             fields=self._entry,
         )
         sizes = np.bincount(ids, minlength=groups.count)
-        return [listed(entries, sizes), pa.array(offset + cut), pa.array(count)]
+        return [make_lists(entries, sizes), pa.array(offset + cut), pa.array(count)]
 
     def _cut(self, groups: Groups, counts: Ints) -> Ints:
         """The count of the first item too many of each group, 0 where there is none."""
@@ -268,7 +268,7 @@ class Frequent:
     def _parts(self, states: Sequence[pa.Array]) -> Parts:
         lists, offset, count = states
         entries, _, counts = _flat(lists)
-        return entries.field(0), sizes_of(lists), counts, np.asarray(offset), np.asarray(count)
+        return entries.field(0), list_sizes(lists), counts, np.asarray(offset), np.asarray(count)
 
     def _promised(self, sizes: Ints, counts: Ints, offset: Ints, count: Ints) -> Groups:
         """The groups of these counts, of which none is below 1, and whose error is within its bound."""
@@ -294,5 +294,5 @@ def _all(groups: Groups, fine: Mask) -> Mask:
 def _flat(lists: pa.Array) -> tuple[pa.Array, Ids, Ints]:
     """The entries of all lists, the number of each one's list, and its count."""
     entries = lists.flatten()
-    owners = np.repeat(np.arange(len(lists)), sizes_of(lists))
+    owners = np.repeat(np.arange(len(lists)), list_sizes(lists))
     return entries, owners, np.asarray(entries.field(1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Ids
 from streamops.sketches.core.filters import Positions, Shape, Words, contained, filled
 
@@ -119,6 +119,6 @@ def written(generations: Sequence[Generation]) -> pa.Table:
 def read(table: pa.Table) -> list[Generation]:
     """What was written."""
     cells, items = (table.column(i).to_pylist() for i in (0, 1))
-    filters = one(table.column(2))
+    filters = combine_chunks(table.column(2))
     words = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
     return [Generation(*each) for each in zip(cells, items, words, strict=True)]

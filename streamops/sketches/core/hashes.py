@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Ints, Mask
 from streamops.kernel.hashing import xxhash64
 
@@ -40,7 +40,7 @@ def items(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
     SchemaError
         ``KEY_NOT_HASHABLE``: Spark does not hash the type.
     """
-    array = one(column)
+    array = combine_chunks(column)
     return xxhash64([array]), np.asarray(array.is_valid())
 
 

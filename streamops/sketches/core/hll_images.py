@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import list_items
 from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Ids, Ints, Mask
-from streamops.kernel.states import listed
 from streamops.sketches.core.hll_registers import (
     ADDRESS_BITS,
     Coupons,
@@ -123,14 +123,14 @@ def from_images(images: pa.Array, p: int) -> list[pa.Array]:
     _refuse_any(np.any(table > _LARGEST, axis=1), "a register is out of range", images, p)
     there = np.any(table, axis=1)
     table = np.minimum(table[there], np.uint8(highest(p)))
-    return [listed(pa.array(found), sizes, there), binaries(table, there)]
+    return [make_lists(pa.array(found), sizes, there), binaries(table, there)]
 
 
 def from_registers(table: Registers, p: int) -> list[pa.Array]:
     """States of sketches with these registers, none of which is greater than ``highest``."""
     there = np.any(table, axis=1)
     nothing = np.zeros(len(table), np.int64)
-    return [listed(pa.array([], pa.uint32()), nothing, there), binaries(table[there], there)]
+    return [make_lists(pa.array([], pa.uint32()), nothing, there), binaries(table[there], there)]
 
 
 def to_serialized(table: Registers, p: int) -> pa.Array:

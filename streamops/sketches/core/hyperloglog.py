@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import list_items
 from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.group_states import make_lists, merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
-from streamops.kernel.states import listed, united
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.hll_images import from_images, to_images
@@ -104,7 +104,7 @@ class HyperLogLog:
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Unite the coupons, and take the greater of each two registers."""
-        return united(groups, states, self._united)
+        return merge_groups(groups, states, self._united)
 
     def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         found, dense = states
@@ -178,7 +178,7 @@ class HyperLogLog:
             "a register is out of range, or all are empty",
             payloads,
         )
-        return [listed(pa.array(found), lengths, ~sparse), binaries(table, ~sparse)]
+        return [make_lists(pa.array(found), lengths, ~sparse), binaries(table, ~sparse)]
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as an image of Apache DataSketches."""
@@ -208,7 +208,7 @@ class HyperLogLog:
             owners, registers = greatest(owners, registers)
             rows = row[owners] if len(owners) < len(table) else slice(None)  # which copies nothing
             table[rows] = np.maximum(table[rows], registers)
-        kept = listed(pa.array(found[~spread]), np.where(dense, 0, sizes), dense)
+        kept = make_lists(pa.array(found[~spread]), np.where(dense, 0, sizes), dense)
         return [kept, binaries(table, dense)]
 
     def _spread(self, table: Registers, rows: Ids, found: Coupons) -> None:

@@ -20,9 +20,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import doubles, one
+from streamops.kernel.columns import combine_chunks, to_doubles
+from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Floats, Groups, Ints
-from streamops.kernel.states import listed, sizes_of, united
 from streamops.sketches.core import kll_bytes
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.kll_levels import extremes, settled
@@ -83,19 +83,19 @@ class QuantileSketch:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Sketch the values of each group; null is none."""
-        column = one(rows.column(self.column))
+        column = combine_chunks(rows.column(self.column))
         if column.null_count:
             groups, column = groups.where(np.asarray(column.is_valid())), column.drop_null()
-        values = kll_bytes.plain(doubles(column))
+        values = kll_bytes.plain(to_doubles(column))
         items, sizes = settled(values, groups.ids, None, groups.count, self.k)
         return _states(*extremes(groups.ids, values, values, groups.count), items, sizes)
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         """Join the levels of each group's members, and compact what is too much."""
-        there = sizes_of(states[2]) > 0
+        there = list_sizes(states[2]) > 0
         if not there.all():
             groups, states = groups.where(there), [each.filter(pa.array(there)) for each in states]
-        return united(groups, states, self._united)
+        return merge_groups(groups, states, self._united)
 
     def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         ids, count = groups.ids, groups.count
@@ -126,7 +126,7 @@ class QuantileSketch:
         """What share of the values is not above each of these points: lists, as long as they."""
         there, view = self._viewed(states)
         found = view.ranks(np.array(points, np.float64))
-        return listed(pa.array(found.ravel()), there * len(points), ~there)
+        return make_lists(pa.array(found.ravel()), there * len(points), ~there)
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state in Apache's format, its lowest level sorted."""
@@ -166,7 +166,7 @@ class QuantileSketch:
         return self._united(Groups(np.arange(len(images)), len(images)), states)
 
     def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
-        there = sizes_of(states[2]) > 0
+        there = list_sizes(states[2]) > 0
         if not there.all():
             states = [each.filter(pa.array(there)) for each in states]
         return there, viewed(states, self.k)
@@ -174,7 +174,7 @@ class QuantileSketch:
     def _asked(self, there: np.ndarray, view: View, side: int) -> pa.Array:
         shares = np.array(self.probabilities)[None, :] + side * view.error[:, None]
         found = view.at(shares)
-        return listed(pa.array(found.ravel()), there * len(self.probabilities), ~there)
+        return make_lists(pa.array(found.ravel()), there * len(self.probabilities), ~there)
 
 
 def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list[pa.Array]:
@@ -186,6 +186,6 @@ def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list
     return [
         pa.array(least, mask=empty),
         pa.array(greatest, mask=empty),
-        listed(pa.array(items), kept),
-        listed(levels, used.sum(axis=1)),
+        make_lists(pa.array(items), kept),
+        make_lists(levels, used.sum(axis=1)),
     ]

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
-from streamops.kernel.states import sizes_of
 from streamops.sketches.core.buffers import binary_of, bytes_of
 from streamops.sketches.core.kll_levels import MOST, capacities, extremes, within
 
@@ -54,7 +54,7 @@ def plain(values: Floats) -> Floats:
 def written(states: Sequence[pa.Array], k: int) -> pa.Array:
     """Each state as bytes."""
     least, greatest, items, sizes = states
-    kept, heights = sizes_of(items), sizes_of(sizes)
+    kept, heights = list_sizes(items), list_sizes(sizes)
     each = np.asarray(sizes.flatten()).astype(np.int64)
     starts = np.cumsum(heights) - heights
     weight = each << within(heights)

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints
-from streamops.kernel.states import sizes_of
 from streamops.sketches.core.kll_levels import ordered
 
 __all__ = ["View", "rank_error", "unpacked", "viewed"]
@@ -108,7 +108,7 @@ class View:
 def unpacked(states: Sequence[pa.Array]) -> tuple[Floats, Ids, Ids]:
     """The items of states, of which state each is, and its level."""
     _, _, items, sizes = states
-    heights = sizes_of(sizes)
+    heights = list_sizes(sizes)
     each = np.asarray(sizes.flatten()).astype(np.int64)
     level = np.arange(len(each)) - np.repeat(np.cumsum(heights) - heights, heights)
     state = np.repeat(np.arange(len(sizes)), heights)
@@ -124,7 +124,7 @@ def viewed(states: Sequence[pa.Array], k: int) -> View:
         ``SKETCH_FULL``: together they stand for more values than can be counted.
     """
     values, ids, levels = unpacked(states)
-    heights = sizes_of(states[3])
+    heights = list_sizes(states[3])
     order, keys, shift = ordered(ids, values)
     place = order[keys & ((1 << shift) - 1)]
     if (2.0**levels).sum() >= _NO_OVERFLOW:
@@ -137,7 +137,7 @@ def viewed(states: Sequence[pa.Array], k: int) -> View:
             fix="ask fewer sketches at a time; these were hardly made of rows",
         )
     below = np.cumsum(1 << levels[place])
-    ends = np.cumsum(sizes_of(states[2]))
+    ends = np.cumsum(list_sizes(states[2]))
     totals = below[ends - 1]
     base = np.append(0, totals[:-1])[: len(totals)]
     return View(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Ids, Ints, Mask
 
@@ -46,7 +46,7 @@ def pieces(data: Bytes, sizes: Ints) -> pa.Array:
 
 def whole(payloads: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ids, Ints]:
     """The buffer that the payloads stand in, where each starts, and how long it is."""
-    array = one(payloads).cast(pa.large_binary())
+    array = combine_chunks(payloads).cast(pa.large_binary())
     assert array.null_count == 0, "a payload is never null"
     if not len(array):
         return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)

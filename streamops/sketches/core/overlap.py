@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ids, Ints
 from streamops.sketches.core.samples import WHOLE, Samples, beside, compared, lowest
 from streamops.sketches.core.sampling import NUMBER, SHARE, number_of, share_of
@@ -96,7 +96,7 @@ class Overlap:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Keep the lowest hashes of each audience of each group."""
-        audience = pc.index_in(one(rows.column(self.of)), value_set=self.audiences)
+        audience = pc.index_in(combine_chunks(rows.column(self.of)), value_set=self.audiences)
         hashes, there = hashed(rows.column(self.column))
         there = there & np.asarray(audience.is_valid())
         numbers = np.asarray(audience.fill_null(0)).astype(np.int64)

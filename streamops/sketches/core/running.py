@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
-from streamops.kernel.columns import changed, concat, conform, key_codes, one, take
-from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary, identified
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
+from streamops.kernel.contract import Counts, State, StateFormat, Step, Summary, aggregate_identity
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.group_states import estimate_all, merge_all, update_all
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.states import estimates, merged, updated
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -108,7 +108,7 @@ class RunningSpec:
         return {
             "by": [[field.name, str(field.type)] for field in self.keys],
             "agg": [
-                identified(name, words, summary, self.input)
+                aggregate_identity(name, words, summary, self.input)
                 for name, words, summary in self.aggregates
             ],
             "changes": self.changes,
@@ -131,7 +131,7 @@ def pack(spec: RunningSpec, rows: pa.Table) -> pa.Table:
     codes = key_codes([rows.column(name) for name in spec.by], len(rows))
     groups, firsts = Groups.of(codes)
     keys = take(rows.select(list(spec.by)), firsts).columns
-    states = updated(spec.summaries, groups, rows)
+    states = update_all(spec.summaries, groups, rows)
     schema = _schema(spec, ("rows", pa.int64()))
     return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
 
@@ -153,12 +153,12 @@ def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | Non
     was, arrived = _states(spec, kept, old), _states(spec, packed, entered)
     both = [pa.concat_arrays(pieces) for pieces in zip(was, arrived, strict=True)]
     members = Groups(np.concatenate([slot[old], slot[came[entered]]]), len(old) + len(new))
-    states = merged(spec.summaries, members, both)
-    before, after = estimates(spec.summaries, was), estimates(spec.summaries, states)
-    differs = changed(before, [value.slice(0, len(old)) for value in after])
+    states = merge_all(spec.summaries, members, both)
+    before, after = estimate_all(spec.summaries, was), estimate_all(spec.summaries, states)
+    differs = rows_differ(before, [value.slice(0, len(old)) for value in after])
     again, first = np.flatnonzero(differs), len(old) + np.arange(len(new))
 
-    told = np.asarray(one(kept.column("revision"))).astype(np.int64)[old]
+    told = np.asarray(combine_chunks(kept.column("revision"))).astype(np.int64)[old]
     revision = np.concatenate([told + differs, np.zeros(len(new), np.int64)]).astype(np.int32)
     index = pa.array(np.concatenate([firsts[old], firsts[new]]))
     key = [column.take(index) for column in keys]
@@ -169,7 +169,7 @@ def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | Non
     if spec.changes == "retract":
         said.append(_told(spec, key, before, revision - 1, again, PREIMAGE))
     said.append(_told(spec, key, after, revision, again, POSTIMAGE))
-    rows = np.asarray(one(packed.column("rows")))
+    rows = np.asarray(combine_chunks(packed.column("rows")))
     counts = Counts(
         rows=int(rows.sum()),
         rejected=int(rows.sum() - rows[entered].sum()),
@@ -191,7 +191,7 @@ def check(spec: RunningSpec, state: State) -> None:
     shown = str(table.to_pylist())
     groups, _ = Groups.of(key_codes(_keys(spec)(table), len(table)))
     assert groups.count == len(table) <= spec.limit, f"a key twice, or too many: {shown}"
-    assert (np.asarray(one(table.column("revision"))) >= 0).all(), shown
+    assert (np.asarray(combine_chunks(table.column("revision"))) >= 0).all(), shown
 
 
 def _within(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, kept: int) -> Ids:
@@ -226,12 +226,12 @@ def _schema(spec: RunningSpec, own: tuple[str, pa.DataType]) -> pa.Schema:
 
 
 def _keys(spec: RunningSpec) -> Any:
-    return lambda table: [one(table.column(i)) for i in range(len(spec.by))]
+    return lambda table: [combine_chunks(table.column(i)) for i in range(len(spec.by))]
 
 
 def _states(spec: RunningSpec, table: pa.Table, rows: npt.NDArray[np.integer]) -> list[pa.Array]:
     index = pa.array(rows)
-    return [one(column).take(index) for column in table.columns[len(spec.by) + 1 :]]
+    return [combine_chunks(column).take(index) for column in table.columns[len(spec.by) + 1 :]]
 
 
 def _told(

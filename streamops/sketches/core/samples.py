@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import list_items
+from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.states import listed
 
 __all__ = [
     "WHOLE",
@@ -65,7 +65,7 @@ class Samples:
 
     def columns(self) -> list[pa.Array]:
         """As columns: lists of hashes, and theta."""
-        lists = listed(pa.array(self.hashes, pa.int64()), self.sizes)
+        lists = make_lists(pa.array(self.hashes, pa.int64()), self.sizes)
         return [lists, pa.array(self.theta, pa.int64())]
 
 

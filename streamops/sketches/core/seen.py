@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import conform, one
+from streamops.kernel.columns import combine_chunks, conform
 from streamops.kernel.contract import State, StateFormat
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Ids
@@ -204,7 +204,7 @@ def step(spec: SeenSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table]
 
 def delivered(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, tuple[int, ...]]:
     """The rows that come out, and how many there were of each kind."""
-    words = one(rows.column(SEEN))
+    words = combine_chunks(rows.column(SEEN))
     found = {str(pair["values"]): int(pair["counts"]) for pair in words.value_counts().to_pylist()}
     full = pc.sum(rows.column(FULL), min_count=0).as_py()
     counts = (len(rows), *(found.get(word, 0) for word in VERDICTS), full)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import Summary, merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
@@ -99,7 +99,7 @@ class Merged:
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """States of the groups over the sketches in their rows."""
-        blobs = one(rows.column(self.column))
+        blobs = combine_chunks(rows.column(self.column))
         states = revived(self.sketch, blobs, where=self.where)
         return self.merge(groups.where(np.asarray(blobs.is_valid())), states)
 

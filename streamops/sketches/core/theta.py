@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Groups, Ints, Mask
-from streamops.kernel.states import united
 from streamops.sketches.core import samples
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items, murmur3
@@ -136,4 +136,4 @@ def merged(groups: Groups, states: Sequence[pa.Array], k: int) -> list[pa.Array]
     def unite(members: Groups, companions: Sequence[pa.Array]) -> list[pa.Array]:
         return samples.united(members, Samples.of(*companions), k).columns()
 
-    return united(groups, states, unite)
+    return merge_groups(groups, states, unite)

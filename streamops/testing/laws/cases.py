@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, instants, key_codes, take
+from streamops.kernel.columns import concat, key_codes, take, timestamp_micros
 from streamops.kernel.contract import Core, Spec, State, Step
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
@@ -265,6 +265,6 @@ def times_of(spec: Spec, batch: pa.Table) -> list[int]:
 
 def times_in(column: pa.ChunkedArray) -> list[int]:
     """The usable ones among the event times of a column."""
-    times, valid = instants(column)
+    times, valid = timestamp_micros(column)
     placed: list[int] = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)].tolist()
     return placed

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, one, take
+from streamops.changelog.table import drop_tombstones
+from streamops.kernel.columns import combine_chunks, concat, take
 from streamops.kernel.contract import Step
-from streamops.kernel.keyed import without_tombstones
 from streamops.kernel.pairs import PairCore, PairSpec, Side
 from streamops.kernel.time import spark_watermark
 from streamops.testing.folding import fold
@@ -131,7 +131,9 @@ class PairCase:
         """See :class:`streamops.testing.laws.cases.History`: keys of both sides alike."""
         left, right = self.everything()
         pairs = zip(self.spec.left.by, self.spec.right.by, strict=True)
-        keys = [pa.concat_arrays([one(left[a]), one(right[b])]) for a, b in pairs]
+        keys = [
+            pa.concat_arrays([combine_chunks(left[a]), combine_chunks(right[b])]) for a, b in pairs
+        ]
         of = shards_of(keys, len(left) + len(right), shards, rng)
         lefts = among(of[: len(left)], [batch[0] for batch in self.batches], shards)
         rights = among(of[len(left) :], [batch[1] for batch in self.batches], shards)
@@ -160,7 +162,7 @@ def pair_times(spec: PairSpec, batch: Both) -> list[int]:
 
 def bad_rows(spec: PairSpec, batch: Both) -> int:
     """Rows that should have an event time, and have none that can be used. A tombstone needs none."""
-    left, right = map(without_tombstones, batch)
+    left, right = map(drop_tombstones, batch)
     sides = zip(sides_of(spec), (left, right), strict=True)
     timed = sum(len(rows) for side, rows in sides if side.time is not None)
     return timed - len(pair_times(spec, (left, right)))

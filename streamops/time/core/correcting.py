@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import instants, one
+from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
@@ -50,7 +50,7 @@ def correct(
         As the user says them, in microseconds.
     """
     (event, happened), (sent, was_sent), (received, came) = map(_in_calendar, three)
-    offset, known = instants(offsets)
+    offset, known = timestamp_micros(offsets)
     wait = sent - event
     too_long = known & (event + offset < MIN_INSTANT)
     if longest_wait is not None:
@@ -61,8 +61,8 @@ def correct(
     ruled.append(near)
     at = np.select(ruled, range(len(ruled)), len(ruled))
     said = pa.array([*_REASONS, "plausible", None]).take(pa.array(at))
-    quality = pc.coalesce(said, one(good))
-    is_good = (at == len(ruled)) & np.asarray(one(good).is_valid())
+    quality = pc.coalesce(said, combine_chunks(good))
+    is_good = (at == len(ruled)) & np.asarray(combine_chunks(good).is_valid())
     is_near = at == len(_REASONS)
     if otherwise == "received":
         other, there = received, came
@@ -77,6 +77,6 @@ def correct(
 
 def _in_calendar(column: pa.ChunkedArray) -> Known:
     """Microseconds of a timestamp, 0 where it is null or outside of the years 1 to 9999."""
-    micros, known = instants(column)
+    micros, known = timestamp_micros(column)
     known = known & (micros >= MIN_INSTANT) & (micros <= MAX_INSTANT)
     return np.where(known, micros, 0), known

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.clocks import Tick, Told
-from streamops.kernel.columns import concat, instants, key_codes, one, take
+from streamops.kernel.clocks import ClockMetrics, ClockStep
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take, timestamp_micros
 from streamops.kernel.contract import State, StateFormat
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
@@ -117,7 +117,7 @@ def pack(spec: ProducersSpec, rows: pa.Table) -> pa.Table:
     return pa.table([producer, *packed.values()], schema=schema)
 
 
-def step(spec: ProducersSpec, state: State, packed: pa.Table) -> Tick:
+def step(spec: ProducersSpec, state: State, packed: pa.Table) -> ClockStep:
     """One micro-batch: merge what came, forget who is silent, move the clock."""
     before = state.tables["producers"]
     came = packed.filter(pc.not_equal(packed.column(NEWEST), _NEVER))
@@ -136,7 +136,7 @@ def step(spec: ProducersSpec, state: State, packed: pa.Table) -> Tick:
     if holds.any():
         least = int(newest[rows][holds].min())
         clock = None if least == _NEVER else least
-    told = Told(
+    told = ClockMetrics(
         rows=int(_ints(packed, _ROWS).sum()),
         rejected=int(_ints(packed, _REJECTED).sum()),
         active=len(rows),
@@ -146,7 +146,7 @@ def step(spec: ProducersSpec, state: State, packed: pa.Table) -> Tick:
         clock=clock,
         **_extremes(kept, holds),
     )
-    return Tick(State(clock, {"producers": kept}), told)
+    return ClockStep(State(clock, {"producers": kept}), told)
 
 
 def check(spec: ProducersSpec, state: State) -> None:
@@ -199,7 +199,7 @@ def _extremes(kept: pa.Table, holds: Mask) -> dict[str, Any]:
 
 def _first(kept: pa.Table, mask: Mask) -> str:
     """The first in the alphabet: of equals the same one, in whatever order they came."""
-    producers = one(kept.column(PRODUCER).filter(pa.array(mask)))
+    producers = combine_chunks(kept.column(PRODUCER).filter(pa.array(mask)))
     try:
         names = producers.cast(pa.string())
     except pa.ArrowException:  # structs, lists, bytes that are no text
@@ -208,12 +208,12 @@ def _first(kept: pa.Table, mask: Mask) -> str:
 
 
 def _usable(rows: pa.Table, name: str) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    micros, valid = instants(rows.column(name))
+    micros, valid = timestamp_micros(rows.column(name))
     return micros, valid & (micros >= MIN_INSTANT) & (micros <= MAX_INSTANT)
 
 
 def _ints(table: pa.Table, name: str) -> Ints:
-    return np.asarray(one(table.column(name)))
+    return np.asarray(combine_chunks(table.column(name)))
 
 
 def _instants(*names: str) -> list[pa.Field]:

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import conform, instants, key_codes, one, take
+from streamops.kernel.columns import combine_chunks, conform, key_codes, take, timestamp_micros
 from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.groups import Groups, Ids, Mask, pair
+from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.time.core.trail import CELLS, NEVER, Blocks, Trail, numbers
 
@@ -118,9 +118,11 @@ def step(spec: TrackSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table
     received, offset, is_sample = _samples(spec, rows)
     chosen = np.flatnonzero(is_sample)
     devices, cells, samples = *(state.tables[name] for name in _TABLES), take(rows, chosen)
-    kept = [[one(table.column(i)) for table in (devices, cells)] for i in range(len(spec.by))]
+    kept = [
+        [combine_chunks(table.column(i)) for table in (devices, cells)] for i in range(len(spec.by))
+    ]
     keys = [
-        pa.concat_arrays([*columns, one(samples.column(name))])
+        pa.concat_arrays([*columns, combine_chunks(samples.column(name))])
         for columns, name in zip(kept, spec.by, strict=True)
     ]
     sizes = [len(devices), len(cells), len(samples)]
@@ -150,7 +152,7 @@ def check(spec: TrackSpec, state: State) -> None:
     shown = f"newest {state.watermark}\n{devices.to_pylist()}\n{cells.to_pylist()}"
     keys = [key_codes(t.columns[: len(spec.by)], len(t)) for t in (devices, cells)]
     assert Groups.of(keys[0])[0].count == len(devices), f"a device twice: {shown}"
-    groups, _ = Groups.of(pair(keys[1], numbers(cells, "cell")))
+    groups, _ = Groups.of(pair_codes(keys[1], numbers(cells, "cell")))
     assert groups.count == len(cells), f"a cell twice: {shown}"
     assert len(cells) <= len(devices) * (CELLS + 1), f"too many cells: {shown}"
     assert (numbers(devices, "before") < numbers(devices, "last")).all(), shown
@@ -159,7 +161,7 @@ def check(spec: TrackSpec, state: State) -> None:
 def _samples(spec: TrackSpec, rows: pa.Table) -> tuple[Instants, Instants, Mask]:
     """When each row was received, its offset, and whether both can be used."""
     (received, known), (sent, told) = (
-        instants(rows.column(name)) for name in (spec.received, spec.sent)
+        timestamp_micros(rows.column(name)) for name in (spec.received, spec.sent)
     )
     usable = known & told
     for each in (received, sent):
@@ -205,7 +207,7 @@ def _kept(
     wanted = (alive & two)[mine] & (blocks.segment == trail.segment[before][mine])
     wanted &= (blocks.instant != last[mine]) & (blocks.cell >= trail.cell[last][mine] - CELLS)
     some = np.flatnonzero(wanted)
-    groups, heads = Groups.of(pair(mine[some], blocks.cell[some]))
+    groups, heads = Groups.of(pair_codes(mine[some], blocks.cell[some]))
     cells = [blocks.cell[some][heads], groups.least(blocks.least[some])]
     rows = np.arange(groups.count)
     return {

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import one
-from streamops.kernel.groups import Ids, Mask, in_order, running_max
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.groups import Ids, Mask, ordered_pair_codes, running_max
 from streamops.kernel.time import Instants
 
 __all__ = ["CELLS", "NEVER", "Blocks", "Trail", "numbers"]
@@ -71,7 +71,7 @@ class Trail:
         rest = len(known) + len(kept_cells)
         source = np.concatenate([two, np.arange(len(known)), np.arange(len(came)) + rest])
 
-        places = in_order(key, at)
+        places = ordered_pair_codes(key, at)
         order = np.argsort(places, kind="stable")
         new = _begins(places[order])
         heads, ids = np.flatnonzero(new), np.empty(len(order), np.int64)
@@ -123,7 +123,7 @@ class Blocks:
         cell = np.concatenate([numbers(cells, "cell"), trail.cell])
         least = np.concatenate([numbers(cells, "least"), trail.least])
         instant = np.concatenate([np.full(len(home), -1), np.arange(len(trail.at))])
-        order = np.argsort(in_order(segment, cell), kind="stable")
+        order = np.argsort(ordered_pair_codes(segment, cell), kind="stable")
         return Blocks(*(each[order] for each in (segment, device, cell, least, instant)))
 
     def floor(self, trail: Trail) -> Instants:
@@ -132,7 +132,7 @@ class Blocks:
         """
         if not len(self.segment):
             return trail.least
-        new = _begins(in_order(self.segment, self.cell))
+        new = _begins(ordered_pair_codes(self.segment, self.cell))
         heads, ids = np.flatnonzero(new), np.cumsum(new) - 1
         so_far = -running_max(-self.least, new)
         whole, segment, cell = (
@@ -172,4 +172,4 @@ def _begins(values: npt.NDArray[np.int64]) -> Mask:
 
 def numbers(table: pa.Table, name: str) -> Instants:
     """An int64 column without nulls."""
-    return np.asarray(one(table.column(name)))
+    return np.asarray(combine_chunks(table.column(name)))

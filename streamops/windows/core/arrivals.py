@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import instants, one, take
+from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.time import Instants
@@ -44,18 +44,18 @@ class Arrivals:
         gaps = np.full(len(rows), spec.gap)
         usable = valid
         if spec.gap_column is not None:
-            gaps, known = instants(rows.column(spec.gap_column))
+            gaps, known = timestamp_micros(rows.column(spec.gap_column))
             usable = valid & known & (gaps > 0) & (gaps <= spec.gap)
         closes = np.zeros(len(rows), np.bool_)
         if spec.until is not None:
-            closes = np.asarray(one(rows.column(spec.until)).fill_null(False))
+            closes = np.asarray(combine_chunks(rows.column(spec.until)).fill_null(False))
         came = Arrivals(rows, times, times + gaps, closes)
         if usable.all():
             return came, spec.output.empty_table()
         bad = ~usable
         rejected = spec.output.empty_table()
         if spec.routes:
-            present = instants(rows.column(spec.time))[1]
+            present = timestamp_micros(rows.column(spec.time))[1]
             reason = np.select(
                 [~present[bad], ~valid[bad]],
                 ["null_time", "time_out_of_range"],

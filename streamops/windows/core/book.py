@@ -15,10 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.changes import CHANGE_TYPE, DELETE
-from streamops.kernel.columns import changed, concat, instants, key_codes, one, take
+from streamops.changelog.change_types import CHANGE_TYPE, DELETE
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    key_codes,
+    rows_differ,
+    take,
+    timestamp_micros,
+)
 from streamops.kernel.errors import ChangeStreamError
-from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
+from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants, format_instant
 from streamops.windows.core.comparison import CompareSpec
 from streamops.windows.core.entries import key_fields, keys_of, micros
@@ -39,7 +46,7 @@ def window_schema(spec: CompareSpec) -> pa.Schema:
 def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
     """The rows as a table of windows."""
     count = len(rows)
-    window = [pa.array(instants(rows.column(name))[0]) for name in spec.place]
+    window = [pa.array(timestamp_micros(rows.column(name))[0]) for name in spec.place]
     columns = [*(rows.column(name) for name in spec.by), *window]
     columns += [_unsigned(rows.column(name)) for name in spec.values]
     if spec.corrects:
@@ -48,7 +55,7 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
             source = rows.column("revision").cast(pa.int64())
         is_there = np.ones(count, np.bool_)
         if spec.revised == "changes":
-            is_there = np.asarray(one(rows.column(CHANGE_TYPE))) != DELETE
+            is_there = np.asarray(combine_chunks(rows.column(CHANGE_TYPE))) != DELETE
         columns += [pa.array(np.full(count, -1, np.int32)), source, pa.array(is_there)]
     return pa.table(columns, schema=window_schema(spec))
 
@@ -96,10 +103,13 @@ class Book:
         table = concat([kept, came]) if len(came) else kept
         keys = key_codes(keys_of(table, spec), len(table))
         start, end = micros(table, "start"), micros(table, "end")
-        groups, _ = Groups.of(pair(pair(keys, start), end))
+        groups, _ = Groups.of(pair_codes(pair_codes(keys, start), end))
         source, is_there = np.zeros(len(table), np.int64), np.ones(len(table), np.bool_)
         if spec.corrects:
-            source, is_there = micros(table, "source"), np.asarray(one(table.column("is_there")))
+            source, is_there = (
+                micros(table, "source"),
+                np.asarray(combine_chunks(table.column("is_there"))),
+            )
         latest = first_of(groups.ids, groups.count)
         if groups.count < len(table):
             latest = groups.first_by(~source, is_there.astype(np.int64))
@@ -137,7 +147,7 @@ class Book:
         mine, theirs = (self.codes, self.start, self.end), (codes, start, end)
         key, begin, over = (np.concatenate(pieces) for pieces in zip(mine, theirs, strict=True))
         # Numbered in order of first appearance, and those of the book stand first, each once.
-        found = Groups.of(pair(pair(key, begin), over))[0].ids[len(self) :]
+        found = Groups.of(pair_codes(pair_codes(key, begin), over))[0].ids[len(self) :]
         return np.where(found < len(self), found, -1)
 
     def about(self, chosen: Ids) -> list[pa.Array]:
@@ -162,7 +172,9 @@ class Book:
             at = np.where(found < 0, -1, rows[found])
             before = np.where(at < 0, before, at)
         own = rows[chosen]
-        columns = [one(self.table.column(f"value.{i}")) for i in range(len(self.spec.values))]
+        columns = [
+            combine_chunks(self.table.column(f"value.{i}")) for i in range(len(self.spec.values))
+        ]
         return [
             column.take(pa.array(which, mask=which < 0))
             for which in (own, before)
@@ -191,11 +203,11 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
     ids, source : arrays of int64
         The window of each, and the revision it came with.
     """
-    groups, firsts = Groups.of(pair(ids, source))
+    groups, firsts = Groups.of(pair_codes(ids, source))
     first = rows[firsts][groups.ids]
-    columns = [one(table.column(f"value.{i}")) for i in range(len(spec.values))]
+    columns = [combine_chunks(table.column(f"value.{i}")) for i in range(len(spec.values))]
     said, stands = pa.array(rows), pa.array(first)
-    differs = changed([c.take(stands) for c in columns], [c.take(said) for c in columns])
+    differs = rows_differ([c.take(stands) for c in columns], [c.take(said) for c in columns])
     if not differs.any():
         return
     row = int(rows[differs][0])

@@ -20,10 +20,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, is_change
-from streamops.kernel.columns import changed, concat, conform, instants, key_codes, one, take
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    is_change_type,
+)
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    conform,
+    key_codes,
+    rows_differ,
+    take,
+    timestamp_micros,
+)
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.groups import Groups, Ids, Mask, pair
+from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.time import MIN_INSTANT, Instants
 from streamops.windows.core.book import Book, arrived, window_schema
 from streamops.windows.core.comparison import CompareSpec, compared
@@ -103,7 +118,7 @@ def next_deadline(spec: CompareSpec, state: State) -> int | None:
     start, end = micros(table, "start"), micros(table, "end")
     is_open = end > (_BEGINNING if state.watermark is None else state.watermark)
     if spec.corrects:
-        is_open &= np.asarray(one(table.column("is_there")))
+        is_open &= np.asarray(combine_chunks(table.column("is_there")))
     if not len(table):
         return None
     lasts = spec.period.at_least + spec.retention  # and maybe some days more
@@ -124,12 +139,14 @@ def check(spec: CompareSpec, state: State) -> None:
     codes = key_codes(keys_of(table, spec), len(table))
     watermark = _BEGINNING if state.watermark is None else state.watermark
     shown = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert Groups.of(pair(pair(codes, start), end))[0].count == len(table), f"twice: {shown}"
+    assert Groups.of(pair_codes(pair_codes(codes, start), end))[0].count == len(table), (
+        f"twice: {shown}"
+    )
     assert (start < end).all(), f"an empty window: {shown}"
     assert (spec.period.over(start, end) + spec.retention > watermark).all(), f"overdue: {shown}"
     if spec.corrects:
         is_told = micros(table, "revision") >= 0
-        is_there = np.asarray(one(table.column("is_there")))
+        is_there = np.asarray(combine_chunks(table.column("is_there")))
         assert (is_told >= (is_there & (end <= watermark))).all(), f"not published: {shown}"
         assert (end[is_told] <= watermark).all(), f"published too early: {shown}"
 
@@ -161,7 +178,7 @@ def _corrected(
 
     stood, stands = book.old[chosen] >= 0, book.new[chosen] >= 0
     was, now = (book.values(rows, chosen, previous) for rows in (book.old, book.new))
-    again = np.flatnonzero(stood & stands & changed(was, now))
+    again = np.flatnonzero(stood & stands & rows_differ(was, now))
     gone, first = np.flatnonzero(stood & ~stands), np.flatnonzero(~stood & stands)
     anew = int((revision[chosen[first]] >= 0).sum())
     number = revision.copy()
@@ -203,7 +220,7 @@ def _judged(
             pieces.append(deliver(spec, take(packed, bad), None, reason[bad], None))
         packed = take(packed, np.flatnonzero(reason == ""))
     counts = Counts(rows=total, rejected=len(bad))
-    (start, _), (end, _) = (instants(packed.column(name)) for name in spec.place)
+    (start, _), (end, _) = (timestamp_micros(packed.column(name)) for name in spec.place)
     accepted = np.ones(len(packed), np.bool_)
     if judged_by is not None:
         on_time, too_late = end > judged_by, end <= judged_by - spec.allowed_lateness
@@ -216,7 +233,7 @@ def _judged(
             pieces.append(deliver(spec, take(packed, late), missed, word, judged_by))
     counts += Counts(on_time=len(packed) - counts.stragglers - counts.too_late)
     if spec.revised == "changes":  # a postimage says it all
-        accepted &= np.asarray(one(packed.column(CHANGE_TYPE))) != PREIMAGE
+        accepted &= np.asarray(combine_chunks(packed.column(CHANGE_TYPE))) != PREIMAGE
     if not accepted.all():
         packed = take(packed, np.flatnonzero(accepted))
     return packed, concat(pieces), counts
@@ -225,14 +242,14 @@ def _judged(
 def _reasons(spec: CompareSpec, rows: pa.Table) -> npt.NDArray[np.str_]:
     """Why each row cannot be taken; "" where it can."""
     end, is_usable = placed(spec, rows)
-    start, is_known = instants(rows.column("window_start"))
-    is_present = instants(rows.column("window_end"))[1]
+    start, is_known = timestamp_micros(rows.column("window_start"))
+    is_present = timestamp_micros(rows.column("window_end"))[1]
     is_window: Mask = is_known & (start >= MIN_INSTANT) & (start < end)
     says_change = np.ones(len(rows), np.bool_)
     if spec.revised != "never":
-        says_change &= np.asarray(one(rows.column("revision")).is_valid())
+        says_change &= np.asarray(combine_chunks(rows.column("revision")).is_valid())
     if spec.revised == "changes":
-        says_change &= is_change(rows.column(CHANGE_TYPE))
+        says_change &= is_change_type(rows.column(CHANGE_TYPE))
     return np.select(
         [~is_present, ~is_usable, ~is_window, ~says_change],
         ["null_time", "time_out_of_range", "bad_window", "bad_change"],

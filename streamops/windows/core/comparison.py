@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
-from streamops.kernel.columns import floats
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.columns import to_floats
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.periods import Period
 from streamops.kernel.time import format_instant
@@ -103,10 +103,10 @@ def compared(
             change = _change(value, before)
         except pa.ArrowInvalid:
             raise _overflow(spec, about, name, value, before) from None
-        base = floats(before)
+        base = to_floats(before)
         known = np.asarray(change.is_valid()) & (base != 0)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities, as IEEE 754 has them
-            rate = np.divide(floats(change), base, out=np.zeros(len(base)), where=known)
+            rate = np.divide(to_floats(change), base, out=np.zeros(len(base)), where=known)
         said += [value, before, change, pa.array(rate, mask=~known)]
     return said
 

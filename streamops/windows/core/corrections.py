@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.changes import INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import changed, concat, take
+from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
-from streamops.kernel.groups import Groups, Ids, pair
+from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.windows.core.entries import key_fields, micros
 from streamops.windows.core.panes import Windows, members
 from streamops.windows.core.publish import EARLY, LATE, ON_TIME, published
@@ -126,7 +126,7 @@ def correct(
     existed = previous >= 0
     differs = ~existed
     both = np.flatnonzero(existed)
-    differs[both] = changed(was.take(previous[both]).values, becomes.take(both).values)
+    differs[both] = rows_differ(was.take(previous[both]).values, becomes.take(both).values)
     if spec.is_early:
         said = _looked_up(told.ids, micros(told.table, "timing"), count, missing=ON_TIME)[window]
         said = np.where(numbers > borders.before, EARLY, said)
@@ -201,7 +201,7 @@ def _number(touched: list[_Pairs], others: list[_Pairs]) -> int:
     keys = np.concatenate([pairs.keys for pairs in everything])
     numbers = np.concatenate([pairs.numbers for pairs in everything])
     # In order of first appearance, and the touched ones appear first.
-    groups, _ = Groups.of(pair(keys, numbers))
+    groups, _ = Groups.of(pair_codes(keys, numbers))
     ends = np.cumsum([len(pairs.numbers) for pairs in everything])
     for pairs, ids in zip(everything, np.split(groups.ids, ends[:-1]), strict=True):
         pairs.ids = ids

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import concat, take
-from streamops.kernel.grid import spread
+from streamops.kernel.grid import expand_ranges
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, Instants
 from streamops.windows.core.entries import micros, updated
@@ -94,7 +94,7 @@ def with_empties(
     """
     silences = _Silences.of(spec, panes, codes)
     low = np.maximum(silences.last + 1, lowest)
-    which, numbers = spread(low, np.minimum(silences.ends, highest))
+    which, numbers = expand_ranges(low, np.minimum(silences.ends, highest))
     there = spec.grid.exist(numbers)
     which, numbers = which[there], numbers[there]
     if not len(numbers):

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel import states
-from streamops.kernel.columns import instants, key_codes, one
+from streamops.kernel import group_states as states
+from streamops.kernel.columns import combine_chunks, key_codes, timestamp_micros
 from streamops.kernel.contract import merges_exactly
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
@@ -51,7 +51,7 @@ def entry_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
 
 def keys_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
     """Key columns of a table of entries."""
-    return [one(table.column(f"key.{i}")) for i in range(len(spec.by))]
+    return [combine_chunks(table.column(f"key.{i}")) for i in range(len(spec.by))]
 
 
 def numbered(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Ids]:
@@ -63,28 +63,28 @@ def numbered(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[I
 def states_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
     """States of the aggregates in a table of entries."""
     names = [f"agg.{i}.{n}" for i, s in enumerate(spec.summaries) for n, _ in s.fields]
-    return [one(table.column(name)) for name in names]
+    return [combine_chunks(table.column(name)) for name in names]
 
 
 def micros(table: pa.Table, name: str) -> Instants:
     """An int64 column without nulls."""
-    return np.asarray(one(table.column(name)))
+    return np.asarray(combine_chunks(table.column(name)))
 
 
 def placed(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, npt.NDArray[np.bool_]]:
     """Event times in microseconds, and which of them can be placed in a window."""
-    times, valid = instants(rows.column(spec.time))
+    times, valid = timestamp_micros(rows.column(spec.time))
     return times, valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
 
 
 def updated(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
     """States of the groups over rows."""
-    return states.updated(spec.summaries, groups, rows)
+    return states.update_all(spec.summaries, groups, rows)
 
 
 def merged(spec: WindowSpec, groups: Groups, members: Sequence[pa.Array]) -> list[pa.Array]:
     """States of the groups over states, those of all aggregates in one row."""
-    return states.merged(spec.summaries, groups, members)
+    return states.merge_all(spec.summaries, groups, members)
 
 
 def rounds(spec: WindowSpec) -> bool:
@@ -99,4 +99,4 @@ def rounds(spec: WindowSpec) -> bool:
 
 def estimates(spec: WindowSpec, members: Sequence[pa.Array]) -> list[pa.Array]:
     """The values that the states stand for."""
-    return states.estimates(spec.summaries, members)
+    return states.estimate_all(spec.summaries, members)

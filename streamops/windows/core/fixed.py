@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, conform, key_codes, one
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.groups import Groups, pair
+from streamops.kernel.groups import Groups, pair_codes
 from streamops.windows.core.corrections import (
     Borders,
     correct,
@@ -176,7 +176,7 @@ def check(spec: FixedSpec, state: State) -> None:
     codes = key_codes(keys_of(panes, spec), len(panes))
     shown = f"watermark {state.watermark}\n{panes.to_pylist()}"
     assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {shown}"
-    assert Groups.of(pair(codes, pane))[0].count == len(panes), f"a pane twice: {shown}"
+    assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {shown}"
     assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
     if state.watermark is not None:
         final = spec.grid.last_closed(state.watermark - spec.retention)
@@ -199,7 +199,7 @@ def _judged(
     if spec.routes:
         late, packed, rejected = route(spec, packed, judged_by)
         packed = partial(spec, packed)
-    unplaced = np.asarray(one(packed.column("pane")).is_null())
+    unplaced = np.asarray(combine_chunks(packed.column("pane")).is_null())
     rows = micros(packed, "rows")
     counts = Counts(rows=int(rows.sum()) + rejected, rejected=int(rows[unplaced].sum()) + rejected)
     if unplaced.any():

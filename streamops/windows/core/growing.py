@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import take
-from streamops.kernel.grid import spread
-from streamops.kernel.groups import Groups, Ids, pair
+from streamops.kernel.grid import expand_ranges
+from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.entries import (
     entry_schema,
@@ -50,7 +50,7 @@ def running(
     inside = np.flatnonzero(np.maximum(first, lowest) <= last)
     panes, codes, first, last = take(panes, inside), codes[inside], first[inside], last[inside]
     # In order, per key and period.
-    groups, heads = Groups.of(pair(codes, first))
+    groups, heads = Groups.of(pair_codes(codes, first))
     order = np.lexsort((first[heads], codes[heads]))
     index = pa.array(order)
     states = [state.take(index) for state in merged(spec, groups, states_of(panes, spec))]
@@ -67,7 +67,7 @@ def running(
     # A total stands until the next one of its period takes over.
     until = last.copy()
     until[:-1][goes_on] = first[1:][goes_on] - 1
-    return totals, codes, *spread(np.maximum(first, lowest), until)
+    return totals, codes, *expand_ranges(np.maximum(first, lowest), until)
 
 
 def _united(spec: FixedSpec, states: list[pa.Array], place: Ids) -> list[pa.Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import instants, one, take
+from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.time import Instants
 from streamops.windows.core.entries import placed
 from streamops.windows.core.spec import INSTANT, FixedSpec, WindowSpec
@@ -33,7 +33,7 @@ def route(spec: FixedSpec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Ta
     bad = np.flatnonzero(~valid)
     pieces = []
     if len(bad):
-        present = instants(rows.column(spec.time))[1][bad]
+        present = timestamp_micros(rows.column(spec.time))[1][bad]
         reason = np.where(present, "time_out_of_range", "null_time")
         pieces.append(deliver(spec, take(rows, bad), None, reason, None))
         good = np.flatnonzero(valid)
@@ -75,10 +75,12 @@ def deliver(
     if judged_by is None:
         lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
     else:
-        times, _ = instants(rows.column(spec.time))
+        times, _ = timestamp_micros(rows.column(spec.time))
         lateness = pa.array(judged_by - times).cast(pa.duration("us"))
         watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
-    row = pa.StructArray.from_arrays([one(c) for c in rows.columns], fields=list(spec.input))
+    row = pa.StructArray.from_arrays(
+        [combine_chunks(c) for c in rows.columns], fields=list(spec.input)
+    )
     late = pa.StructArray.from_arrays(
         [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import one, take
-from streamops.kernel.groups import Groups, Ids, Mask, in_order
+from streamops.kernel.columns import combine_chunks, take
+from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.entries import (
     entry_schema,
@@ -70,7 +70,7 @@ class Moments:
         size = len(kept.codes)
         codes = np.concatenate([kept.codes, rows.codes])
         times = np.concatenate([kept.times, rows.times])
-        places = in_order(codes, times)
+        places = ordered_pair_codes(codes, times)
         # Rows among themselves first: what was kept stands mostly in order, and is merged fast.
         fresh, heads = _ordered(places[size:])
         groups, first = _ordered(np.concatenate([places[:size], places[size:][heads]]))
@@ -89,7 +89,7 @@ class Moments:
         keys = zip(
             keys_of(kept.table, spec), (rows.table.column(name) for name in spec.by), strict=True
         )
-        columns = [pa.concat_arrays([a, one(b)]).take(index) for a, b in keys]
+        columns = [pa.concat_arrays([a, combine_chunks(b)]).take(index) for a, b in keys]
         table = pa.table([*columns, pa.array(times[found]), *states], schema=moment_schema(spec))
         was, new = np.split(groups.ids, [size])
         return Moments(table, codes[found], times[found]), was, new[fresh.ids]
@@ -101,7 +101,7 @@ class Moments:
         """How many moments come before each of these pairs (key, instant)."""
         if not len(codes):
             return codes
-        everything = in_order(
+        everything = ordered_pair_codes(
             np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
         )
         ours, theirs = np.split(everything, [len(self)])

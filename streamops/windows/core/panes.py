@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, key_codes, nulls, one, take
-from streamops.kernel.groups import Groups, Ids, pair
+from streamops.kernel.columns import combine_chunks, concat, key_codes, null_table, take
+from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.empties import with_empties
 from streamops.windows.core.entries import (
@@ -49,9 +49,9 @@ def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
         rows, times = take(rows, good), times[good]
     panes = spec.grid.pane_of(times)
     codes = key_codes([rows.column(name) for name in spec.by], len(rows))
-    groups, firsts = Groups.of(pair(codes, panes))
+    groups, firsts = Groups.of(pair_codes(codes, panes))
     index = pa.array(firsts)
-    keys = [one(rows.column(name)).take(index) for name in spec.by]
+    keys = [combine_chunks(rows.column(name)).take(index) for name in spec.by]
     number = pa.field("rows", pa.int64())
     table = pa.table(
         [*keys, pa.array(panes[firsts]), *updated(spec, groups, rows), pa.array(groups.sizes())],
@@ -59,7 +59,7 @@ def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
     )
     if not unplaced:
         return table
-    return concat([table, nulls(pane_schema(spec), 1).append_column(number, [[unplaced]])])
+    return concat([table, null_table(pane_schema(spec), 1).append_column(number, [[unplaced]])])
 
 
 def unite(spec: FixedSpec, kept: pa.Table, codes: Ids, table: pa.Table) -> tuple[pa.Table, Ids]:
@@ -154,7 +154,7 @@ def members(
 
 def _one_each(spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants) -> tuple[pa.Table, Ids]:
     """One pane per key and start, and the key of each."""
-    groups, firsts = Groups.of(pair(codes, pane))
+    groups, firsts = Groups.of(pair_codes(codes, pane))
     keys = take(table.select([f"key.{i}" for i in range(len(spec.by))]), firsts)
     columns = [pa.array(pane[firsts]), *merged(spec, groups, states_of(table, spec))]
     return pa.table([*keys.columns, *columns], schema=pane_schema(spec)), codes[firsts]

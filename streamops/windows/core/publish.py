@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.changes import INSERT
+from streamops.changelog.change_types import INSERT
 from streamops.kernel.groups import Ids
 from streamops.kernel.time import Instants
 from streamops.windows.core.spec import INSTANT, WindowSpec

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import changed, concat, take
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
-from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
+from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.entries import estimates, keys_of, merged, states_of
 from streamops.windows.core.publish import EARLY, LATE, ON_TIME, published
@@ -152,7 +152,7 @@ def publish(
     late = tardy | (stands & (new.end <= was_by))
     timing[theirs] = np.select([late, new.end <= now_by], [LATE, ON_TIME], EARLY)[theirs]
     same = np.zeros(len(theirs), np.bool_)
-    same[stood] = ~changed(gone.take(match[stood]).values, here.take(stood).values)
+    same[stood] = ~rows_differ(gone.take(match[stood]).values, here.take(stood).values)
     if spec.is_early:  # that a value is now on time is news, though it be the same
         news = (when[ours[match[stood]]] == EARLY) & (timing[theirs[stood]] != EARLY)
         same[stood] &= ~news
@@ -196,7 +196,7 @@ def _matched(old: Sessions, ours: Ids, new: Sessions, theirs: Ids) -> Ids:
     """For each of ``theirs``, the position in ``ours`` of the same window; -1 if there is none."""
     names = [np.concatenate([getattr(old, n)[ours], getattr(new, n)[theirs]]) for n in _WINDOW]
     # Numbered in order of first appearance, so those of `ours` have the lowest numbers.
-    groups, _ = Groups.of(pair(pair(names[0], names[1]), names[2]))
+    groups, _ = Groups.of(pair_codes(pair_codes(names[0], names[1]), names[2]))
     found = groups.ids[len(ours) :]
     return np.where(found < len(ours), found, -1)
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, conform, key_codes, one
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair
+from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.windows.core.arrivals import Arrivals, judge
 from streamops.windows.core.entries import (
     key_fields,
@@ -76,7 +76,7 @@ def step(spec: SessionSpec, state: State, packed: pa.Table, watermark: int | Non
     kept, gone = state.tables["stretches"], state.tables.get("published")
 
     # One numbering of the keys for all that is compared in this step.
-    keys = [keys_of(kept, spec), [one(came.rows.column(name)) for name in spec.by]]
+    keys = [keys_of(kept, spec), [combine_chunks(came.rows.column(name)) for name in spec.by]]
     keys += [keys_of(gone, spec)] if gone is not None else []
     sizes = [len(kept), len(came), *([len(gone)] if gone is not None else [])]
     codes_of = numbered(keys, sizes)
@@ -146,7 +146,7 @@ def check(spec: SessionSpec, state: State) -> None:
     shown = f"watermark {state.watermark}\n{table.to_pylist()}"
     assert (stretches.start < stretches.end).all(), f"an empty stretch: {shown}"
     assert spec.cuts or len(sessions) == len(table), f"stretches that touch: {shown}"
-    apart = Groups.of(pair(stretches.codes, stretches.start))[0]
+    apart = Groups.of(pair_codes(stretches.codes, stretches.start))[0]
     assert apart.count == len(table), f"an event time twice: {shown}"
     assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {shown}"
     if not spec.corrects and state.watermark is not None:
@@ -190,7 +190,7 @@ def _joined(
         # A closing row can still come between two events after `settled`: they stay apart. So
         # does a session without new rows: joined otherwise, its sums could have other last bits.
         earliest = both.start.min() - 1
-        apart = pair(apart, np.where(touched & (both.start <= settled), earliest, both.start))
+        apart = pair_codes(apart, np.where(touched & (both.start <= settled), earliest, both.start))
     groups, first = Groups.of(apart)
     old, new = groups.ids[: len(kept)], groups.ids[len(kept) :]
     # Rows are aggregated among themselves, then merged with what was there.
@@ -201,7 +201,7 @@ def _joined(
 
     keys = zip(keys_of(kept, spec), (came.rows.column(name) for name in spec.by), strict=True)
     index = pa.array(first)
-    columns = [pa.concat_arrays([a, one(b)]).take(index) for a, b in keys]
+    columns = [pa.concat_arrays([a, combine_chunks(b)]).take(index) for a, b in keys]
     start, end = groups.least(both.start), groups.greatest(both.end)
     own = {"start": start, "end": end, "cut": groups.greatest(both.cut)}
     # A chain that can still grow backwards has no fixed beginning yet.
@@ -252,7 +252,7 @@ def _kept(
 
 def _anchored(table: pa.Table, sessions: Sessions, leaving: Mask, settled: int) -> pa.Table:
     """Chains whose beginning is forgotten remember where it was."""
-    chains = pair(sessions.codes, sessions.anchor)[sessions.ids]
+    chains = pair_codes(sessions.codes, sessions.anchor)[sessions.ids]
     # What begins after `settled` may still be cut off, and then begins a chain of its own.
     known = np.isin(chains, chains[leaving]) & (micros(table, "start") <= settled)
     anchor = np.where(known, sessions.anchor[sessions.ids], micros(table, "anchor"))

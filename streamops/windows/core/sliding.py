@@ -23,10 +23,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.changes import INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import changed, concat, conform, instants, key_codes, one, take
+from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    conform,
+    key_codes,
+    rows_differ,
+    take,
+    timestamp_micros,
+)
 from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.groups import Groups, Ids, Mask, pair
+from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.windows.core.entries import key_fields, keys_of, micros, numbered, placed
 from streamops.windows.core.late import deliver
 from streamops.windows.core.moments import Moments, Timed, moment_schema
@@ -79,7 +87,7 @@ def step(spec: SlidingSpec, state: State, packed: pa.Table, watermark: int | Non
     # One numbering of the keys for all that is compared in this step.
     keys = [
         keys_of(kept, spec),
-        [one(rows.column(name)) for name in spec.by],
+        [combine_chunks(rows.column(name)) for name in spec.by],
         keys_of(revisions, spec),
     ]
     codes = numbered(keys, [len(kept), len(rows), len(revisions)])
@@ -143,7 +151,7 @@ def check(spec: SlidingSpec, state: State) -> None:
     moment = micros(table, "moment")
     codes = key_codes(keys_of(table, spec), len(table))
     shown = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert Groups.of(pair(codes, moment))[0].count == len(table), f"a moment twice: {shown}"
+    assert Groups.of(pair_codes(codes, moment))[0].count == len(table), f"a moment twice: {shown}"
     watermark = _BEGINNING if state.watermark is None else state.watermark
     assert (moment + spec.reach > watermark).all(), f"overdue: {shown}"
     if spec.revises:
@@ -214,7 +222,7 @@ def _told(
     stood[was] = True
     old = np.flatnonzero((touched & stood)[chosen])  # positions in `chosen`, as all below
     values = moments.values_before(spec, kept, was, low[old], chosen[old])
-    differs = changed(values, [column.take(pa.array(old)) for column in columns])
+    differs = rows_differ(values, [column.take(pa.array(old)) for column in columns])
     differs |= prompt[chosen[old]]  # that a value is on time now is news, though it be the same
     again, back = old[differs], np.flatnonzero(differs)
     first = np.flatnonzero((touched & ~stood)[chosen])
@@ -249,7 +257,7 @@ def _judged(
     if not valid.all():
         if spec.routes:
             bad = np.flatnonzero(~valid)
-            present = instants(packed.column(spec.time))[1][bad]
+            present = timestamp_micros(packed.column(spec.time))[1][bad]
             reason = np.where(present, "time_out_of_range", "null_time")
             pieces.append(deliver(spec, take(packed, bad), None, reason, None))
         good = np.flatnonzero(valid)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
-from streamops.kernel.contract import Summary, identified
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.contract import Summary, aggregate_identity
 from streamops.kernel.grid import Grid
 
 __all__ = [
@@ -176,7 +176,7 @@ class WindowSpec(ABC):
             "by": [[field.name, str(field.type)] for field in self.keys],
             "time": self.time,
             "agg": [
-                identified(name, words, summary, self.input)
+                aggregate_identity(name, words, summary, self.input)
                 for name, words, summary in self.aggregates
             ],
             "allowed_lateness": self.allowed_lateness,

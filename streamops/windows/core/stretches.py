@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.groups import Groups, Ids, Mask, in_order, running_max
+from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
 from streamops.kernel.time import Instants, format_duration
 from streamops.windows.core.entries import entry_schema, micros
 from streamops.windows.core.spec import SessionSpec
@@ -104,7 +104,9 @@ class Bounds:
         if not count:
             return np.zeros(len(codes), np.bool_)
         keys = np.concatenate([self.codes, codes])
-        begins, ends = np.split(in_order(keys, np.concatenate([self.start, end])), [count])
+        begins, ends = np.split(
+            ordered_pair_codes(keys, np.concatenate([self.start, end])), [count]
+        )
         order = np.argsort(begins, kind="stable")
         # The last session that begins before the interval ends: the others are over before it.
         nearest = np.searchsorted(begins[order], ends, side="right") - 1
@@ -165,7 +167,7 @@ class Sessions:
     @staticmethod
     def of(spec: SessionSpec, stretches: Stretches) -> Sessions:
         """The sessions of these stretches, and of rows."""
-        order = np.argsort(in_order(stretches.codes, stretches.start))
+        order = np.argsort(ordered_pair_codes(stretches.codes, stretches.start))
         codes, start, end, anchor = (
             column[order]
             for column in (stretches.codes, stretches.start, stretches.end, stretches.anchor)

@@ -14,8 +14,8 @@ from streamops import aggregates as agg
 from streamops.aggregates.core.lists import flat, merged
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups
-from streamops.kernel.states import listed
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from tests.aggregates.samples import (
@@ -241,7 +241,7 @@ def test_lists_without_a_companion_are_passed_on() -> None:
 
     def gather(groups: Groups, values: pa.Array, passed: Any) -> pa.Array:
         assert (groups.ids.tolist(), values.to_pylist()) == ([0, 0], [5, 4])
-        return listed(values, groups.sizes(), passed)
+        return make_lists(values, groups.sizes(), passed)
 
     together = merged(Groups(np.array([2, 0, 1, 0]), 3), lists, gather)
     assert together.to_pylist() == [[5, 4], None, [3, 1]]

@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes
-from streamops.kernel.changes import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.testing import at, fold, replay
 
 PLAIN = pa.schema([("k", pa.string()), ("v", pa.int64()), ("lsn", pa.int64())])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 
 Row = dict[str, Any]
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamops import changes
-from streamops.kernel.changes import DELETE, INSERT, PREIMAGE
+from streamops.changelog.change_types import DELETE, INSERT, PREIMAGE
 from streamops.testing import assert_rows, fold, replay, stream
 from tests.changes.postgres.pgoutput import Row
 from tests.changes.postgres.traffic import IDENTITY, Traffic, moved_untouched, traffic

@@ -12,7 +12,7 @@ from decimal import Decimal
 import psycopg
 from psycopg.rows import dict_row
 
-from streamops.kernel.changes import INSERT
+from streamops.changelog.change_types import INSERT
 from tests.changes.postgres.pgoutput import Row, changes_of
 
 IDENTITY = {"orders": "DEFAULT", "returns": "FULL"}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.joins.core import temporal as core
-from streamops.joins.core.temporal_spec import TemporalSpec
-from streamops.joins.temporal_settings import TemporalJoin
+from streamops.joins.asof_settings import TemporalJoin
+from streamops.joins.core import asof as core
+from streamops.joins.core.asof_spec import TemporalSpec
 from streamops.kernel.contract import Counts
 
 SECOND = 1_000_000
@@ -46,7 +46,7 @@ def bound(*extra: str, **said: Any) -> TemporalSpec:
 
 def bound_to(facts: pa.Schema, table: pa.Schema, **said: Any) -> TemporalSpec:
     """The spec over these columns."""
-    settings = TemporalJoin.of("joins.temporal", **(SAID | said))
+    settings = TemporalJoin.of("joins.asof", **(SAID | said))
     return settings.bind(facts, table, carried=(None, None))
 
 

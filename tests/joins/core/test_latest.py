@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import latest as core
-from streamops.joins.core.latest_spec import LatestSpec
-from streamops.joins.latest_settings import LatestJoin
+from streamops.joins.core import enrich as core
+from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.enrich_settings import LatestJoin
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 from streamops.testing import at
@@ -43,7 +43,7 @@ SAID: dict[str, Any] = {
 
 
 def bound(table: pa.Schema = TABLE, **said: Any) -> LatestSpec:
-    settings = LatestJoin.of("joins.latest", **(SAID | said))
+    settings = LatestJoin.of("joins.enrich", **(SAID | said))
     return settings.bind(FACTS, table, carried=(None, None))
 
 
@@ -139,7 +139,7 @@ def test_a_value_that_was_not_sent_is_the_one_from_before() -> None:
 def test_more_keys_than_there_is_room_for_fail_or_are_rejected() -> None:
     with pytest.raises(CapacityError) as caught:
         Played(max_keys=2)("", upsert("a", 1), upsert("b", 1), upsert("c", 1))
-    assert (caught.value.code, caught.value.where) == ("KEYS_FULL", "joins.latest")
+    assert (caught.value.code, caught.value.where) == ("KEYS_FULL", "joins.enrich")
     play = Played(max_keys=2, when_full="reject")
     play("", upsert("a", 1), upsert("b", 1))
     assert play("abc", upsert("a", 2, "new"), upsert("c", 3)) == ["new", "v", None]

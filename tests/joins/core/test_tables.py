@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamops.changelog.conflicts import Conflicts
 from streamops.joins.core import entries, tables
 from streamops.joins.core.delta import Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.joins.tables_settings import TablesSettings
-from streamops.kernel.contested import Contested
 from streamops.kernel.contract import Counts, State, Step
 
 LEFT = pa.schema([("id", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])
@@ -311,13 +311,13 @@ def test_values_are_compared_only_where_a_key_is_there_twice(
 ) -> None:
     compared = []
 
-    class Spied(Contested):
+    class Spied(Conflicts):
         @staticmethod
-        def of(place: Any, values: Any, lacks: Any, is_delete: Any) -> Contested:
+        def of(place: Any, values: Any, lacks: Any, is_delete: Any) -> Conflicts:
             compared.append(len(place))
-            return Contested.of(place, values, lacks, is_delete)
+            return Conflicts.of(place, values, lacks, is_delete)
 
-    monkeypatch.setattr(entries, "Contested", Spied)
+    monkeypatch.setattr(entries, "Conflicts", Spied)
     many: Any = [(number, "a", 5, PLUS) for number in range(9)]
     update: Any = [(3, "a", 5, PRE), (3, "a", 6, POST)]
     steps = play(keyed(), (many, []), (update, []), ([(4, "a", 7, PLUS)], []))

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import temporal as core
+from streamops.joins.core import asof as core
 from streamops.kernel.contract import Counts, State
 from tests.joins.core.temporal_play import (
     FACTS,

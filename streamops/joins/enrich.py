@@ -8,23 +8,23 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.joins.core import latest as core
-from streamops.joins.core.latest_spec import How, Rejected
-from streamops.joins.latest_settings import LatestJoin, marked, snapshot_rows
+from streamops.changelog.table import WhenFull
+from streamops.joins.core import enrich as core
+from streamops.joins.core.enrich_spec import How, Rejected
+from streamops.joins.enrich_settings import LatestJoin, marked, snapshot_rows
 from streamops.kernel.errors import SpecError
-from streamops.kernel.keyed import WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.pairs import PairTransform
 from streamops.spark.parameters import require_frame
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
-__all__ = ["LatestTransform", "latest"]
+__all__ = ["LatestTransform", "enrich"]
 
-_WHERE = "joins.latest"
+_WHERE = "joins.enrich"
 
 
-def latest(
+def enrich(
     right: DataFrame | None,
     *,
     by: str | Sequence[str] | Mapping[str, str],
@@ -133,7 +133,7 @@ def latest(
     --------
     >>> from streamops import joins
     >>> from streamops.testing import replay
-    >>> rated = joins.latest(None, by="user", sequence="lsn", horizon=1_000)
+    >>> rated = joins.enrich(None, by="user", sequence="lsn", horizon=1_000)
     >>> script = [
     ...     ([{"user": "a"}], [{"user": "a", "plan": "free", "lsn": 1}]),
     ...     ([{"user": "a"}], [{"user": "a", "plan": "pro", "lsn": 3}]),
@@ -176,7 +176,7 @@ def latest(
         into=into,
         shards=shards,
     )
-    options = Options("kernel", state_api, shards, name or "latest").validated(_WHERE)
+    options = Options("kernel", state_api, shards, name or "enrich").validated(_WHERE)
     said = (_WHERE, settings, options, core, right, lambda *_: None)
     return LatestTransform(*said, snapshot=snapshot)
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from streamops.kernel.groups import Ids, Mask, running_max
 
-__all__ = ["NONE", "Entries", "filled", "values_of"]
+__all__ = ["NONE", "OrderedChanges", "carry_forward", "gather_values"]
 
 NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class OrderedChanges:
     """Changes, by key and place.
 
     Parameters
@@ -40,10 +40,10 @@ class Entries:
     is_delete: Mask
 
     @staticmethod
-    def of(key: Ids, place: Ids, is_delete: Mask) -> Entries:
+    def of(key: Ids, place: Ids, is_delete: Mask) -> OrderedChanges:
         """The entries in order."""
         order = np.lexsort((place, key))
-        return Entries(key[order], place[order], order, is_delete[order])
+        return OrderedChanges(key[order], place[order], order, is_delete[order])
 
     @property
     def begins(self) -> Mask:
@@ -56,7 +56,7 @@ class Entries:
         return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
 
 
-def filled(entries: Entries, lacks: Mask) -> Ids:
+def carry_forward(entries: OrderedChanges, lacks: Mask) -> Ids:
     """Which entry each value of each entry comes of: ``NONE`` where nothing is known.
 
     Parameters
@@ -78,7 +78,9 @@ def filled(entries: Entries, lacks: Mask) -> Ids:
     return result
 
 
-def values_of(values: Sequence[pa.Array], entries: Entries, source: Ids) -> list[pa.Array]:
+def gather_values(
+    values: Sequence[pa.Array], entries: OrderedChanges, source: Ids
+) -> list[pa.Array]:
     """Values of rows, given the entries that they come of: one column of these for each value."""
     result = []
     for number, each in enumerate(values):

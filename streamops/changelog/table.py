@@ -8,18 +8,18 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.changes import CHANGE_TYPE
-from streamops.kernel.columns import one
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import State
 from streamops.kernel.groups import Ints, Mask
 
 __all__ = [
     "CHANGED_AT",
-    "COMMIT",
-    "DELTA_PLACE",
+    "CHANGE_COLUMNS",
+    "COMMIT_COLUMNS",
+    "DELTA_SEQUENCE",
     "REASONS",
     "REJECTED",
-    "SAID",
     "SEQUENCE",
     "SNAPSHOT",
     "TOMBSTONE",
@@ -28,8 +28,8 @@ __all__ = [
     "KeyedTable",
     "Snapshots",
     "WhenFull",
-    "tells_reason",
-    "without_tombstones",
+    "drop_tombstones",
+    "is_rejected_type",
 ]
 
 Snapshots = Literal["below_log", "by_sequence"]
@@ -42,13 +42,13 @@ CHANGED_AT = "_changed_at"
 TOMBSTONE = "_tombstone"
 REJECTED = "rejected"
 
-SAID = (CHANGE_TYPE, SEQUENCE, SNAPSHOT, UNAVAILABLE, CHANGED_AT, TOMBSTONE, REJECTED)
+CHANGE_COLUMNS = (CHANGE_TYPE, SEQUENCE, SNAPSHOT, UNAVAILABLE, CHANGED_AT, TOMBSTONE, REJECTED)
 """Columns that say something of a change, and are no value of the row."""
 
-COMMIT = ("_commit_version", "_commit_timestamp")
+COMMIT_COLUMNS = ("_commit_version", "_commit_timestamp")
 """The same, of Delta's change data feed."""
 
-DELTA_PLACE = pa.struct([("version", pa.int64()), ("position", pa.int32())])
+DELTA_SEQUENCE = pa.struct([("version", pa.int64()), ("position", pa.int32())])
 """A place in Delta's log: the commit, and in it 0 for what goes and 1 for what comes."""
 
 UNKNOWN_OPERATION = "unknown_operation"
@@ -66,17 +66,17 @@ REASONS = (
 """Why a change is rejected; the first that applies."""
 
 
-def tells_reason(kind: pa.DataType) -> bool:
+def is_rejected_type(kind: pa.DataType) -> bool:
     """Whether values of this type say why a row was put aside."""
     fields = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
     return bool(fields.get("reason") == pa.string())
 
 
-def without_tombstones(rows: pa.Table) -> pa.Table:
+def drop_tombstones(rows: pa.Table) -> pa.Table:
     """The rows that say something of a table."""
     if TOMBSTONE not in rows.column_names:
         return rows
-    return rows.filter(pc.invert(one(rows.column(TOMBSTONE)).fill_null(False)))
+    return rows.filter(pc.invert(combine_chunks(rows.column(TOMBSTONE)).fill_null(False)))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,10 @@ class KeyedTable:
         something was forgotten. Of a row of a snapshot its age does not say: that may be when it was
         read.
         """
-        newest, gone = state.watermark, one(state.tables["forgotten"].column("age"))[0].as_py()
+        newest, gone = (
+            state.watermark,
+            combine_chunks(state.tables["forgotten"].column("age"))[0].as_py(),
+        )
         assert newest is not None
         result: Mask = ~is_log | (ages < self.cutoff(newest)) | (ages <= gone)
         return result

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from streamops.spark.checks import INSTANT, LATENESS, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.columns import column
 from streamops.spark.plans import has_node
-from streamops.spark.preflight import INSTANT, LATENESS, METRICS, ONCE, STATE_API, WATERMARK
 
-__all__ = ["current"]
+__all__ = ["drop_stale_metadata"]
 
 _NODES = {
     "EventTimeWatermark": {WATERMARK, LATENESS, INSTANT},
@@ -17,7 +17,7 @@ _NODES = {
 """Notes for the next operator of a query, by the node that a plan has where they are true."""
 
 
-def current(frame: DataFrame) -> DataFrame:
+def drop_stale_metadata(frame: DataFrame) -> DataFrame:
     """The frame, without what operators of another query have noted on its columns.
 
     Notes are stored with the columns, in Parquet for one. A stream that is read from there seems to

@@ -8,26 +8,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups, Ints, Mask
 
-__all__ = ["estimates", "listed", "merged", "sizes_of", "united", "updated"]
+__all__ = ["estimate_all", "list_sizes", "make_lists", "merge_all", "merge_groups", "update_all"]
 
 States = list[pa.Array]
 
 
-def sizes_of(lists: pa.Array) -> Ints:
+def list_sizes(lists: pa.Array) -> Ints:
     """Values per list; 0 where it is null."""
     return np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
 
 
-def listed(values: pa.Array, sizes: Ints, missing: Mask | None = None) -> pa.Array:
+def make_lists(values: pa.Array, sizes: Ints, missing: Mask | None = None) -> pa.Array:
     """Lists of so many values each, null where missing (and of size 0 there).
 
     Examples
     --------
-    >>> listed(pa.array([1, 2, 3]), np.array([2, 0, 1]), np.array([False, True, False])).to_pylist()
+    >>> make_lists(pa.array([1, 2, 3]), np.array([2, 0, 1]), np.array([False, True, False])).to_pylist()
     [[1, 2], None, [3]]
     """
     # Cast, so that more values than a list array can hold are an error.
@@ -36,7 +36,7 @@ def listed(values: pa.Array, sizes: Ints, missing: Mask | None = None) -> pa.Arr
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
-def united(
+def merge_groups(
     groups: Groups,
     states: Sequence[pa.Array],
     unite: Callable[[Groups, Sequence[pa.Array]], States],
@@ -56,17 +56,17 @@ def united(
     place[groups.ids[~joined]] = np.flatnonzero(~joined)
     index = pa.array(place)
     return [
-        pa.concat_arrays([one(kept), new]).take(index)
+        pa.concat_arrays([combine_chunks(kept), new]).take(index)
         for kept, new in zip(states, fresh, strict=True)
     ]
 
 
-def updated(summaries: Sequence[Summary], groups: Groups, rows: pa.Table) -> States:
+def update_all(summaries: Sequence[Summary], groups: Groups, rows: pa.Table) -> States:
     """States of the groups over rows, those of all summaries in one row."""
     return [state for summary in summaries for state in summary.update(groups, rows)]
 
 
-def merged(summaries: Sequence[Summary], groups: Groups, states: Sequence[pa.Array]) -> States:
+def merge_all(summaries: Sequence[Summary], groups: Groups, states: Sequence[pa.Array]) -> States:
     """States of the groups over states, those of all summaries in one row."""
     result: States = []
     for summary in summaries:
@@ -75,7 +75,7 @@ def merged(summaries: Sequence[Summary], groups: Groups, states: Sequence[pa.Arr
     return result
 
 
-def estimates(summaries: Sequence[Summary], states: Sequence[pa.Array]) -> States:
+def estimate_all(summaries: Sequence[Summary], states: Sequence[pa.Array]) -> States:
     """The values that the states stand for, one column for each summary."""
     result, position = [], 0
     for summary in summaries:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
-from streamops.kernel.changes import CHANGE_TYPE
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 In a step the changes of the table are applied first, then the facts are answered, all of them: none
 waits, and what was answered is not revised. What the copy is, and which changes count, is that of
-:mod:`streamops.kernel.newest`.
+:mod:`streamops.changelog.latest`.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from streamops.joins.core.late import deliver
-from streamops.joins.core.latest_spec import LatestSpec
-from streamops.kernel.changes import CHANGE_TYPE, INSERT
-from streamops.kernel.columns import concat, conform, key_codes, one, take
-from streamops.kernel.contract import Counts, State, StateFormat, Step
-from streamops.kernel.filled import filled, values_of
-from streamops.kernel.groups import Groups, Ids
-from streamops.kernel.judged import Judged
-from streamops.kernel.kept import key_columns
-from streamops.kernel.keyed import SNAPSHOT
-from streamops.kernel.newest import (
-    admitted,
+from streamops.changelog.batch import key_columns
+from streamops.changelog.carry_forward import carry_forward, gather_values
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.latest import (
+    accept_changes,
+    build_latest_rows,
     check_rows,
-    forgetting,
+    evict_tombstones,
+    find_effective,
+    latest_layout,
     newest_age,
-    newest_layout,
-    remembered,
-    stands,
 )
+from streamops.changelog.table import SNAPSHOT
+from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.core.late import deliver
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
+from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.pairs import SideName
-from streamops.kernel.untimed import finish, next_deadline
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "STATE",
@@ -56,7 +56,7 @@ def layout(spec: LatestSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables: what is known, and rows of a snapshot that no step has seen."""
     table = spec.table
     waiting = [(f"column.{i}", table.came.field(name).type) for i, name in enumerate(table.row)]
-    return {**newest_layout(table), "snapshot": pa.schema(waiting)}
+    return {**latest_layout(table), "snapshot": pa.schema(waiting)}
 
 
 def empty(spec: LatestSpec) -> State:
@@ -130,17 +130,17 @@ def _of_snapshot(spec: LatestSpec, waiting: pa.Table) -> pa.Table:
 def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, pa.Table, Counts]:
     """The state after the changes; what is delivered of them; how they were judged."""
     table = spec.table
-    judged = Judged.of(table, changes)
-    meeting, again = admitted(table, state, judged)
+    judged = ClassifiedChanges.of(table, changes)
+    meeting, again = accept_changes(table, state, judged)
     entries = meeting.entries
-    standing, below = stands(meeting, entries)
+    standing, below = find_effective(meeting, entries)
     last = np.flatnonzero(standing & entries.ends)
-    source = filled(entries, meeting.lacks)[last]
-    values = values_of(meeting.values, entries, source)
-    rows = remembered(meeting, entries, last, source, values, {})
+    source = carry_forward(entries, meeting.lacks)[last]
+    values = gather_values(meeting.values, entries, source)
+    rows = build_latest_rows(meeting, entries, last, source, values, {})
     newest = newest_age(state.watermark, judged.age)
     kept = concat([meeting.rest, rows])
-    tables = forgetting(table, newest, kept, state.tables["forgotten"])
+    tables = evict_tombstones(table, newest, kept, state.tables["forgotten"])
     tables["snapshot"] = state.tables["snapshot"].slice(0, 0)
 
     bad = np.flatnonzero(judged.is_rejected)
@@ -172,7 +172,7 @@ def _answered(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
     columns = list(facts.columns)
     for name, _ in spec.names.right:
         column = rows.column(f"value.{spec.table.values.index(name)}")
-        columns.append(one(column).take(index))
+        columns.append(combine_chunks(column).take(index))
     columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
     if spec.rejected == "route":
         columns.append(pa.nulls(len(facts), spec.output.field("late").type))
@@ -183,11 +183,12 @@ def _found(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> Ids:
     """For each fact the row of its key; -1 where there is none. No row has a null in its key."""
     pairs = zip(key_columns(spec.table), spec.left.by, strict=True)
     keys = [
-        pa.concat_arrays([one(rows.column(own)), one(facts.column(name))]) for own, name in pairs
+        pa.concat_arrays([combine_chunks(rows.column(own)), combine_chunks(facts.column(name))])
+        for own, name in pairs
     ]
     groups, _ = Groups.of(key_codes(keys, len(rows) + len(facts)))
     number = groups.ids[len(rows) :]  # rows, each of a key of its own, are numbered as they stand
-    there = np.flatnonzero(~np.asarray(one(rows.column("is_deleted"))))
+    there = np.flatnonzero(~np.asarray(combine_chunks(rows.column("is_deleted"))))
     place = np.full(groups.count, -1, np.int64)
     place[there] = there
     found: Ids = place[number]

@@ -7,17 +7,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.joins.core import temporal as core
-from streamops.joins.core.temporal_spec import How, LateVersions, Stragglers, TooLate, WaitsFor
-from streamops.joins.temporal_settings import TemporalJoin
+from streamops.joins.asof_settings import TemporalJoin
+from streamops.joins.core import asof as core
+from streamops.joins.core.asof_spec import How, LateVersions, Stragglers, TooLate, WaitsFor
 from streamops.kernel.time import Duration
 from streamops.spark.pairs import PairTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
-__all__ = ["temporal"]
+__all__ = ["asof"]
 
 
-def temporal(
+def asof(
     right: DataFrame | None,
     *,
     by: str | Sequence[str] | Mapping[str, str],
@@ -159,7 +159,7 @@ def temporal(
     Examples
     --------
     >>> from streamops import joins
-    >>> priced = joins.temporal(
+    >>> priced = joins.asof(
     ...     prices, by="symbol", time="ts", version="since", sequence="seq", delay="10 seconds"
     ... )  # doctest: +SKIP
     >>> trades.transform(priced)  # doctest: +SKIP
@@ -206,8 +206,8 @@ def temporal(
         "too_late": too_late,
         "into": into,
     }
-    settings = TemporalJoin.of("joins.temporal", **said)
-    options = Options("kernel", state_api, shards, name or "temporal")
+    settings = TemporalJoin.of("joins.asof", **said)
+    options = Options("kernel", state_api, shards, name or "asof")
     return PairTransform(
         operator=settings.where,
         settings=settings,

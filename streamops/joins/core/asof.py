@@ -21,11 +21,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.joins.core import arrivals
-from streamops.joins.core.temporal_spec import TemporalSpec
+from streamops.joins.core.asof_spec import TemporalSpec
 from streamops.joins.core.versions import Merged, Timed, Versions
-from streamops.kernel.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import concat, conform, instants, key_codes, one, take
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    conform,
+    key_codes,
+    take,
+    timestamp_micros,
+)
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.pairs import SideName
@@ -84,13 +91,13 @@ def step(
     codes = _numbered(spec, [known, told.rows], [kept, asked.rows])
     merged = Versions.of(
         spec,
-        Timed(known, codes[0], instants(known.column(spec.version))[0]),
+        Timed(known, codes[0], timestamp_micros(known.column(spec.version))[0]),
         Timed(told.rows, codes[1], told.times),
     )
     facts = Timed(
         concat([kept, asked.rows]),
         np.concatenate([codes[2], codes[3]]),
-        np.concatenate([instants(kept.column(spec.time))[0], asked.times]),
+        np.concatenate([timestamp_micros(kept.column(spec.time))[0], asked.times]),
     )
     published = facts.times <= was_by
     published[len(kept) :] = False
@@ -196,7 +203,7 @@ def _joined(
     """Facts beside versions, with nulls where there is none."""
     index, matched = pa.array(found, mask=found < 0), found >= 0
     columns = list(take(facts.select(spec.facts.names), rows).columns)
-    columns += [one(versions.column(name)).take(index) for name, _ in spec.names.right]
+    columns += [combine_chunks(versions.column(name)).take(index) for name, _ in spec.names.right]
     columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
     if spec.retracts:
         columns.append(pa.repeat(change, len(rows)))
@@ -221,7 +228,7 @@ def _numbered(
     """The key of each row of each table as a number; ``_NO_KEY`` for facts that cannot match."""
     names = [spec.right.by] * len(versions) + [spec.left.by] * len(facts)
     tables = [*versions, *facts]
-    keys = [[one(t.column(n)) for n in by] for t, by in zip(tables, names, strict=True)]
+    keys = [[combine_chunks(t.column(n)) for n in by] for t, by in zip(tables, names, strict=True)]
     sizes = [len(table) for table in tables]
     columns = [pa.concat_arrays(pieces) for pieces in zip(*keys, strict=True)]
     codes = key_codes(columns, sum(sizes))
@@ -236,8 +243,10 @@ def _read(spec: TemporalSpec, state: State) -> tuple[Versions, Timed]:
     """The tables of a state."""
     known, kept = state.tables["versions"], state.tables["facts"]
     codes = _numbered(spec, [known], [kept])
-    versions = Versions.kept(spec, Timed(known, codes[0], instants(known.column(spec.version))[0]))
-    return versions, Timed(kept, codes[1], instants(kept.column(spec.time))[0])
+    versions = Versions.kept(
+        spec, Timed(known, codes[0], timestamp_micros(known.column(spec.version))[0])
+    )
+    return versions, Timed(kept, codes[1], timestamp_micros(kept.column(spec.time))[0])
 
 
 def _by_name(schema: pa.Schema) -> pa.Schema:

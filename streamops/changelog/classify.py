@@ -8,20 +8,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.changes import CHANGE_TYPE, DELETE, INSERT, PREIMAGE, is_change
-from streamops.kernel.columns import instants, one
+from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT, PREIMAGE, is_change_type
+from streamops.changelog.table import (
+    REASONS,
+    REJECTED,
+    SNAPSHOT,
+    TOMBSTONE,
+    UNAVAILABLE,
+    KeyedTable,
+)
+from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Ids, Ints, Mask
-from streamops.kernel.keyed import REASONS, REJECTED, SNAPSHOT, TOMBSTONE, UNAVAILABLE, KeyedTable
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
-__all__ = ["Judged"]
+__all__ = ["ClassifiedChanges"]
 
 GOOD, OWN = -1, -2
 """Of a row that is a change or ignored; of one that was rejected before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ClassifiedChanges:
     """Rows, and what they are.
 
     Parameters
@@ -54,23 +61,27 @@ class Judged:
     ignored: int
 
     @staticmethod
-    def of(spec: KeyedTable, rows: pa.Table) -> Judged:
+    def of(spec: KeyedTable, rows: pa.Table) -> ClassifiedChanges:
         """Judge the rows."""
         count, names = len(rows), spec.input.names
-        words = one(rows.column(CHANGE_TYPE)) if CHANGE_TYPE in names else pa.repeat(INSERT, count)
+        words = (
+            combine_chunks(rows.column(CHANGE_TYPE))
+            if CHANGE_TYPE in names
+            else pa.repeat(INSERT, count)
+        )
         reason = np.full(count, GOOD)
         ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
         if TOMBSTONE in names:
-            ignored |= np.asarray(one(rows.column(TOMBSTONE)).fill_null(False))
+            ignored |= np.asarray(combine_chunks(rows.column(TOMBSTONE)).fill_null(False))
         sequence, is_nowhere = _sequence(spec, rows)
         micros, age, has_time = np.zeros(count, np.int64), np.zeros(count, np.int64), None
         if spec.time is not None:
-            micros, has_time = instants(rows.column(spec.time))
+            micros, has_time = timestamp_micros(rows.column(spec.time))
             age = micros
         elif count:
-            age = np.asarray(one(sequence).cast(pa.int64()).fill_null(0))
+            age = np.asarray(combine_chunks(sequence).cast(pa.int64()).fill_null(0))
         faults = [
-            ~is_change(words),
+            ~is_change_type(words),
             _any_null([rows.column(name) for name in spec.by], count),
             is_nowhere,
             np.zeros(count, np.bool_) if has_time is None else ~has_time,
@@ -80,19 +91,19 @@ class Judged:
             reason[fault] = number
         reason[ignored] = GOOD
         if REJECTED in names:
-            own = np.asarray(one(rows.column(REJECTED)).is_valid())
+            own = np.asarray(combine_chunks(rows.column(REJECTED)).is_valid())
             reason[own], ignored = OWN, ignored & ~own
         changes = np.flatnonzero((reason == GOOD) & ~ignored)
         index = pa.array(changes)
         is_log = np.ones(len(changes), np.bool_)
         if SNAPSHOT in names:
-            is_log = ~np.asarray(one(rows.column(SNAPSHOT)).take(index).fill_null(False))
+            is_log = ~np.asarray(combine_chunks(rows.column(SNAPSHOT)).take(index).fill_null(False))
         is_delete = np.asarray(pc.equal(words.take(index), DELETE).fill_null(False))
         lacks = np.zeros((len(changes), len(spec.values)), np.bool_)
         if UNAVAILABLE in names:
-            lacks = _lacks(spec, one(rows.column(UNAVAILABLE)).take(index))
+            lacks = _lacks(spec, combine_chunks(rows.column(UNAVAILABLE)).take(index))
             lacks[is_delete] = False
-        return Judged(
+        return ClassifiedChanges(
             rows,
             reason,
             changes,
@@ -119,17 +130,17 @@ class Judged:
         index, reason = pa.array(which), self.reason[which]
         words = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
         if REJECTED in self.rows.column_names:
-            own = pc.struct_field(one(self.rows.column(REJECTED)).take(index), "reason")
+            own = pc.struct_field(combine_chunks(self.rows.column(REJECTED)).take(index), "reason")
             words = pc.if_else(pa.array(reason == OWN), own, words)
         return words
 
-    def without(self, dropped: Mask, reason: str | None = None) -> Judged:
+    def without(self, dropped: Mask, reason: str | None = None) -> ClassifiedChanges:
         """Without these changes, which are rejected if there is a reason and was none before."""
         if reason is not None:
             first = self.reason[self.changes] == GOOD
             self.reject(np.flatnonzero(dropped & first), reason)
         kept = ~dropped
-        return Judged(
+        return ClassifiedChanges(
             self.rows,
             self.reason,
             self.changes[kept],
@@ -143,12 +154,12 @@ class Judged:
 
     def column(self, name: str) -> pa.Array:
         """Values of the changes."""
-        return one(self.rows.column(name)).take(pa.array(self.changes))
+        return combine_chunks(self.rows.column(name)).take(pa.array(self.changes))
 
 
 def _sequence(spec: KeyedTable, rows: pa.Table) -> tuple[pa.Array, Mask]:
     """Places, and which of them are none, as a part is null."""
-    columns = [one(rows.column(name)) for name in spec.sequence]
+    columns = [combine_chunks(rows.column(name)) for name in spec.sequence]
     missing = np.zeros(len(rows), np.bool_)
     for each in columns:
         missing |= _lacks_part(each)
@@ -169,7 +180,7 @@ def _lacks_part(places: pa.Array) -> Mask:
 def _any_null(columns: list[pa.ChunkedArray], rows: int) -> Mask:
     found = np.zeros(rows, np.bool_)
     for column in columns:
-        found |= np.asarray(one(column).is_null())
+        found |= np.asarray(combine_chunks(column).is_null())
     return found
 
 

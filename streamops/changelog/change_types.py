@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
 __all__ = [
-    "CHANGES",
     "CHANGE_TYPE",
+    "CHANGE_TYPES",
     "DELETE",
     "INSERT",
     "POSTIMAGE",
     "PREIMAGE",
+    "RETRACTIONS",
     "REVISION",
-    "TAKEN_BACK",
-    "is_change",
-    "net_changes",
-    "weights",
+    "change_weights",
+    "consolidate",
+    "is_change_type",
 ]
 
 CHANGE_TYPE = "_change_type"
@@ -34,35 +34,35 @@ REVISION = "revision"
 
 INSERT, PREIMAGE, POSTIMAGE, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
-CHANGES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
+CHANGE_TYPES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
 """Every word that a change stream has."""
 
-TAKEN_BACK = (PREIMAGE, DELETE)
+RETRACTIONS = (PREIMAGE, DELETE)
 """The words of rows that were published before and stand no longer."""
 
 Words: TypeAlias = pa.Array | pa.ChunkedArray
 
 
-def is_change(words: Words) -> Mask:
+def is_change_type(words: Words) -> Mask:
     """Which of these are words of a change stream. A null is none."""
-    return np.asarray(pc.is_in(one(words), value_set=pa.array(CHANGES)))
+    return np.asarray(pc.is_in(combine_chunks(words), value_set=pa.array(CHANGE_TYPES)))
 
 
-def weights(words: Words) -> Ints:
+def change_weights(words: Words) -> Ints:
     """How often each row adds itself to the table: 1, or -1 where it is taken back.
 
     What is no word of a change stream is 0.
 
     Examples
     --------
-    >>> weights(pa.array(["insert", "update_preimage", None, "update_postimage"])).tolist()
+    >>> change_weights(pa.array(["insert", "update_preimage", None, "update_postimage"])).tolist()
     [1, -1, 0, 1]
     """
-    back = np.asarray(pc.is_in(one(words), value_set=pa.array(TAKEN_BACK)))
-    return np.where(is_change(words), np.where(back, -1, 1), 0)
+    back = np.asarray(pc.is_in(combine_chunks(words), value_set=pa.array(RETRACTIONS)))
+    return np.where(is_change_type(words), np.where(back, -1, 1), 0)
 
 
-def net_changes(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
+def consolidate(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
     """What is left of changes of equal rows after those that cancel out.
 
     Parameters
@@ -82,7 +82,7 @@ def net_changes(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
 
     Examples
     --------
-    >>> positions, net = net_changes(np.array([7, 8, 7, 9, 9]), np.array([1, 1, -1, 1, 1]))
+    >>> positions, net = consolidate(np.array([7, 8, 7, 9, 9]), np.array([1, 1, -1, 1, 1]))
     >>> positions.tolist(), net.tolist()
     ([1, 3], [1, 2])
     """

@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import key_codes, one, take
-from streamops.kernel.contested import Contested
+from streamops.changelog.carry_forward import NONE, OrderedChanges
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.conflicts import Conflicts
+from streamops.changelog.table import KeyedTable
+from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.contract import State
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.filled import NONE, Entries
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, in_order, pair
+from streamops.kernel.group_states import list_sizes, make_lists
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.judged import Judged
-from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.ordering import ranks
-from streamops.kernel.states import listed, sizes_of
 
-__all__ = ["Meeting", "beyond", "flags", "highest", "key_columns", "numbers"]
+__all__ = ["KeyedBatch", "key_columns", "max_evicted", "over_limit", "to_flags", "to_positions"]
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class KeyedBatch:
     """Remembered rows and changes of the same keys.
 
     In what concerns all, the remembered rows stand first, then the changes, then the givers: changes
@@ -50,7 +50,7 @@ class Meeting:
     spec: KeyedTable
     kept: pa.Table
     rest: pa.Table
-    judged: Judged
+    judged: ClassifiedChanges
     givers: pa.Table
     key: Ids
     place: Ids
@@ -58,7 +58,9 @@ class Meeting:
     loses: Mask
 
     @staticmethod
-    def of(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, Mask, Mask]:
+    def of(
+        spec: KeyedTable, state: State, judged: ClassifiedChanges
+    ) -> tuple[KeyedBatch, Mask, Mask]:
         """Bring them together.
 
         Returns
@@ -72,7 +74,7 @@ class Meeting:
         rows, forgotten = state.tables["rows"], state.tables["forgotten"]
         names, count = key_columns(spec), len(judged.changes)
         keys = [
-            pa.concat_arrays([one(rows.column(column)), judged.column(name)])
+            pa.concat_arrays([combine_chunks(rows.column(column)), judged.column(name)])
             for column, name in zip(names, spec.by, strict=True)
         ]
         groups, _ = Groups.of(key_codes(keys, len(rows) + count))
@@ -85,21 +87,31 @@ class Meeting:
         untouched[touched] = False
         kept = take(rows, touched)
         givers, owner, unsent = _givers(spec, kept)
-        lacks = [flags(one(kept.column("lacks")), len(spec.values)), judged.lacks, unsent]
+        lacks = [
+            to_flags(combine_chunks(kept.column("lacks")), len(spec.values)),
+            judged.lacks,
+            unsent,
+        ]
         nothing = np.zeros(len(kept) + count + len(owner), np.bool_)
         key = np.concatenate([np.arange(len(touched)), number[came], owner])
         rest = rows.filter(pa.array(untouched))
-        bare = Meeting(spec, kept, rest, judged, givers, key, key, np.concatenate(lacks), nothing)
+        bare = KeyedBatch(
+            spec, kept, rest, judged, givers, key, key, np.concatenate(lacks), nothing
+        )
 
-        order = ranks(pa.concat_arrays([bare.places, one(forgotten.column("place"))]))
+        order = ranks(pa.concat_arrays([bare.places, combine_chunks(forgotten.column("place"))]))
         own = order[: len(key)]
         logs = np.asarray(bare.logs).astype(np.int64)
-        place = in_order(logs, own) if spec.snapshots == "below_log" else in_order(own, logs)
-        contested = Contested.of(pair(key, place), bare.values, bare.lacks, bare.is_delete)
+        place = (
+            ordered_pair_codes(logs, own)
+            if spec.snapshots == "below_log"
+            else ordered_pair_codes(own, logs)
+        )
+        contested = Conflicts.of(pair_codes(key, place), bare.values, bare.lacks, bare.is_delete)
         size = len(kept) + count
         among = contested.first(size)
         nothing[:size] = among.loses()
-        meeting = replace(bare, place=in_order(place, contested.order), loses=nothing)
+        meeting = replace(bare, place=ordered_pair_codes(place, contested.order), loses=nothing)
         unknowable = np.zeros(count, np.bool_)
         if len(forgotten):
             is_new = key[len(kept) : size] >= len(kept)
@@ -109,7 +121,7 @@ class Meeting:
             unknowable = is_new & is_below & spec.is_beyond(ages, judged.is_log, state)
         return meeting, among.again()[len(kept) :], unknowable
 
-    def without(self, dropped: Mask, reason: str | None = None) -> Meeting:
+    def without(self, dropped: Mask, reason: str | None = None) -> KeyedBatch:
         """Without these changes, which are rejected if there is a reason and was none before."""
         every = np.ones(len(self.key), np.bool_)
         every[len(self.kept) : len(self.kept) + len(dropped)] = ~dropped
@@ -126,7 +138,7 @@ class Meeting:
         """Changes of keys for which there is no room."""
         size = len(self.kept)
         new = np.unique(self.key[self.key >= size])
-        out = beyond(self.spec, self.keys_of(new), size + len(self.rest))
+        out = over_limit(self.spec, self.keys_of(new), size + len(self.rest))
         came = self.key[size : size + len(self.judged.changes)]
         return np.isin(came, new[out])
 
@@ -139,11 +151,11 @@ class Meeting:
         return [self._below(column, self.judged.column(name)).take(index) for column, name in pairs]
 
     @property
-    def entries(self) -> Entries:
+    def entries(self) -> OrderedChanges:
         """All, in order."""
-        return Entries.of(self.key, self.place, self.is_delete)
+        return OrderedChanges.of(self.key, self.place, self.is_delete)
 
-    def is_own(self, entries: Entries) -> Mask:
+    def is_own(self, entries: OrderedChanges) -> Mask:
         """Which entries are no givers."""
         result: Mask = entries.row < len(self.kept) + len(self.judged.changes)
         return result
@@ -174,30 +186,32 @@ class Meeting:
     @property
     def ages(self) -> Ints:
         """Of remembered rows and changes: by which deletes grow old."""
-        return np.append(np.asarray(one(self.kept.column("age"))), self.judged.age)
+        return np.append(np.asarray(combine_chunks(self.kept.column("age"))), self.judged.age)
 
     def _below(self, kept: str, came: pa.Array) -> pa.Array:
-        return pa.concat_arrays([one(self.kept.column(kept)), came])
+        return pa.concat_arrays([combine_chunks(self.kept.column(kept)), came])
 
     def _all(self, name: str, came: pa.Array) -> pa.Array:
-        return pa.concat_arrays([one(self.kept.column(name)), came, one(self.givers.column(name))])
+        return pa.concat_arrays(
+            [combine_chunks(self.kept.column(name)), came, combine_chunks(self.givers.column(name))]
+        )
 
 
-def flags(lists: pa.Array, values: int) -> Mask:
+def to_flags(lists: pa.Array, values: int) -> Mask:
     """Lists of numbers of values as flags."""
     found = np.zeros((len(lists), values), np.bool_)
     numbers = np.asarray(lists.flatten()).astype(np.int64)
-    found[np.repeat(np.arange(len(lists)), sizes_of(lists)), numbers] = True
+    found[np.repeat(np.arange(len(lists)), list_sizes(lists)), numbers] = True
     return found
 
 
-def numbers(flags: Mask) -> pa.Array:
-    """The reverse of ``flags``."""
+def to_positions(flags: Mask) -> pa.Array:
+    """The reverse of ``to_flags``."""
     _, found = np.nonzero(flags)
-    return listed(pa.array(found.astype(np.int32)), flags.sum(axis=1, dtype=np.int64))
+    return make_lists(pa.array(found.astype(np.int32)), flags.sum(axis=1, dtype=np.int64))
 
 
-def beyond(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
+def over_limit(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
     """Which of these keys there is no room for, where so many are known already."""
     room = max(spec.limit - known, 0)
     count = len(keys[0])
@@ -219,9 +233,9 @@ def beyond(spec: KeyedTable, keys: Sequence[pa.Array], known: int) -> Mask:
     return out
 
 
-def highest(forgotten: pa.Table) -> pa.Table:
+def max_evicted(forgotten: pa.Table) -> pa.Table:
     """Of deletes that are forgotten the highest place, and the greatest of what else is known of them."""
-    columns = [one(column) for column in forgotten.columns]
+    columns = [combine_chunks(column) for column in forgotten.columns]
     columns = [column.take(pa.array([int(ranks(column).argmax())])) for column in columns]
     return pa.table(columns, schema=forgotten.schema)
 
@@ -233,7 +247,7 @@ def key_columns(spec: KeyedTable) -> list[str]:
 
 def _givers(spec: KeyedTable, kept: pa.Table) -> tuple[pa.Table, Ids, Mask]:
     """The givers of remembered rows, of which row each is, and which values they were not sent."""
-    lists = one(kept.column("givers"))
-    owner = np.repeat(np.arange(len(kept)), sizes_of(lists))
+    lists = combine_chunks(kept.column("givers"))
+    owner = np.repeat(np.arange(len(kept)), list_sizes(lists))
     givers = pa.Table.from_struct_array(lists.flatten())
-    return givers, owner, flags(one(givers.column("lacks")), len(spec.values))
+    return givers, owner, to_flags(combine_chunks(givers.column("lacks")), len(spec.values))

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import codes
-from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair
+from streamops.kernel.columns import value_codes
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.ordering import ranks
 
-__all__ = ["Contested", "contents"]
+__all__ = ["Conflicts", "content_codes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Contested:
+class Conflicts:
     """Changes, compared with the others at their place.
 
     Parameters
@@ -40,9 +40,9 @@ class Contested:
     order: Ints
 
     @staticmethod
-    def of(place: Ids, values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Contested:
+    def of(place: Ids, values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Conflicts:
         """Compare changes with these codes of key and place."""
-        content = contents(values, lacks, is_delete)
+        content = content_codes(values, lacks, is_delete)
         slots, firsts = Groups.of(place)
         order = np.zeros(len(place), np.int64)
         differs = np.bincount(slots.ids, content != content[firsts][slots.ids], slots.count) > 0
@@ -56,15 +56,15 @@ class Contested:
             rank = np.lexsort(keys[::-1])
             said = content[among][rank]
             order[among[rank]] = np.cumsum(np.append(True, said[1:] != said[:-1]))
-        return Contested(slots.ids, content, order)
+        return Conflicts(slots.ids, content, order)
 
-    def first(self, size: int) -> Contested:
+    def first(self, size: int) -> Conflicts:
         """The first so many."""
-        return Contested(self.slot[:size], self.content[:size], self.order[:size])
+        return Conflicts(self.slot[:size], self.content[:size], self.order[:size])
 
     def firsts(self) -> Ids:
         """Of each, the first that says the same at the same place: another one, or it."""
-        groups, firsts = Groups.of(pair(self.slot, self.content))
+        groups, firsts = Groups.of(pair_codes(self.slot, self.content))
         return firsts[groups.ids]
 
     def again(self) -> Mask:
@@ -87,12 +87,12 @@ class Contested:
         return Groups(self.slot, int(self.slot.max(initial=-1)) + 1)
 
 
-def contents(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:
+def content_codes(values: Sequence[pa.Array], lacks: Mask, is_delete: Mask) -> Ids:
     """A code for what each change says: that of two deletes is the same."""
     content = is_delete.astype(np.int64)
     for number, each in enumerate(values):
-        code = codes(each)
+        code = value_codes(each)
         lowest = code.min(initial=0)
         code = np.where(lacks[:, number], lowest - 1, code)
-        content = pair(content, np.where(is_delete, lowest - 2, code))
+        content = pair_codes(content, np.where(is_delete, lowest - 2, code))
     return content

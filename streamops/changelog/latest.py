@@ -15,21 +15,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import concat, key_codes, one
+from streamops.changelog.batch import KeyedBatch, key_columns, max_evicted, to_positions
+from streamops.changelog.carry_forward import NONE, OrderedChanges
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.table import KeyedTable
+from streamops.kernel.columns import combine_chunks, concat, key_codes
 from streamops.kernel.contract import State
-from streamops.kernel.filled import NONE, Entries
+from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.kernel.judged import Judged
-from streamops.kernel.kept import Meeting, highest, key_columns, numbers
-from streamops.kernel.keyed import KeyedTable
-from streamops.kernel.states import listed, sizes_of
 
-__all__ = ["admitted", "check_rows", "forgetting", "newest_age", "newest_layout", "remembered", "stands"]  # fmt: skip
+__all__ = ["accept_changes", "build_latest_rows", "check_rows", "evict_tombstones", "find_effective", "latest_layout", "newest_age"]  # fmt: skip
 
 Fields = Sequence[tuple[str, pa.DataType]]
 
 
-def newest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schema]:
+def latest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schema]:
     """Columns of the tables of a state: with further ones, of which a forgotten row leaves the greatest."""
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
     change = [("place", spec.position), ("is_log", pa.bool_()), ("is_deleted", pa.bool_())]
@@ -43,14 +43,16 @@ def newest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schem
     }
 
 
-def admitted(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, int]:
+def accept_changes(
+    spec: KeyedTable, state: State, judged: ClassifiedChanges
+) -> tuple[KeyedBatch, int]:
     """What is remembered, and the changes that may be taken in; how many came before.
 
     What loses against another at its place is rejected, and taken in all the same: it may give a
     value to that. What is rejected as a change of its key is so as often as it came: two deletes say
     the same, and need not have come with the same values.
     """
-    meeting, again, unknowable = Meeting.of(spec, state, judged)
+    meeting, again, unknowable = KeyedBatch.of(spec, state, judged)
     size = len(meeting.kept)
     loses = meeting.loses[size : size + len(again)]
     judged.reject(np.flatnonzero(loses), "conflict")
@@ -61,7 +63,7 @@ def admitted(spec: KeyedTable, state: State, judged: Judged) -> tuple[Meeting, i
     return meeting.without(again), int(np.count_nonzero(again & ~loses))
 
 
-def stands(meeting: Meeting, entries: Entries) -> tuple[Mask, int]:
+def find_effective(meeting: KeyedBatch, entries: OrderedChanges) -> tuple[Mask, int]:
     """Changes at or above what is remembered of their key; how many came that are below."""
     is_own, size = meeting.is_own(entries), len(meeting.kept)
     bar = np.full(int(entries.key.max(initial=NONE)) + 1, np.iinfo(np.int64).min)
@@ -71,9 +73,9 @@ def stands(meeting: Meeting, entries: Entries) -> tuple[Mask, int]:
     return found, int(np.count_nonzero(counts & ~found & (entries.row >= size)))
 
 
-def remembered(
-    meeting: Meeting,
-    entries: Entries,
+def build_latest_rows(
+    meeting: KeyedBatch,
+    entries: OrderedChanges,
     last: Ids,
     source: Ids,
     values: Sequence[pa.Array],
@@ -96,7 +98,7 @@ def remembered(
     """
     spec, gone = meeting.spec, entries.is_delete[last]
     row = entries.row[last]
-    schema = newest_layout(spec, [(name, each.type) for name, each in extra.items()])["rows"]
+    schema = latest_layout(spec, [(name, each.type) for name, each in extra.items()])["rows"]
     gives = (source != last[:, np.newaxis]) & (source != NONE) & ~gone[:, np.newaxis]
     key, value = np.nonzero(gives)
     size = max(len(entries.key), 1)
@@ -111,14 +113,14 @@ def remembered(
         pa.array(gone),
         pa.array(meeting.ages[row]),
         *extra.values(),
-        numbers(meeting.lacks[row]),
-        listed(givers, np.bincount(owner, minlength=len(last))).cast(kind),
+        to_positions(meeting.lacks[row]),
+        make_lists(givers, np.bincount(owner, minlength=len(last))).cast(kind),
         *values,
     ]
     return pa.table(columns, schema=schema)
 
 
-def _changes(meeting: Meeting, rows: Ids) -> list[pa.Array]:
+def _changes(meeting: KeyedBatch, rows: Ids) -> list[pa.Array]:
     """Changes as they were sent."""
     index, lacks, gone = pa.array(rows), meeting.lacks[rows], meeting.is_delete[rows]
     absent = lacks | gone[:, np.newaxis]
@@ -126,7 +128,7 @@ def _changes(meeting: Meeting, rows: Ids) -> list[pa.Array]:
         meeting.places.take(index),
         meeting.logs.take(index),
         pa.array(gone),
-        numbers(lacks),
+        to_positions(lacks),
         *(
             each.take(pa.array(rows, mask=absent[:, number]))
             for number, each in enumerate(meeting.values)
@@ -141,17 +143,17 @@ def newest_age(before: int | None, ages: Ints) -> int | None:
     return int(ages.max()) if before is None else max(before, int(ages.max()))
 
 
-def forgetting(
+def evict_tombstones(
     spec: KeyedTable, newest: int | None, rows: pa.Table, forgotten: pa.Table
 ) -> dict[str, pa.Table]:
     """The tables of a state without deletes that are older than the horizon."""
-    deleted = np.asarray(one(rows.column("is_deleted")))
+    deleted = np.asarray(combine_chunks(rows.column("is_deleted")))
     gone = np.zeros(len(rows), np.bool_)
     if newest is not None:
-        gone = deleted & (np.asarray(one(rows.column("age"))) < spec.cutoff(newest))
+        gone = deleted & (np.asarray(combine_chunks(rows.column("age"))) < spec.cutoff(newest))
     if gone.any():
         old = rows.filter(pa.array(gone)).select(forgotten.column_names)
-        forgotten = highest(concat([forgotten, old]))
+        forgotten = max_evicted(concat([forgotten, old]))
         rows = rows.filter(pa.array(~gone))
     return {"rows": rows, "forgotten": forgotten}
 
@@ -166,6 +168,6 @@ def check_rows(spec: KeyedTable, state: State) -> None:
     for number in range(len(spec.values)):
         assert deleted.column(f"value.{number}").null_count == len(deleted), shown
     for name in ("lacks", "givers"):
-        assert not sizes_of(one(deleted.column(name))).any(), shown
+        assert not list_sizes(combine_chunks(deleted.column(name))).any(), shown
     if state.watermark is not None and len(deleted):
         assert pc.min(deleted.column("age")).as_py() >= spec.cutoff(state.watermark), shown

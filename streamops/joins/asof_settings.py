@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.core.temporal_spec import (
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.table import TOMBSTONE, UNAVAILABLE
+from streamops.joins.core.asof_spec import (
     How,
     LateVersions,
     Stragglers,
@@ -17,6 +18,7 @@ from streamops.joins.core.temporal_spec import (
     TooLate,
     WaitsFor,
 )
+from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.inputs import (
     Both,
     delays_of,
@@ -29,15 +31,13 @@ from streamops.joins.inputs import (
     shown_both,
     shown_keys,
 )
-from streamops.kernel.changes import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
-from streamops.kernel.keyed import TOMBSTONE, UNAVAILABLE
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name
 from streamops.spark.keyed import refuse_change_type
-from streamops.spark.parameters import parse_delay, refuse_type, require_instant, words
-from streamops.spark.transform import choice
+from streamops.spark.parameters import parse_delay, refuse_type, require_instant, show_duration
+from streamops.spark.transform import require_choice
 
 __all__ = ["TemporalJoin"]
 
@@ -54,10 +54,10 @@ class TemporalJoin:
     until: str | None
     deleted: str | None
     how: How
-    tolerance: int | None = field(metadata={"shown": words})
+    tolerance: int | None = field(metadata={"shown": show_duration})
     waits_for: WaitsFor
     delay: Both = field(metadata={"shown": shown_both})
-    allowed_lateness: int = field(metadata={"shown": words})
+    allowed_lateness: int = field(metadata={"shown": show_duration})
     stragglers: Stragglers
     late_versions: LateVersions
     too_late: TooLate
@@ -94,7 +94,7 @@ class TemporalJoin:
             (late_versions, LateVersions, "late_versions"),
             (too_late, TooLate, "too_late"),
         ):
-            choice(value, known, parameter=parameter, where=where)
+            require_choice(value, known, parameter=parameter, where=where)
         refuse_into(into, where=where)
         roles = {"time": time, "version": version, "sequence": sequence}
         for parameter, name in (roles | {"until": until, "deleted": deleted}).items():

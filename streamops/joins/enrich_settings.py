@@ -10,7 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.joins.core.latest_spec import CopiedTable, How, LatestSpec, Rejected
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
+from streamops.changelog.table import SNAPSHOT, WhenFull
+from streamops.joins.core.enrich_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.untimed import UntimedSettings
 from streamops.joins.inputs import (
@@ -21,9 +23,7 @@ from streamops.joins.inputs import (
     sequence_of_revisions,
     shown_keys,
 )
-from streamops.kernel.changes import CHANGE_TYPE, INSERT, REVISION
 from streamops.kernel.errors import SpecError
-from streamops.kernel.keyed import SNAPSHOT, WhenFull
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, type_name
 from streamops.spark.keyed import (
@@ -35,8 +35,8 @@ from streamops.spark.keyed import (
     shown_horizon,
     value_columns,
 )
-from streamops.spark.parameters import distinct_names, refuse_type, require_most_keys
-from streamops.spark.transform import choice
+from streamops.spark.parameters import parse_distinct_names, refuse_type, require_most_keys
+from streamops.spark.transform import require_choice
 
 __all__ = ["LatestJoin", "marked", "snapshot_rows"]
 
@@ -81,12 +81,12 @@ class LatestJoin(UntimedSettings):
             (when_full, WhenFull, "when_full"),
             (rejected, Rejected, "rejected"),
         ):
-            choice(value, known, parameter=parameter, where=where)
+            require_choice(value, known, parameter=parameter, where=where)
         refuse_into(into, where=where)
         require_most_keys(max_keys, MOST_KEYS, where=where)
         keys, places = (
             keys_of(by, where=where),
-            distinct_names(sequence, parameter="sequence", where=where),
+            parse_distinct_names(sequence, parameter="sequence", where=where),
         )
         theirs = tuple(name for _, name in keys)
         if {*theirs} & {*places, time}:

@@ -12,26 +12,26 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import one
+from streamops.kernel.columns import combine_chunks
 
-__all__ = ["apart", "together"]
+__all__ = ["join_bytes", "split_bytes"]
 
 Bytes = npt.NDArray[np.uint8]
 
 
-def apart(table: pa.Table) -> pa.Table:
+def split_bytes(table: pa.Table) -> pa.Table:
     """The table with the bytes of numbers apart, under the same schema: only to be written.
 
     Examples
     --------
-    >>> moved = apart(pa.table({"n": pa.array([1, 2, 3], pa.int16())}))
-    >>> moved.column("n").to_pylist(), together(moved).column("n").to_pylist()
+    >>> moved = split_bytes(pa.table({"n": pa.array([1, 2, 3], pa.int16())}))
+    >>> moved.column("n").to_pylist(), join_bytes(moved).column("n").to_pylist()
     ([513, 3, 0], [1, 2, 3])
     """
     return _moved(table, _split)
 
 
-def together(table: pa.Table) -> pa.Table:
+def join_bytes(table: pa.Table) -> pa.Table:
     """The table again."""
     return _moved(table, _joined)
 
@@ -49,7 +49,7 @@ def _joined(planes: Bytes, width: int) -> Bytes:
 
 def _moved(table: pa.Table, move: Callable[[Bytes, int], Bytes]) -> pa.Table:
     columns = []
-    for array in map(one, table.columns):
+    for array in map(combine_chunks, table.columns):
         kind, start, rows = array.type, array.offset, len(array)
         if rows and _is_wide(kind):
             width = kind.bit_width // 8

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ["settle"]
+__all__ = ["freeze_imports"]
 
 _settled: set[str] = set()
 
 
-def settle(task: str) -> None:
+def freeze_imports(task: str) -> None:
     """Take what this worker has imported out of the garbage collector's sight, once.
 
     After every task a reused worker collects garbage over all objects alive. With pandas and

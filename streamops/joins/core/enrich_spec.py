@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.changelog.table import KeyedTable
 from streamops.joins.core.late import late_type
 from streamops.joins.core.naming import Names
 from streamops.joins.core.untimed import UntimedSpec
-from streamops.kernel.keyed import KeyedTable
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = ["CopiedTable", "How", "LatestSpec", "Rejected"]
