@@ -7,7 +7,7 @@ JVM    := spark or connect or postgres or slow
 NO_JVM := not ($(JVM))
 QUICK  := $(NO_JVM) and not laws
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
-LATER  := demo golden laws spark transcripts
+LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ setup: $(STAMP) ## Make the environment in .venv, with all that work on streamop
 	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
 
 demo: $(STAMP) ## Compute windows with corrections, sketches and joins from a year of flights, and verify them.
-	$(PYTHON) -m streamops.demo
+	$(PYTHON) -m examples.flights
 
 notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.
 	$(PYTHON) -m notebooks

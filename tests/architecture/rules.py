@@ -1,4 +1,4 @@
-"""The rules of the house, read off syntax trees: who may import whom, and what nobody may use.
+"""Architecture rules, checked on syntax trees: import direction and forbidden names.
 
     kernel <- changelog <- <family>/core <- <family>/*.py -> spark -> kernel
 
@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LIBRARY = "streamops"
+EXAMPLES = "examples"
 LONGEST_FILE = 500
 
 # A folder of streamops/ that is not named here is a family of operators.
-NOT_A_FAMILY = {"kernel", "changelog", "spark", "testing", "demo"}
+NOT_A_FAMILY = {"kernel", "changelog", "spark", "testing"}
+
+# What users do not import.
+INTERNAL = {"kernel", "changelog", "spark"}
 
 # A family may take what another offers its users, and only from where they take it.
 BESIDE = {
@@ -33,9 +37,10 @@ PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
 def violations(root: Path) -> list[str]:
-    """Return what in the library below ``root`` breaks a rule: file, line and reason."""
+    """Return each violation in the library and the examples below ``root``: file, line, reason."""
     found = []
-    for path in sorted((root / LIBRARY).rglob("*.py")):
+    files = [path for folder in (LIBRARY, EXAMPLES) for path in (root / folder).rglob("*.py")]
+    for path in sorted(files):
         where = path.relative_to(root)
         text = path.read_text()
         tree = ast.parse(text, str(where))
@@ -49,7 +54,9 @@ def violations(root: Path) -> list[str]:
 
 def layer_of(module: str) -> str:
     """Return the layer that a module of streamops belongs to."""
-    parts = module.split(".")[1:]
+    package, *parts = module.split(".")
+    if package == EXAMPLES:
+        return EXAMPLES
     if not parts or parts[0] == "__main__":
         return "root"
     if parts[0] in NOT_A_FAMILY:
@@ -61,7 +68,7 @@ def may_import(importer: str, imported: str) -> bool:
     """Say whether a module of one layer may import a module of another."""
     match importer:
         case "root":
-            return True
+            return imported != EXAMPLES
         case "kernel":
             return imported == "kernel"
         case "changelog":
@@ -70,8 +77,8 @@ def may_import(importer: str, imported: str) -> bool:
             return imported in {"kernel", "changelog", "spark"}
         case "testing":
             return imported in {"kernel", "changelog", "spark", "testing"}
-        case "demo":  # what a user may import
-            return imported not in {"kernel", "spark"} and not imported.endswith("/core")
+        case "examples":  # the public interface only
+            return imported not in INTERNAL and not imported.endswith("/core")
         case _ if importer.endswith("/core"):
             return imported in {"kernel", "changelog", importer}
         case family:
@@ -90,7 +97,9 @@ def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[i
         top = name.split(".")[0]
         if is_pure(layer) and top in {"pyspark", "pandas"}:
             yield line, f"{layer} must do without {top}"
-        elif top == LIBRARY and not (may_import(layer, layer_of(name)) or (layer, name) in BESIDE):
+        elif top not in {LIBRARY, EXAMPLES} or (layer, name) in BESIDE:
+            continue
+        elif not may_import(layer, layer_of(name)):
             yield line, f"{layer} may not import {name}"
 
 

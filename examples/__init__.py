@@ -1,0 +1,1 @@
+"""Programs that use streamops as its users do; they are not part of the package."""

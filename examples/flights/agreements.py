@@ -1,0 +1,167 @@
+"""The report of the joins: sums that must add up, and the comparison with the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from examples.flights.contents import JOINED, query_of
+from examples.flights.flights import NEW_YORK
+from examples.flights.sums import Sum, line, lines
+from examples.flights.tables import Run, changes, read_table
+from examples.flights.verify_joins import REJOINED, Agreement, agree, reasons
+
+__all__ = ["Joint", "agreements", "gather_joints"]
+
+Counted = Mapping[str, Mapping[str, int]]
+Feeds = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """What is known of one of the joins after a run."""
+
+    sums: list[Sum]
+    agreement: Agreement
+
+    @property
+    def hold(self) -> bool:
+        """Whether every sum adds up, and stream and batch are equal."""
+        return self.agreement.equal and all(each.holds for each in self.sums)
+
+
+def gather_joints(out: Path, feeds: Feeds, run: Run) -> dict[str, Joint]:
+    """Hold the joins of a run against its counts, and against the batch.
+
+    Parameters
+    ----------
+    out : Path
+        The folder of the run.
+    feeds : mapping of str to DataFrame
+        What was in the logs: from the package, not from the logs.
+    run : Run
+        What the operators counted.
+    """
+    found = {}
+    for name in JOINED:
+        table, batch = read_table(out, name), REJOINED[name](feeds)
+        agreement = agree(table, batch, run.end(query_of(name)))
+        if name == "aircraft":
+            said = changes(out, name).column("_change_type").to_pandas().value_counts()
+            sums = _of_tables(table, said, feeds, run.counts)
+        else:
+            sums = [*_of_streams(name, table, agreement, feeds, run.counts[name])]
+        found[name] = Joint(sums, agreement)
+    return found
+
+
+_SIDES = {"arrivals": ("schedule", "landings"), "weather": ("departures", "weather")}
+
+
+def _of_streams(
+    name: str, table: pd.DataFrame, agreement: Agreement, feeds: Feeds, counted: Mapping[str, int]
+) -> Iterator[Sum]:
+    left, right = _SIDES[name]
+    ways = {"on time": "on_time", "late": "stragglers", "too late": "too_late"}
+    yield Sum(
+        f"rows of the {left} and the {right}",
+        {what: counted[way] for what, way in ways.items()},
+        "rows in both logs",
+        len(feeds[left]) + len(feeds[right]),
+    )
+    without = "expired" if name == "arrivals" else "missing"
+    said = {what: int((table["status"] == what).sum()) for what in ("matched", without)}
+    yield Sum("results", said, "results counted by the operator", counted["results"])
+    yield Sum(
+        f"rows of the {left}",
+        {**said, "still open": agreement.still_open},
+        "rows in the log",
+        len(feeds[left]),
+    )
+    if name == "arrivals":
+        yield Sum(
+            "flights that did not land within a day",
+            reasons(feeds[left]),
+            "expired, or still open",
+            said[without] + agreement.still_open,
+        )
+
+
+def _of_tables(table: pd.DataFrame, said: pd.Series, feeds: Feeds, counts: Counted) -> list[Sum]:
+    counted, register = counts["aircraft"], counts["register"]
+    told = {each: int(said.get(each, 0)) for each in ("insert", "delete", "update_postimage")}
+    known = int(table["manufacturer"].notna().sum())
+    return [
+        Sum(
+            "entries of the register",
+            {
+                "aircraft entered": register["results"],
+                "aircraft corrected": register["corrections"],
+                "aircraft struck off": register["deletes"],
+                "delivered again": register["duplicates"] + register["stale"],
+            },
+            "entries in the log",
+            len(feeds["register"]),
+        ),
+        Sum(
+            "changes joined",
+            {
+                "departures": len(feeds["departures"]),
+                "aircraft, two for a correction": register["results"]
+                + 2 * register["corrections"]
+                + register["deletes"],
+            },
+            "changes counted by the operator",
+            counted["rows"] - counted["rejected"],
+        ),
+        Sum(
+            "departures",
+            {"with their aircraft": known, "of aircraft not registered": len(table) - known},
+            "departures in the log",
+            len(feeds["departures"]),
+        ),
+        Sum(
+            "departures published",
+            {
+                "in the table": len(table),
+                "taken back with their aircraft": told["delete"],
+            },
+            "results counted by the operator",
+            counted["results"],
+        ),
+        Sum(
+            "departures corrected with their aircraft",
+            {"published anew": told["update_postimage"]},
+            "corrections counted by the operator",
+            counted["corrections"],
+        ),
+    ]
+
+
+def agreements(found: Mapping[str, Joint], run: Run) -> Iterator[str]:
+    """The report as lines.
+
+    Parameters
+    ----------
+    found : mapping of str to Joint
+        Of each of the joins.
+    run : Run
+        What the operators counted.
+    """
+    for name, each in found.items():
+        yield from lines({JOINED[name].title: each.sums})
+        yield ""
+    sides = [each.agreement for each in found.values()]
+    yield line("", [JOINED[name].title for name in found])
+    yield "the stream's joins against the same joins by pandas"
+    yield line("  rows compared", [each.compared for each in sides])
+    yield line("  missing in the stream", [each.missing for each in sides])
+    yield line("  only in the stream", [each.unexpected for each in sides])
+    yield line("  different", [each.different for each in sides])
+    yield line("  still open, not compared", [each.still_open for each in sides])
+    ends = [run.end(query_of(name)).tz_convert(NEW_YORK) for name in ("arrivals", "weather")]
+    yield f"  open: flights of the day before the watermark, {ends[0]:%-d %B %H:%M}, may still land;"
+    yield f"  observations of the weather end with the watermark, {ends[1]:%-d %B %H:%M}."

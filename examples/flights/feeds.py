@@ -1,0 +1,182 @@
+"""What the job reads: departures, the schedule, landings, the weather, a register of aircraft.
+
+All but the register is as the package has it. Of its aircraft the package knows what they are, and
+not since when: when each was entered, corrected and struck off is made up, always in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from examples.flights.flights import departures, of_days, packaged
+from examples.flights.log import files_of, write_log
+
+__all__ = ["FEEDS", "Feed", "feeds", "write_feeds"]
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_RENAMED = {
+    "AIRBUS INDUSTRIE": "AIRBUS",
+    "MCDONNELL DOUGLAS AIRCRAFT CO": "MCDONNELL DOUGLAS",
+    "MCDONNELL DOUGLAS CORPORATION": "MCDONNELL DOUGLAS",
+}
+"""Names of the package for one manufacturer."""
+_AGAIN = 7
+"""Of so many entries of the register one is delivered twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One of the logs.
+
+    Parameters
+    ----------
+    schema : Schema
+        Its columns; the first tells its rows apart.
+    arrives : str
+        The column with the instant at which a row arrives.
+    """
+
+    schema: pa.Schema
+    arrives: str
+
+
+FEEDS = {
+    "departures": Feed(
+        pa.schema(
+            [
+                ("flight_id", pa.int64()),
+                ("origin", pa.string()),
+                ("dest", pa.string()),
+                ("carrier", pa.string()),
+                ("flight", pa.int64()),
+                ("tailnum", pa.string()),
+                ("scheduled", _INSTANT),
+                ("departed", _INSTANT),
+                ("delay", pa.int64()),
+            ]
+        ),
+        arrives="departed",
+    ),
+    "schedule": Feed(
+        pa.schema([("flight_id", pa.int64()), ("origin", pa.string()), ("scheduled", _INSTANT)]),
+        arrives="scheduled",
+    ),
+    "landings": Feed(
+        pa.schema([("flight_id", pa.int64()), ("landed", _INSTANT)]), arrives="landed"
+    ),
+    "weather": Feed(
+        pa.schema(
+            [
+                ("observation", pa.int64()),
+                ("origin", pa.string()),
+                ("observed", _INSTANT),
+                ("visibility", pa.float64()),
+                ("wind", pa.float64()),
+            ]
+        ),
+        arrives="observed",
+    ),
+    "register": Feed(
+        pa.schema(
+            [
+                ("entry", pa.int64()),
+                ("tailnum", pa.string()),
+                ("manufacturer", pa.string()),
+                ("built", pa.int64()),
+                ("_change_type", pa.string()),
+                ("entered", _INSTANT),
+            ]
+        ),
+        arrives="entered",
+    ),
+}
+"""The logs by name. `delay` is in minutes, `visibility` in miles,
+`wind` in miles per hour, `built` is a year."""
+
+
+def feeds(table: pd.DataFrame, days: int | None) -> dict[str, pd.DataFrame]:
+    """The rows of each log, in the order in which they arrive.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The flights of the package.
+    days : int, optional
+        So many days only, from the storm on.
+    """
+    chosen = of_days(table, days)
+    left = departures(chosen)
+    found = {
+        "departures": left,
+        "schedule": chosen.sort_values(["scheduled", "flight_id"], ignore_index=True),
+        "landings": chosen.dropna(subset=["landed"]).sort_values(["landed", "flight_id"]),
+        "weather": _weather(left["departed"]),
+        "register": _register(left),
+    }
+    return {name: found[name].reset_index(drop=True) for name in FEEDS}
+
+
+def _weather(departed: pd.Series) -> pd.DataFrame:
+    """The observations of those hours. Some hours have none."""
+    table = packaged("weather.csv", ["origin", "time_hour", "visib", "wind_speed"])
+    told = pd.DataFrame(
+        {
+            "observation": range(len(table)),
+            "origin": table["origin"],
+            "observed": pd.to_datetime(table["time_hour"], utc=True).dt.as_unit("us"),
+            "visibility": table["visib"],
+            "wind": table["wind_speed"],
+        }
+    ).sort_values(["observed", "observation"])
+    hour = pd.Timedelta(hours=1)
+    ours: pd.DataFrame = told[told["observed"].between(departed.min() - hour, departed.max())]
+    return ours
+
+
+def _register(left: pd.DataFrame) -> pd.DataFrame:
+    """The log of a register of aircraft: upserts and deletes, some delivered twice.
+
+    An aircraft is entered when it first leaves. After half of all departures manufacturers are
+    called by one name each; after three quarters those aircraft are struck off that have not left
+    since. At the end every seventh entry comes again, also of aircraft that were struck off.
+    """
+    half, late, end = (left["departed"].iloc[n * (len(left) - 1) // 4] for n in (2, 3, 4))
+    table = packaged("planes.csv", ["tailnum", "manufacturer", "year"])
+    seen = left.groupby("tailnum")["departed"].agg(entered="min", last="max")
+    ours = table.astype({"year": "Int64"}).rename(columns={"year": "built"})
+    ours = ours.merge(seen, left_on="tailnum", right_index=True)
+    proper = ours["manufacturer"].replace(_RENAMED)
+    early = ours["entered"] < half
+    inserts = ours.assign(manufacturer=ours["manufacturer"].where(early, proper))
+    updates = ours.assign(manufacturer=proper, entered=half)
+    updates = updates[early & (proper != ours["manufacturer"])]
+    deletes = ours.assign(manufacturer=proper, entered=late)[ours["last"] < half]
+    kinds = {"insert": inserts, "update_postimage": updates, "delete": deletes}
+    log = pd.concat([each.assign(_change_type=kind) for kind, each in kinds.items()])
+    log = log.sort_values(["entered", "tailnum"], ignore_index=True).drop(columns="last")
+    log.insert(0, "entry", range(1, len(log) + 1))
+    again = log[log["entry"] % _AGAIN == 0].assign(entered=end)
+    whole: pd.DataFrame = pd.concat([log, again], ignore_index=True)
+    return whole
+
+
+def write_feeds(rows: Mapping[str, pd.DataFrame], cuts: pd.DatetimeIndex, folder: Path) -> int:
+    """Write the logs, each into a folder of its own.
+
+    Returns
+    -------
+    int
+        How many files each of them has.
+    """
+    times = {name: rows[name][feed.arrives] for name, feed in FEEDS.items()}
+    first = times["departures"]
+    count = int(files_of(first, cuts).max()) + 1
+    for name, feed in FEEDS.items():
+        numbers = files_of(times[name], cuts, first)
+        write_log(rows[name], numbers, count, folder / name, feed.schema)
+    return count

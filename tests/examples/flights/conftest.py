@@ -1,0 +1,204 @@
+"""The folder of a run, made without Spark: the job's own windows, replayed over the log."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from examples.flights.agreements import Joint, gather_joints
+from examples.flights.contents import JOINED, QUERIES, WINDOWS, Query
+from examples.flights.feeds import FEEDS, feeds, write_feeds
+from examples.flights.flights import departures, flights
+from examples.flights.job import OPERATORS
+from examples.flights.joining import aircraft, arrivals, registered, weather
+from examples.flights.log import borders
+from examples.flights.promises import gather_promises
+from examples.flights.report import Facts, gather, report
+from examples.flights.tables import Run, write_tables
+from streamops.kernel.contract import Counts
+from streamops.testing import BatchResult, replay
+
+EVERY = 30
+
+# As Spark names the counts where there is no event time.
+_OF_RUNNING = {
+    "rows": "rows",
+    "ignored": "rejected",
+    "results": "results",
+    "corrections": "corrections",
+}
+_CHANGES = ("rows", "rejected", "stale", "duplicates", "ignored", "results", "corrections")
+_OF_REGISTER = {"register": {name: name for name in (*_CHANGES, "deletes")}}
+
+
+@pytest.fixture(scope="session")
+def all_flights() -> pd.DataFrame:
+    return flights()
+
+
+@pytest.fixture(scope="session")
+def left(all_flights: pd.DataFrame) -> pd.DataFrame:
+    return departures(all_flights)
+
+
+@pytest.fixture(scope="session")
+def logs(all_flights: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What there is of the day of the storm and the day after it."""
+    return feeds(all_flights, 2)
+
+
+@pytest.fixture(scope="session")
+def days(logs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The departures among it."""
+    return logs["departures"]
+
+
+def make_run(
+    out: Path,
+    logs: Mapping[str, pd.DataFrame],
+    every: int,
+    days: int | None,
+    operators: Mapping[str, Any] = OPERATORS,
+) -> Run:
+    """What the job would leave in the folder."""
+    files = write_feeds(logs, borders(dt.timedelta(minutes=every)), out / "log")
+    watermarks: dict[str, str] = {}
+    counts: dict[str, dict[str, int]] = {}
+    for query, about in QUERIES.items():
+        if about.joined:
+            results = joined(out / "log", about)
+        else:
+            results = aggregated(read_log(out / "log", "departures", about), about, operators)
+        published = {name: ours for name, ours in results.items() if name in about.told}
+        for together in zip(*published.values(), strict=True):
+            put(out, query, dict(zip(published, together, strict=True)))
+        watermarks[query] = results[about.told[0]][-1].watermark.isoformat()
+        for name, ours in results.items():
+            told = total(each.counts for each in ours)
+            kinds = _OF_RUNNING if name in about.running else _OF_REGISTER.get(name)
+            counts[name] = told if kinds is None else {kind: told[kinds[kind]] for kind in kinds}
+    run = Run(days, every, files, watermarks, counts)
+    run.write(out)
+    write_tables(out)
+    (out / ".streamops-demo").touch()
+    return run
+
+
+def read_log(log: Path, name: str, about: Query) -> list[pa.Table]:
+    """The micro-batches of a log."""
+    files = [pq.read_table(path) for path in sorted((log / name).glob("*.parquet"))]
+    starts = range(0, len(files), about.files)
+    return [pa.concat_tables(files[n : n + about.files]) for n in starts]
+
+
+def aggregated(
+    batches: list[pa.Table], about: Query, operators: Mapping[str, Any]
+) -> dict[str, list[BatchResult]]:
+    """What windows and values without windows put out, micro-batch by micro-batch."""
+    results = {windows: replay(operators[windows], batches) for windows in about.windows}
+    # The micro-batch without data that a watermark asks for has nothing for these.
+    least = max(map(len, results.values())) - len(batches)
+    script = [routed(rows) for rows in batches + [batches[0].slice(0, 0)] * least]
+    return results | {name: replay(operators[name], script) for name in about.running}
+
+
+def joined(log: Path, about: Query) -> dict[str, list[BatchResult]]:
+    """What joins put out, micro-batch by micro-batch, and what is before them."""
+    read = {name: read_log(log, name, about) for name in FEEDS}
+    if about.joined == ("arrivals",):
+        pairs = zip(read["schedule"], read["landings"], strict=True)
+        return {"arrivals": replay(arrivals(None), pairs)}
+    facts = [
+        rows.select(["flight_id", "origin", "departed", "delay"]) for rows in read["departures"]
+    ]
+    results = {"weather": replay(weather(None), zip(facts, read["weather"], strict=True))}
+    entries = replay(registered(), [rows.drop_columns("entered") for rows in read["register"]])
+    assert not any(row["rejected"] for result in entries for row in result.rows)
+    left = [inserted(rows.select(["flight_id", "tailnum", "delay"])) for rows in read["departures"]]
+    right = [result.table.drop_columns(["revision", "rejected"]) for result in entries]
+    least = len(results["weather"]) - len(left)
+    script = [*zip(left, right, strict=True), *[(None, None)] * least]
+    return results | {"aircraft": replay(aircraft(None), script), "register": entries}
+
+
+def inserted(rows: pa.Table) -> pa.Table:
+    """The rows as inserts into a table."""
+    return rows.append_column("_change_type", pa.repeat("insert", len(rows)))
+
+
+def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
+    """Write what a micro-batch of a query put out."""
+    for name, kind in (("changes", "table"), ("late", "late")):
+        tables = [
+            of_join(getattr(result, kind), windows).append_column(
+                "windows", pa.repeat(windows, len(getattr(result, kind)))
+            )
+            for windows, result in results.items()
+        ]
+        if name == "late" and not any(map(len, tables)):
+            continue
+        number = next(iter(results.values())).batch
+        folder = out / "published" / query / f"batch={number:04d}" / f"kind={name}"
+        folder.mkdir(parents=True)
+        together = pa.concat_tables(tables, promote_options="default")
+        pq.write_table(together, folder / "part.parquet")
+
+
+def of_join(rows: pa.Table, name: str) -> pa.Table:
+    """The columns that the job keeps of a join."""
+    if name not in JOINED or not rows.num_columns:
+        return rows
+    changes = rows if "_change_type" in rows.column_names else inserted(rows)
+    return changes.select([*JOINED[name].columns, "_change_type"])
+
+
+def total(counts: Iterable[Counts]) -> dict[str, int]:
+    added: Counter[str] = Counter()
+    for each in counts:
+        added.update(asdict(each))
+    return dict(added)
+
+
+def routed(rows: pa.Table) -> pa.Table:
+    """As the job does it in Spark."""
+    route = pc.binary_join_element_wise(rows["origin"], rows["dest"], "-")
+    return rows.append_column("route", route)
+
+
+def facts_of(out: Path, rows: pd.DataFrame) -> dict[str, Facts]:
+    return {windows: gather(out, rows, Run.read(out), windows) for windows in WINDOWS}
+
+
+def joints_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> dict[str, Joint]:
+    return gather_joints(out, logs, Run.read(out))
+
+
+def text_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> str:
+    """The report of a run."""
+    run, rows = Run.read(out), logs["departures"]
+    found = gather_promises(out, rows, run)
+    return report(facts_of(out, rows), found, joints_of(out, logs), run)
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory, logs: dict[str, pd.DataFrame]) -> Path:
+    out = tmp_path_factory.mktemp("demo")
+    make_run(out, logs, EVERY, 2)
+    return out
+
+
+@pytest.fixture
+def out(pristine: Path, tmp_path: Path) -> Path:
+    """A copy of the folder of a good run, to spoil."""
+    return Path(shutil.copytree(pristine, tmp_path / "out"))
