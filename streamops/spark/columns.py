@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError
+from streamops.kernel.parameters import require_name, suggest_timestamp
 
 __all__ = [
     "arrow_schema",
@@ -36,28 +37,12 @@ _IN_UTC: dict[str, Any] = (
     else {"timestamp_utc": True}
 )
 
-_WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
-
 _BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
 
 
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters are in it."""
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def suggest_timestamp(name: str, kind: str) -> str:
-    """How to make a timestamp of a column of this type, named as Spark names it."""
-    if kind in _WHOLE:
-        make = f"F.timestamp_millis({name!r})) for milliseconds since 1970; timestamp_seconds, \
-timestamp_micros for others"
-    elif kind in _FRACTIONS or kind.startswith("decimal"):
-        make = f"F.timestamp_seconds({name!r})) for seconds since 1970"
-    elif kind.startswith("struct"):
-        make = f"F.window_time({name!r})) if it is a window of Spark's"
-    else:
-        make = f"F.to_timestamp({name!r}))"
-    return f"df.withColumn({name!r}, {make}"
 
 
 def map_type(
@@ -149,25 +134,6 @@ def make_nullable(value: Column) -> Column:
     hand over as Arrow. Spark's optimizer takes the condition out again.
     """
     return F.when(value.isNotNull(), value)
-
-
-def require_name(value: object, *, parameter: str, where: str) -> None:
-    """Refuse what is no text where a name is wanted: a number, None, a ``Column``; or is empty.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME``.
-    """
-    if not isinstance(value, str) or not value:
-        raise SpecError(
-            "NOT_A_NAME",
-            f"`{parameter}` is not a name",
-            where=where,
-            got=f"{value!r} of type {type(value).__name__}",
-            expected="text",
-            fix='write the name in quotes, such as "ts", and not F.col("ts")',
-        )
 
 
 def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None = None) -> pa.Schema:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamops.kernel.contract import Core, Spec
 from streamops.kernel.errors import SpecError
-from streamops.spark.columns import require_name
+from streamops.kernel.parameters import require_choice, require_name
 
 __all__ = [
     "Engine",
@@ -140,22 +139,3 @@ def show_fields(settings: Any) -> list[str]:
     ordered = sorted(fields(settings), key=lambda f: not f.metadata.get("first", False))
     pairs = [(f, getattr(settings, f.name)) for f in ordered if f.repr]
     return [f"{f.name}={f.metadata.get('shown', repr)(value)}" for f, value in pairs]
-
-
-def require_choice(value: object, words: Any, *, parameter: str, where: str) -> None:
-    """Refuse a word that is not among the choices."""
-    allowed = get_args(words)
-    if value not in allowed:
-        listed = ", ".join(repr(word) for word in allowed)
-        text = value if isinstance(value, str) else ""
-        near = get_close_matches(text, allowed, n=1) or [w for w in allowed if text.startswith(w)]
-        raise SpecError(
-            "UNKNOWN_CHOICE",
-            f"`{parameter}` is not one of its choices",
-            where=where,
-            got=f"{parameter}={value!r}",
-            expected=f"one of {listed}",
-            fix=f"write {parameter}={near[0]!r}, or another of them"
-            if near
-            else f"write one of {listed}",
-        )

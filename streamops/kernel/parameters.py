@@ -1,0 +1,268 @@
+"""Validation of parameters that operators share: names, choices, durations, keys, aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn, get_args
+
+import pyarrow as pa
+
+from streamops.kernel import hashing
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.kernel.types import type_name
+
+__all__ = [
+    "MILLISECOND",
+    "parse_delay",
+    "parse_distinct_names",
+    "parse_names",
+    "refuse_taken_names",
+    "refuse_type",
+    "require_aggregates",
+    "require_choice",
+    "require_hashable",
+    "require_instant",
+    "require_keys",
+    "require_most_keys",
+    "require_name",
+    "show_duration",
+    "suggest_timestamp",
+]
+
+MILLISECOND = 1_000
+"""In microseconds: Spark's watermarks go by whole ones."""
+
+_WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
+
+
+def require_name(value: object, *, parameter: str, where: str) -> None:
+    """Refuse what is no text where a name is wanted: a number, None, a ``Column``; or is empty.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``.
+    """
+    if not isinstance(value, str) or not value:
+        raise SpecError(
+            "NOT_A_NAME",
+            f"`{parameter}` is not a name",
+            where=where,
+            got=f"{value!r} of type {type(value).__name__}",
+            expected="text",
+            fix='write the name in quotes, such as "ts", and not F.col("ts")',
+        )
+
+
+def require_choice(value: object, words: Any, *, parameter: str, where: str) -> None:
+    """Refuse a word that is not among the choices."""
+    allowed = get_args(words)
+    if value not in allowed:
+        listed = ", ".join(repr(word) for word in allowed)
+        text = value if isinstance(value, str) else ""
+        near = get_close_matches(text, allowed, n=1) or [w for w in allowed if text.startswith(w)]
+        raise SpecError(
+            "UNKNOWN_CHOICE",
+            f"`{parameter}` is not one of its choices",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected=f"one of {listed}",
+            fix=f"write {parameter}={near[0]!r}, or another of them"
+            if near
+            else f"write one of {listed}",
+        )
+
+
+def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
+    """Names of columns, given as one or as several."""
+    names = (value,) if isinstance(value, str) or not isinstance(value, Sequence) else value
+    for name in names:
+        require_name(name, parameter=parameter, where=where)
+    return tuple(names)
+
+
+def parse_distinct_names(
+    value: object, *, parameter: str, where: str, empty: bool = False
+) -> tuple[str, ...]:
+    """Names of columns as :func:`parse_names`, without duplicates.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME`` or ``SAME_COLUMN``; ``NO_COLUMNS`` where there must be one.
+    """
+    names = parse_names(value, parameter=parameter, where=where)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice or not (names or empty):
+        raise SpecError(
+            "SAME_COLUMN" if twice else "NO_COLUMNS",
+            f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected="one column or several, each once",
+            fix=f'{parameter}=["id"]',
+        )
+    return names
+
+
+def parse_delay(text: Duration, *, parameter: str, where: str) -> int:
+    """A duration, in microseconds, that Spark's watermarks can be behind by."""
+    return parse_duration(text, parameter=parameter, where=where, minimum=0, whole=MILLISECOND)
+
+
+def show_duration(micros: int | None) -> str:
+    """A duration as a user writes it."""
+    return repr(None if micros is None else format_duration(micros))
+
+
+def refuse_taken_names(
+    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str, where: str
+) -> None:
+    """Refuse two columns of the result of one name; to Spark, upper and lower case are one."""
+    folded = [name.lower() for name in names]
+    taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
+    if taken:
+        raise SpecError(
+            "NAME_TAKEN",
+            f"a name stands for two columns of the result: {', '.join(taken)}",
+            where=where,
+            got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
+            expected=f"names unlike one another and unlike {', '.join(reserved)}",
+            fix=fix,
+        )
+
+
+def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:
+    """Refuse key columns that Spark does not hash.
+
+    Raises
+    ------
+    SchemaError
+        ``KEY_NOT_HASHABLE``.
+    """
+    for name in names:
+        require_hashable(schema.field(name).type, where=f"{where}, key {name!r}")
+
+
+def require_hashable(kind: pa.DataType, *, where: str, what: str | None = None) -> None:
+    """Refuse a type that Spark does not hash.
+
+    Parameters
+    ----------
+    kind : DataType
+    where : str
+        For the error.
+    what : str, optional
+        A sentence about what has that type, if it is not a key.
+
+    Raises
+    ------
+    SchemaError
+        ``KEY_NOT_HASHABLE``.
+    """
+    try:
+        hashing.require_hashable(kind, where=where)
+    except SchemaError as error:  # it contains Arrow's name of the type
+        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+        got = type_name(error.got)
+        raise SchemaError(error.code, what or error.what, got=got, **facts) from None
+
+
+def refuse_type(
+    schema: pa.Schema, name: str, use: str, expected: str, fix: str, *, where: str
+) -> NoReturn:
+    """Refuse a column for its type.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    raise SchemaError(
+        "COLUMN_TYPE",
+        f"column {name!r} cannot be used as {use}",
+        where=where,
+        got=f"{name!r} of type {type_name(schema.field(name).type)}",
+        expected=expected,
+        fix=fix,
+    )
+
+
+def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "event time") -> None:
+    """Refuse what is no instant, with how to make one of it.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    kind = schema.field(name).type
+    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
+        refuse_type(
+            schema, name, use, "timestamp", suggest_timestamp(name, type_name(kind)), where=where
+        )
+
+
+def suggest_timestamp(name: str, kind: str) -> str:
+    """How to make a timestamp of a column of this type, named as Spark names it."""
+    if kind in _WHOLE:
+        make = f"F.timestamp_millis({name!r})) for milliseconds since 1970; timestamp_seconds, \
+timestamp_micros for others"
+    elif kind in _FRACTIONS or kind.startswith("decimal"):
+        make = f"F.timestamp_seconds({name!r})) for seconds since 1970"
+    elif kind.startswith("struct"):
+        make = f"F.window_time({name!r})) if it is a window of Spark's"
+    else:
+        make = f"F.to_timestamp({name!r}))"
+    return f"df.withColumn({name!r}, {make}"
+
+
+def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
+    """Refuse what is no number of keys.
+
+    Raises
+    ------
+    SpecError
+        ``MAX_KEYS_OUT_OF_RANGE``.
+    """
+    if type(max_keys) is not int or max_keys < 1:  # 16.0 and True are numbers, too
+        raise SpecError(
+            "MAX_KEYS_OUT_OF_RANGE",
+            "`max_keys` is not a number of keys",
+            where=where,
+            got=f"max_keys={max_keys!r}",
+            expected="an integer, 1 or more",
+            fix=f"leave it out ({default:,}), or say how many keys there may be",
+        )
+
+
+def require_aggregates(agg: object, *, where: str) -> None:
+    """Refuse what is not a mapping of names to aggregates; an empty one is one."""
+    named = dict(agg) if isinstance(agg, Mapping) else {"?": agg}
+    for name, value in named.items():
+        require_name(name, parameter="agg", where=where)
+        # A Column of Spark's seems to have whatever attribute it is asked for.
+        methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
+        native = getattr(value, "native", None)
+        is_one = isinstance(native, bool) and all(map(callable, methods))
+        is_one &= isinstance(agg, Mapping)  # a lone aggregate has no name
+        if isinstance(value, type) or not is_one:
+            raise SpecError(
+                "NOT_AN_AGGREGATE",
+                f"{name!r} is not an aggregate",
+                where=where,
+                got=f"agg={agg!r}",
+                expected="a mapping of names to aggregates",
+                fix='agg={"events": aggregates.count()}',
+            )
+        if type(value).__repr__ is object.__repr__:
+            raise SpecError(
+                "AGGREGATE_WITHOUT_WORDS",
+                f"{name!r} is an aggregate that cannot be known again in a checkpoint",
+                where=where,
+                got=f"{value!r}, another text in each process",
+                expected="a repr that says which aggregate it is, and nothing else",
+                fix=f"make {type(value).__name__} a dataclass, or give it a __repr__",
+            )

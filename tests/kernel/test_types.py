@@ -1,0 +1,49 @@
+"""Names of types are those that PySpark gives them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from streamops.kernel.types import type_name
+from streamops.spark.columns import type_name as named_by_pyspark
+
+TYPES = [
+    pa.null(),
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.timestamp("ns"),
+    pa.timestamp("us", "UTC"),
+    pa.duration("us"),
+    pa.time64("us"),
+    pa.time32("s"),
+    pa.decimal128(5, 2),
+    pa.list_(pa.int8()),
+    pa.large_list(pa.string()),
+    pa.map_(pa.int8(), pa.list_(pa.string())),
+    pa.struct([("a", pa.int8()), ("b c", pa.list_(pa.timestamp("us")))]),
+    pa.struct([]),
+]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_type_has_the_name_that_pyspark_gives_it(dtype: pa.DataType) -> None:
+    assert type_name(dtype) == named_by_pyspark(dtype)
+
+
+def test_a_variant_is_named_as_spark_names_it() -> None:
+    marked = pa.field("metadata", pa.binary(), metadata={"variant": "true"})
+    dtype = pa.struct([pa.field("value", pa.binary()), marked])
+    assert type_name(dtype) == named_by_pyspark(dtype) == "variant"
