@@ -24,6 +24,7 @@ __all__ = [
     "PREIMAGE",
     "RETRACTIONS",
     "REVISION",
+    "TRUNCATE",
     "change_weights",
     "consolidate",
     "is_change_type",
@@ -33,6 +34,9 @@ CHANGE_TYPE = "_change_type"
 REVISION = "revision"
 
 INSERT, PREIMAGE, POSTIMAGE, DELETE = "insert", "update_preimage", "update_postimage", "delete"
+
+TRUNCATE = "truncate"
+"""Removes every row of the table whose sequence is lower. It has no key, and no values."""
 
 CHANGE_TYPES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
 """Every word that a change stream has."""
