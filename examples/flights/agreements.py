@@ -22,7 +22,7 @@ Feeds = Mapping[str, pd.DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """What is known of one of the joins after a run."""
+    """The checks of a join after a run."""
 
     sums: list[Sum]
     agreement: Agreement
@@ -30,28 +30,28 @@ class Joint:
     @property
     def hold(self) -> bool:
         """Whether every sum adds up, and stream and batch are equal."""
-        return self.agreement.equal and all(each.holds for each in self.sums)
+        return self.agreement.equal and all(total.holds for total in self.sums)
 
 
 def gather_joints(out: Path, feeds: Feeds, run: Run) -> dict[str, Joint]:
-    """Hold the joins of a run against its counts, and against the batch.
+    """Compare the joins of a run with its metrics, and with the batch.
 
     Parameters
     ----------
     out : Path
         The folder of the run.
     feeds : mapping of str to DataFrame
-        What was in the logs: from the package, not from the logs.
+        The rows of the logs: from the package, not from the logs.
     run : Run
-        What the operators counted.
+        The metrics of the operators.
     """
     found = {}
     for name in JOINED:
         table, batch = read_table(out, name), REJOINED[name](feeds)
         agreement = agree(table, batch, run.end(query_of(name)))
         if name == "aircraft":
-            said = changes(out, name).column("_change_type").to_pandas().value_counts()
-            sums = _of_tables(table, said, feeds, run.counts)
+            changed = changes(out, name).column("_change_type").to_pandas().value_counts()
+            sums = _of_tables(table, changed, feeds, run.counts)
         else:
             sums = [*_of_streams(name, table, agreement, feeds, run.counts[name])]
         found[name] = Joint(sums, agreement)
@@ -73,11 +73,11 @@ def _of_streams(
         len(feeds[left]) + len(feeds[right]),
     )
     without = "expired" if name == "arrivals" else "missing"
-    said = {what: int((table["status"] == what).sum()) for what in ("matched", without)}
-    yield Sum("results", said, "results counted by the operator", counted["results"])
+    by_status = {what: int((table["status"] == what).sum()) for what in ("matched", without)}
+    yield Sum("results", by_status, "results counted by the operator", counted["results"])
     yield Sum(
         f"rows of the {left}",
-        {**said, "still open": agreement.still_open},
+        {**by_status, "still open": agreement.still_open},
         "rows in the log",
         len(feeds[left]),
     )
@@ -86,13 +86,16 @@ def _of_streams(
             "flights that did not land within a day",
             reasons(feeds[left]),
             "expired, or still open",
-            said[without] + agreement.still_open,
+            by_status[without] + agreement.still_open,
         )
 
 
-def _of_tables(table: pd.DataFrame, said: pd.Series, feeds: Feeds, counts: Counted) -> list[Sum]:
+def _of_tables(table: pd.DataFrame, changed: pd.Series, feeds: Feeds, counts: Counted) -> list[Sum]:
     counted, register = counts["aircraft"], counts["register"]
-    told = {each: int(said.get(each, 0)) for each in ("insert", "delete", "update_postimage")}
+    by_type = {
+        change_type: int(changed.get(change_type, 0))
+        for change_type in ("insert", "delete", "update_postimage")
+    }
     known = int(table["manufacturer"].notna().sum())
     return [
         Sum(
@@ -127,14 +130,14 @@ def _of_tables(table: pd.DataFrame, said: pd.Series, feeds: Feeds, counts: Count
             "departures published",
             {
                 "in the table": len(table),
-                "taken back with their aircraft": told["delete"],
+                "retracted with their aircraft": by_type["delete"],
             },
             "results counted by the operator",
             counted["results"],
         ),
         Sum(
             "departures corrected with their aircraft",
-            {"published anew": told["update_postimage"]},
+            {"published anew": by_type["update_postimage"]},
             "corrections counted by the operator",
             counted["corrections"],
         ),
@@ -147,21 +150,21 @@ def agreements(found: Mapping[str, Joint], run: Run) -> Iterator[str]:
     Parameters
     ----------
     found : mapping of str to Joint
-        Of each of the joins.
+        The checks by join.
     run : Run
-        What the operators counted.
+        The metrics of the operators.
     """
-    for name, each in found.items():
-        yield from lines({JOINED[name].title: each.sums})
+    for name, joint in found.items():
+        yield from lines({JOINED[name].title: joint.sums})
         yield ""
-    sides = [each.agreement for each in found.values()]
+    sides = [joint.agreement for joint in found.values()]
     yield line("", [JOINED[name].title for name in found])
     yield "the stream's joins against the same joins by pandas"
-    yield line("  rows compared", [each.compared for each in sides])
-    yield line("  missing in the stream", [each.missing for each in sides])
-    yield line("  only in the stream", [each.unexpected for each in sides])
-    yield line("  different", [each.different for each in sides])
-    yield line("  still open, not compared", [each.still_open for each in sides])
+    yield line("  rows compared", [joint.compared for joint in sides])
+    yield line("  missing in the stream", [joint.missing for joint in sides])
+    yield line("  only in the stream", [joint.unexpected for joint in sides])
+    yield line("  different", [joint.different for joint in sides])
+    yield line("  still open, not compared", [joint.still_open for joint in sides])
     ends = [run.end(query_of(name)).tz_convert(NEW_YORK) for name in ("arrivals", "weather")]
     yield f"  open: flights of the day before the watermark, {ends[0]:%-d %B %H:%M}, may still land;"
     yield f"  observations of the weather end with the watermark, {ends[1]:%-d %B %H:%M}."

@@ -1,4 +1,4 @@
-"""What the job computes: its queries, their windows and values, and how results are told apart."""
+"""What the job computes: its queries, their windows and values, and the keys of their results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 __all__ = [
     "JOINED",
+    "OUTPUTS",
     "QUERIES",
     "RUNNING",
-    "TOLD",
     "WINDOWS",
     "Joined",
     "Query",
@@ -20,22 +20,22 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How the results of one of the windows are told apart.
+    """The output of a window operator.
 
     Parameters
     ----------
     title : str
-        What they are called where there is little room: eight characters at most.
+        Column heading: eight characters at most.
     key : tuple of str
-        The columns that no two results have in common.
+        The columns that identify a result.
     due : str
         The column with the instant at which a result is on time.
     of_a_row : int
-        How many of them a row belongs to.
+        The number of windows that a row belongs to.
     lasting : bool
-        Whether a result keeps its key when it is corrected. A session that grows does not.
+        Whether a correction keeps the key. An extended session has another key.
     more : tuple of str
-        What it says beside the departures and their mean delay.
+        Further columns beside the departures and their mean delay.
     """
 
     title: str
@@ -47,57 +47,57 @@ class Windows:
 
     @property
     def columns(self) -> list[str]:
-        """Those of its table."""
-        said = ("departures", "mean_delay", *self.more, "revision")
-        return [*dict.fromkeys((*self.key, self.due, *said))]
+        """The columns of its table."""
+        value = ("departures", "mean_delay", *self.more, "revision")
+        return [*dict.fromkeys((*self.key, self.due, *value))]
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How values without a window are told apart.
+    """The output of an aggregation without windows.
 
     Parameters
     ----------
     title : str
-        What they are called where there is little room: eight characters at most.
+        Column heading: eight characters at most.
     key : tuple of str
-        The columns that no two values have in common; none, where there is but one.
+        The columns that identify a result; empty if there is only one.
     said : str
         The column with the value.
     """
 
     title: str
     key: tuple[str, ...]
-    said: str
+    value: str
 
     @property
     def columns(self) -> list[str]:
-        """Those of its table."""
-        return [*self.key, self.said, "revision"]
+        """The columns of its table."""
+        return [*self.key, self.value, "revision"]
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """How the rows of a join are told apart.
+    """The output of a join.
 
     Parameters
     ----------
     title : str
-        What they are called where there is little room: eight characters at most.
+        Column heading: eight characters at most.
     says : tuple of str
-        What is said of each flight.
+        The columns of the result.
     key : tuple of str
-        The columns that no two rows have in common.
+        The columns that identify a row.
     """
 
     title: str
-    says: tuple[str, ...]
+    values: tuple[str, ...]
     key: tuple[str, ...] = ("flight_id",)
 
     @property
     def columns(self) -> list[str]:
-        """Those of its table."""
-        return [*self.key, *self.says]
+        """The columns of its table."""
+        return [*self.key, *self.values]
 
 
 WINDOWS = {
@@ -116,7 +116,7 @@ RUNNING = {
     "route_delays": Running("routes", ("origin", "dest"), "delays"),
     "busiest_routes": Running("busiest", (), "routes"),
 }
-"""The values without a window by their name in the tables."""
+"""The aggregations without windows by their name in the tables."""
 
 JOINED = {
     "arrivals": Joined("arrivals", ("origin", "scheduled", "landed", "status")),
@@ -128,8 +128,8 @@ JOINED = {
 }
 """The joins by their name in the tables."""
 
-TOLD: dict[str, Windows | Running | Joined] = {**WINDOWS, **RUNNING, **JOINED}
-"""All that is published."""
+OUTPUTS: dict[str, Windows | Running | Joined] = {**WINDOWS, **RUNNING, **JOINED}
+"""All outputs by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +139,17 @@ class Query:
     Parameters
     ----------
     title : str
-        What it is about.
+        Its title in the report.
     files : int
-        How many files of the log it takes as a micro-batch.
+        The number of files of the log per micro-batch.
     windows : tuple of str
-        What it computes.
+        The windows that it computes.
     running : tuple of str
-        What it computes without windows.
+        The aggregations without windows that it computes.
     joined : tuple of str
-        What it joins.
+        The joins that it computes.
     shows : tuple of str
-        Which counts are worth a look while it runs.
+        The metrics displayed while it runs.
     """
 
     title: str
@@ -160,8 +160,8 @@ class Query:
     shows: tuple[str, ...] = ("stragglers", "corrections", "too_late")
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """All that it publishes."""
+    def outputs(self) -> tuple[str, ...]:
+        """The names of everything that it publishes."""
         return self.windows + self.running + self.joined
 
 
@@ -192,6 +192,6 @@ QUERIES = {
 
 
 def query_of(windows: str) -> str:
-    """The query that computes these windows, or these values without any."""
-    (query,) = (name for name, each in QUERIES.items() if windows in each.told)
+    """The query that computes this output."""
+    (query,) = (name for name, query in QUERIES.items() if windows in query.outputs)
     return query

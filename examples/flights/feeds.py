@@ -1,7 +1,7 @@
 """What the job reads: departures, the schedule, landings, the weather, a register of aircraft.
 
-All but the register is as the package has it. Of its aircraft the package knows what they are, and
-not since when: when each was entered, corrected and struck off is made up, always in the same way.
+All feeds except the register are the data of the package. The package has no registration dates:
+the times at which aircraft are entered, corrected and removed are generated deterministically.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _RENAMED = {
     "MCDONNELL DOUGLAS AIRCRAFT CO": "MCDONNELL DOUGLAS",
     "MCDONNELL DOUGLAS CORPORATION": "MCDONNELL DOUGLAS",
 }
-"""Names of the package for one manufacturer."""
+"""Spellings of one manufacturer in the package."""
 _AGAIN = 7
-"""Of so many entries of the register one is delivered twice."""
+"""One in this many entries of the register is delivered twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Feed:
     Parameters
     ----------
     schema : Schema
-        Its columns; the first tells its rows apart.
+        Its columns; the first identifies a row.
     arrives : str
         The column with the instant at which a row arrives.
     """
@@ -107,7 +107,7 @@ def feeds(table: pd.DataFrame, days: int | None) -> dict[str, pd.DataFrame]:
     table : DataFrame
         The flights of the package.
     days : int, optional
-        So many days only, from the storm on.
+        Limit to this number of days, from the storm on.
     """
     chosen = of_days(table, days)
     left = departures(chosen)
@@ -122,9 +122,9 @@ def feeds(table: pd.DataFrame, days: int | None) -> dict[str, pd.DataFrame]:
 
 
 def _weather(departed: pd.Series) -> pd.DataFrame:
-    """The observations of those hours. Some hours have none."""
+    """The observations of the hours of these departures. Some hours have none."""
     table = packaged("weather.csv", ["origin", "time_hour", "visib", "wind_speed"])
-    told = pd.DataFrame(
+    observations = pd.DataFrame(
         {
             "observation": range(len(table)),
             "origin": table["origin"],
@@ -134,7 +134,9 @@ def _weather(departed: pd.Series) -> pd.DataFrame:
         }
     ).sort_values(["observed", "observation"])
     hour = pd.Timedelta(hours=1)
-    ours: pd.DataFrame = told[told["observed"].between(departed.min() - hour, departed.max())]
+    ours: pd.DataFrame = observations[
+        observations["observed"].between(departed.min() - hour, departed.max())
+    ]
     return ours
 
 
@@ -142,8 +144,8 @@ def _register(left: pd.DataFrame) -> pd.DataFrame:
     """The log of a register of aircraft: upserts and deletes, some delivered twice.
 
     An aircraft is entered when it first leaves. After half of all departures manufacturers are
-    called by one name each; after three quarters those aircraft are struck off that have not left
-    since. At the end every seventh entry comes again, also of aircraft that were struck off.
+    called by one name each; after three quarters aircraft that have not left since are removed. At
+    the end every seventh entry is delivered again, also of removed aircraft.
     """
     half, late, end = (left["departed"].iloc[n * (len(left) - 1) // 4] for n in (2, 3, 4))
     table = packaged("planes.csv", ["tailnum", "manufacturer", "year"])
@@ -156,8 +158,10 @@ def _register(left: pd.DataFrame) -> pd.DataFrame:
     updates = ours.assign(manufacturer=proper, entered=half)
     updates = updates[early & (proper != ours["manufacturer"])]
     deletes = ours.assign(manufacturer=proper, entered=late)[ours["last"] < half]
-    kinds = {"insert": inserts, "update_postimage": updates, "delete": deletes}
-    log = pd.concat([each.assign(_change_type=kind) for kind, each in kinds.items()])
+    changes = {"insert": inserts, "update_postimage": updates, "delete": deletes}
+    log = pd.concat(
+        [rows.assign(_change_type=change_type) for change_type, rows in changes.items()]
+    )
     log = log.sort_values(["entered", "tailnum"], ignore_index=True).drop(columns="last")
     log.insert(0, "entry", range(1, len(log) + 1))
     again = log[log["entry"] % _AGAIN == 0].assign(entered=end)

@@ -1,4 +1,4 @@
-"""What the tables of a run tell of the year, in a few lines."""
+"""Highlights of the year, read from the tables of a run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HOUR = pd.Timedelta(hours=1)
 
 
 def findings(out: Path) -> str:
-    """What is remarkable in each of the tables."""
-    told = (
+    """Return the highlights of every table."""
+    sections = (
         _changed_clocks,
         _fullest_day,
         _busiest_hour,
@@ -28,7 +28,7 @@ def findings(out: Path) -> str:
         _in_fog,
         _by_manufacturer,
     )
-    return "\n".join(line for each in told for line in each(out))
+    return "\n".join(line for section in sections for line in section(out))
 
 
 def _changed_clocks(out: Path) -> Iterator[str]:
@@ -67,11 +67,11 @@ def _largest_fleet(out: Path) -> Iterator[str]:
     if fleets.empty:
         return
     fleet = max(fleets.to_dict("records"), key=lambda row: row["aircraft"]["estimate"])
-    said = fleet["aircraft"]
+    aircraft = fleet["aircraft"]
     ours = [row["estimate"] for row in days[days["carrier"] == fleet["carrier"]]["aircraft"]]
     yield (
-        f"{fleet['carrier']} came with about {said['estimate']} aircraft, "
-        f"{_between(said['lower'], said['upper'])}, and with {max(ours)} on its fullest day: sketches of "
+        f"{fleet['carrier']} flew about {aircraft['estimate']} aircraft, "
+        f"{_between(aircraft['lower'], aircraft['upper'])}, and with {max(ours)} on its fullest day: sketches of "
         f"{_days(fleet['days'])}, merged."
     )
 

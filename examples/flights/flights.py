@@ -2,8 +2,8 @@
 
 The event time of a departure is the time it was *scheduled* for. It *arrives* when the aircraft
 leaves. So every delayed flight is a straggler in earnest, and one that leaves early runs ahead
-of its event time. Cancelled flights never depart, and never arrive. That an aircraft comes down
-where it was to go is told by other words: it *lands*.
+of its event time. Cancelled flights never depart, and never arrive. At its destination an aircraft
+*lands*.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def flights() -> pd.DataFrame:
     times = ["minute", "time_hour", "dep_delay", "arr_time", "arr_delay"]
     table = packaged("flights.csv.zip", [*named, *times])
     # `hour` and `minute` are on New York's clocks, `time_hour` is the same hour in UTC: only
-    # that one tells the two hours apart that both are called 1:00 when daylight saving ends.
+    # that one distinguishes the two hours from 1:00 on when daylight saving ends.
     hour = pd.to_datetime(table["time_hour"], utc=True)
     scheduled = hour + pd.to_timedelta(table["minute"], unit="min")
     # In whole numbers: of a column with NaNs pandas multiplies memory that it never wrote.
@@ -66,7 +66,7 @@ def flights() -> pd.DataFrame:
 
 
 def _landed(table: pd.DataFrame) -> pd.Series:
-    """When these flights landed: the next time that the clocks of where they went said so."""
+    """When these flights landed: the next such local time at the destination after departure."""
     airports = packaged("airports.csv", ["faa", "tzone"]).set_index("faa")["tzone"]
     zones = table["dest"].map(airports).fillna(_ISLANDS)
     time = table["arr_time"].astype("int64")
@@ -76,7 +76,7 @@ def _landed(table: pd.DataFrame) -> pd.Series:
         local = left.dt.tz_convert(ZoneInfo(str(zone))).dt.tz_localize(None)
         clock = local.dt.normalize() + minutes[left.index]
         clock += pd.to_timedelta((clock <= local).astype("int64"), unit="D")
-        # Of an hour that came twice the first is the next; one that was left out was not reset.
+        # Of a repeated hour take the first; a skipped local time is shifted forward.
         there = clock.dt.tz_localize(
             ZoneInfo(str(zone)),
             ambiguous=np.ones(len(clock), bool),
@@ -104,18 +104,18 @@ def of_days(table: pd.DataFrame, days: int | None) -> pd.DataFrame:
 
 
 def hours_of(day: dt.date) -> list[tuple[pd.Timestamp, str]]:
-    """The hours of a day in New York: when each begins, in UTC, and what the clock then says.
+    """The hours of a day in New York: the start in UTC, and the local time as text.
 
-    There are 23 or 25 of them when the clocks change; the hour that comes twice is told apart
+    There are 23 or 25 of them when the clocks change; the repeated hour is distinguished
     by the zone's name.
     """
     midnight = pd.Timestamp(day, tz=NEW_YORK)
     next_midnight = pd.Timestamp(day + dt.timedelta(days=1), tz=NEW_YORK)
     starts = list(pd.date_range(midnight, next_midnight, freq="h", inclusive="left"))
     names = [start.strftime("%H:%M") for start in starts]
-    twice = {one for one, other in itertools.pairwise(names) if one == other}
+    twice = {name for name, following in itertools.pairwise(names) if name == following}
     return [
-        # In UTC: of two times in the hour that comes twice, Python finds no two equal.
+        # In UTC, because Python never compares local times of a repeated hour as equal.
         (start.tz_convert("UTC"), f"{name} {start.tzname()}" if name in twice else name)
         for start, name in zip(starts, names, strict=True)
     ]

@@ -46,13 +46,13 @@ def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFram
 
 
 OPERATORS = operators("6 hours")
-"""Those of the job."""
+"""The operators of the job."""
 
 
 def published(read: Callable[[str], DataFrame], names: Iterable[str]) -> DataFrame:
-    """Results and late rows of these; the column ``windows`` says whose."""
+    """Results and late rows of these; the column ``windows`` names the output."""
     frames = [_of(read, name).select(F.lit(name).alias("windows"), "*") for name in names]
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
 
 def _of(read: Callable[[str], DataFrame], name: str) -> DataFrame:
@@ -71,21 +71,21 @@ def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
     """
 
     def write(batch: DataFrame, number: int) -> None:
-        kind = F.lit("changes")
+        output = F.lit("changes")
         if "late" in batch.columns:
-            kind = F.when(F.col("late").isNull(), kind).otherwise("late")
-            batch = batch.select("*", "late.*", kind.alias("kind")).drop("late")
+            output = F.when(F.col("late").isNull(), output).otherwise("late")
+            batch = batch.select("*", "late.*", output.alias("output")).drop("late")
         else:
-            batch = batch.withColumn("kind", kind)
+            batch = batch.withColumn("output", output)
         path = str(out / "published" / query / f"batch={number:04d}")
-        batch.coalesce(1).write.mode("overwrite").partitionBy("kind").parquet(path)
+        batch.coalesce(1).write.mode("overwrite").partitionBy("output").parquet(path)
 
     return write
 
 
 def start(spark: SparkSession, log: Path, out: Path, query: str) -> StreamingQuery:
     """Start a query over its logs, from their beginning to their end."""
-    names, files = QUERIES[query].told, QUERIES[query].files
+    names, files = QUERIES[query].outputs, QUERIES[query].files
 
     def read(name: str) -> DataFrame:
         rows = spark.readStream.schema(columns_of(FEEDS[name].schema))

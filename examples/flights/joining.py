@@ -15,8 +15,7 @@ __all__ = ["JOINS", "aircraft", "arrivals", "joined", "registered", "weather"]
 
 Transform = Callable[[DataFrame], DataFrame]
 
-# Each log comes in the order of its event times: nothing has to be waited for. Thousands of keys
-# are few.
+# Each log is ordered by event time, so no delay is needed. Two shards suffice for thousands of keys.
 _SETTINGS: dict[str, Any] = {"delay": "0 seconds", "shards": 2}
 
 
@@ -49,7 +48,7 @@ def weather(observations: DataFrame | None) -> Transform:
 
 
 def registered() -> Transform:
-    """The register's entries as changes of a table. That one comes twice, or too late, is no change."""
+    """The register's entries as changes of a table. Duplicates and stale entries are no changes."""
     return changes.normalize(
         "tailnum",
         sequence="entry",
@@ -77,12 +76,12 @@ def joined(read: Callable[[str], DataFrame], name: str) -> DataFrame:
     Parameters
     ----------
     read : callable
-        Gives a log by its name.
+        Returns a log by name.
     name : str
-        Of the join.
+        The name of the join.
     """
     rows = JOINS[name](read)
-    # What is published once and never taken back is inserted.
+    # Rows that are never retracted are inserts.
     change = F.col("_change_type") if "_change_type" in rows.columns else F.lit("insert")
     return rows.select(*JOINED[name].columns, change.alias("_change_type"))
 
@@ -97,7 +96,7 @@ def _weather(read: Callable[[str], DataFrame]) -> DataFrame:
 
 
 def _aircraft(read: Callable[[str], DataFrame]) -> DataFrame:
-    # That a departure took place does not change any more.
+    # A departure never changes.
     left = read("departures").select(
         "flight_id", "tailnum", "delay", F.lit("insert").alias("_change_type")
     )

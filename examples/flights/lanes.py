@@ -1,4 +1,4 @@
-"""Queries side by side, and their lines on one screen."""
+"""Run queries in parallel, and print their progress one query after the other."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import TextIO, TypeVar
 __all__ = ["Held", "side_by_side"]
 
 _LANES = 3
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 class Held(io.StringIO):
-    """A screen that keeps what is written until its turn comes, and then shows it at once.
+    """A text stream that buffers its output until :meth:`show`, and passes it on from then.
 
     Parameters
     ----------
     screen : text file
-        Where that is.
+        The stream that the output is passed to.
     """
 
     def __init__(self, screen: TextIO) -> None:
         super().__init__()
         self._screen = screen
-        self._shown = False
+        self._visible = False
         self._lock = threading.Lock()
 
     def isatty(self) -> bool:
@@ -34,60 +34,60 @@ class Held(io.StringIO):
         return self._screen.isatty()
 
     def write(self, text: str, /) -> int:
-        """Show the text, or keep it."""
+        """Pass the text on, or buffer it."""
         with self._lock:
-            return self._screen.write(text) if self._shown else super().write(text)
+            return self._screen.write(text) if self._visible else super().write(text)
 
     def flush(self) -> None:
-        """Let what was shown be seen."""
-        if not self.closed and self._shown:
+        """Flush the screen."""
+        if not self.closed and self._visible:
             self._screen.flush()
 
     def show(self) -> None:
-        """Its turn has come."""
+        """Write the buffer to the screen, and stop buffering."""
         with self._lock:
             self._screen.write(self.getvalue())
             self._screen.flush()
-            self._shown = True
+            self._visible = True
 
 
 def side_by_side(
-    run: Callable[[str, TextIO], Told],
+    run: Callable[[str, TextIO], Result],
     names: Iterable[str],
     screen: TextIO,
     stop: Callable[[], object],
-) -> dict[str, Told]:
+) -> dict[str, Result]:
     """Run queries, three at a time: one alone does not use two cores.
 
     Parameters
     ----------
     run : callable
-        Runs a query, by its name, and writes its lines to the screen that it is given.
+        Runs a query, by its name, and writes to the stream that it is given.
     names : iterable of str
-        In the order in which they begin, and in which their lines are shown.
+        In the order in which they start, and in which their output is displayed.
     screen : text file
-        Shows the lines of one query after those of another.
+        Receives the output of one query after the other.
     stop : callable
-        Ends what is running, if one of them fails.
+        Stops the running queries if one of them fails.
 
     Returns
     -------
     dict
-        What each returned.
+        The return values by name.
     """
     with ThreadPoolExecutor(_LANES) as lanes:
         held = {name: Held(screen) for name in names}
-        running: dict[str, Future[Told]] = {
+        running: dict[str, Future[Result]] = {
             name: lanes.submit(run, name, ours) for name, ours in held.items()
         }
-        told: dict[str, Told] = {}
+        results: dict[str, Result] = {}
         try:
-            for name, each in running.items():
+            for name, future in running.items():
                 held[name].show()
-                told[name] = each.result()
+                results[name] = future.result()
         except BaseException:
-            for each in running.values():
-                each.cancel()
+            for future in running.values():
+                future.cancel()
             stop()
             raise
-    return told
+    return results

@@ -1,7 +1,6 @@
-"""Who must be too late by the terms of the job, from the schedule and the order of the log alone.
+"""Recompute which rows are too late, from the schedule and the order of the log alone.
 
-The stream's word is not taken for it: neither for the rows that it leaves out, nor for those that
-it lets in.
+This checks both the rows that the stream drops and those that it accepts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["DELAY", "LATENESS", "by_right", "overdue"]
 DELAY = pd.Timedelta(minutes=30)
 """How long a result waits before it is on time."""
 LATENESS = pd.Timedelta(hours=6)
-"""How far past the end of its window a departure may still come."""
+"""How long after the end of its window a departure is still accepted."""
 
 _ENDS: dict[str, Callable[[pd.DataFrame], list[pd.Series]]] = {
     "hourly": lambda rows: _hours_after(rows, 1),
@@ -37,10 +36,10 @@ def _hours_after(rows: pd.DataFrame, hours: int) -> list[pd.Series]:
 
 
 def overdue(rows: pd.DataFrame, batch: pd.Series, windows: str) -> pd.DataFrame:
-    """The pairs of a row and a window that the row comes too late for.
+    """Return the pairs of a row and a window for which the row is too late.
 
-    It is judged by the watermark of the micro-batch before its own, which knows the schedules of
-    those before that.
+    A row is compared with the watermark of the previous micro-batch, which was computed from the
+    rows of the micro-batches before that.
 
     Parameters
     ----------
@@ -49,34 +48,34 @@ def overdue(rows: pd.DataFrame, batch: pd.Series, windows: str) -> pd.DataFrame:
     batch : Series
         The number of the micro-batch that each of them is in; none is empty.
     windows : str
-        Which of the windows.
+        The name of the windows.
 
     Returns
     -------
     DataFrame
-        `flight_id`, `window_end`, and the `watermark` that judges.
+        `flight_id`, `window_end`, and the `watermark` that the row is compared with.
     """
     newest = rows["scheduled"].groupby(batch).max().cummax()
-    judged = batch.map(newest.shift(2) - DELAY)
-    told = rows[["flight_id"]].assign(watermark=judged)
-    pairs = pd.concat([told.assign(window_end=end) for end in _ENDS[windows](rows)])
+    watermarks = batch.map(newest.shift(2) - DELAY)
+    watermarked = rows[["flight_id"]].assign(watermark=watermarks)
+    pairs = pd.concat([watermarked.assign(window_end=end) for end in _ENDS[windows](rows)])
     late: pd.DataFrame = pairs[pairs["window_end"] + LATENESS <= pairs["watermark"]]
     return late
 
 
 def by_right(late: pd.DataFrame, overdue: pd.DataFrame, windows: str) -> int:
-    """How many of the rows that were delivered as too late are so by right.
+    """Count the rows delivered as too late that are too late by the schedule.
 
     Parameters
     ----------
     late : DataFrame
         `flight_id`, `window_start`, `scheduled` and `watermark` of what was delivered.
     overdue : DataFrame
-        Of :func:`overdue`.
+        The result of :func:`overdue`.
     windows : str
-        Which of the windows they missed.
+        The name of the windows that they missed.
     """
     length = {"hourly": 1, "three_hours": 3}.get(windows)
     end = _ENDS[windows](late)[0] if length is None else late["window_start"] + length * HOUR
-    told = late[["flight_id", "watermark"]].assign(window_end=end)
-    return len(told.merge(overdue, on=["flight_id", "watermark", "window_end"]))
+    delivered = late[["flight_id", "watermark"]].assign(window_end=end)
+    return len(delivered.merge(overdue, on=["flight_id", "watermark", "window_end"]))

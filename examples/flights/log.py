@@ -61,43 +61,43 @@ def columns_of(schema: pa.Schema) -> str:
 def write_log(
     rows: pd.DataFrame, numbers: pd.Series, count: int, folder: Path, schema: pa.Schema
 ) -> None:
-    """Write rows as a log of micro-batches, one Parquet file each, or find them written.
+    """Write rows as a log of micro-batches, one Parquet file each, unless it is already written.
 
-    A file's modification time tells its number, so Spark reads them in their order.
+    Modification times increase with the number of the file, so Spark reads them in order.
 
     Parameters
     ----------
     rows : DataFrame
         In the order of their arrival.
     numbers : Series
-        Of the file that each of them is in.
+        The file of each row.
     count : int
         How many files there are. One that no row is in is empty.
     folder : Path
         Becomes the log. It appears whole, or not at all.
     schema : Schema
-        The columns; the first tells rows apart.
+        The columns; the first identifies a row.
     """
-    known = (
+    totals = (
         rows[schema.names[0]]
         .groupby(numbers)
         .agg(["size", "sum"])
         .reindex(range(count), fill_value=0)
     )
-    told = {"format": 3, "columns": columns_of(schema), "rows": known.to_numpy().tolist()}
+    contents = {"format": 3, "columns": columns_of(schema), "rows": totals.to_numpy().tolist()}
     # Spark does not look at names that begin with an underscore.
-    contents = folder / "_contents.json"
-    if contents.exists() and json.loads(contents.read_text()) == told:
+    contents_path = folder / "_contents.json"
+    if contents_path.exists() and json.loads(contents_path.read_text()) == contents:
         return
     draft = folder.with_name(f"{folder.name}.draft")
     for old in (draft, folder):
         shutil.rmtree(old, ignore_errors=True)
     draft.mkdir(parents=True)
     table = pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
-    ends = known["size"].cumsum()
-    for number, (size, end) in enumerate(zip(known["size"], ends, strict=True)):
+    ends = totals["size"].cumsum()
+    for number, (size, end) in enumerate(zip(totals["size"], ends, strict=True)):
         path = draft / f"{number:04d}.parquet"
         pq.write_table(table.slice(end - size, size), path)
         os.utime(path, (number + 1, number + 1))
-    (draft / contents.name).write_text(json.dumps(told))
+    (draft / contents_path.name).write_text(json.dumps(contents))
     draft.rename(folder)

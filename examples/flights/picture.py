@@ -1,4 +1,4 @@
-"""The picture: a day as it was first published, and as it came to be."""
+"""The picture: a day as first published, and after all corrections."""
 
 from __future__ import annotations
 
@@ -34,50 +34,50 @@ def story(out: Path, day: dt.date) -> pd.DataFrame:
     starts = [start for start, _ in hours_of(day)]
     hours = pd.DataFrame({"window_start": starts, "hour": range(len(starts))})
     published = changes(out, "hourly").to_pandas()
-    # What only stragglers made was never published on time: of such an hour nothing was known.
+    # An hour with stragglers only was not published on time.
     on_time = published[(published["_change_type"] == "insert") & (published["revision"] == 0)]
     final = read_table(out, "hourly").merge(hours, on="window_start")
     missed = late(out, "hourly").groupby(key).size().rename("too_late")
-    told = final.merge(on_time, on=key, how="left", suffixes=("", "_first"))
-    told = told.merge(missed, on=key, how="left").sort_values(["origin", "hour"])
+    results = final.merge(on_time, on=key, how="left", suffixes=("", "_first"))
+    results = results.merge(missed, on=key, how="left").sort_values(["origin", "hour"])
     return pd.DataFrame(
         {
-            "origin": told["origin"],
-            "hour": told["hour"],
-            "first": told["departures_first"].fillna(0).astype(int),
-            "first_delay": told["mean_delay_first"],
-            "final": told["departures"],
-            "final_delay": told["mean_delay"],
-            "too_late": told["too_late"].fillna(0).astype(int),
+            "origin": results["origin"],
+            "hour": results["hour"],
+            "first": results["departures_first"].fillna(0).astype(int),
+            "first_delay": results["mean_delay_first"],
+            "final": results["departures"],
+            "final_delay": results["mean_delay"],
+            "too_late": results["too_late"].fillna(0).astype(int),
         }
     ).reset_index(drop=True)
 
 
-def finding(told: pd.DataFrame) -> tuple[float, float, float]:
+def finding(hours: pd.DataFrame) -> tuple[float, float, float]:
     """Mean delay as first published and as corrected, and the share of flights between them."""
-    first, final = told["first"].sum(), told["final"].sum() + told["too_late"].sum()
+    first, final = hours["first"].sum(), hours["final"].sum() + hours["too_late"].sum()
     return (
-        _mean(told, "first"),
-        _mean(told, "final"),
+        _mean(hours, "first"),
+        _mean(hours, "final"),
         float(1 - first / final),
     )
 
 
-def _mean(told: pd.DataFrame, which: str) -> float:
-    weights = told[which]
-    return float((told[f"{which}_delay"].fillna(0) * weights).sum() / weights.sum())
+def _mean(hours: pd.DataFrame, which: str) -> float:
+    weights = hours[which]
+    return float((hours[f"{which}_delay"].fillna(0) * weights).sum() / weights.sum())
 
 
-def draw(told: pd.DataFrame, day: dt.date, batch: str) -> Figure:
+def draw(hours: pd.DataFrame, day: dt.date, batch: str) -> Figure:
     """Draw a day: delays above, departures below, an airport to a column.
 
     Parameters
     ----------
-    told : DataFrame
+    hours : DataFrame
         From :func:`story`.
     day : date
     batch : str
-        How long a micro-batch of that day is, in words.
+        The length of a micro-batch of that day as text.
     """
     figure = Figure(figsize=(12.6, 8.1), dpi=150, facecolor="white")
     grid = figure.subplots(
@@ -88,19 +88,19 @@ def draw(told: pd.DataFrame, day: dt.date, batch: str) -> Figure:
     )
     clock = [name.partition(":")[0] for _, name in hours_of(day)]
     for column, (code, airport) in enumerate(AIRPORTS.items()):
-        ours = told[told["origin"] == code]
+        ours = hours[hours["origin"] == code]
         above, below = grid[0][column], grid[1][column]
         _delays(above, ours)
         _departures(below, ours)
         above.set_title(airport, loc="left", fontsize=13, fontweight="bold", color=INK, pad=25)
         for axes in (above, below):
-            _plain(axes, clock, first=int(told["hour"].min()))
-    lowest = min(0.0, told["first_delay"].min(), told["final_delay"].min())
+            _plain(axes, clock, first=int(hours["hour"].min()))
+    lowest = min(0.0, hours["first_delay"].min(), hours["final_delay"].min())
     grid[0][0].set_ylim(bottom=2 * lowest)  # flights also leave early
     grid[0][0].set_ylabel("mean delay, minutes", color=SOFT)
     grid[1][0].set_ylabel("departures", color=SOFT)
     grid[1][1].set_xlabel("scheduled hour in New York", color=SOFT, labelpad=6)
-    _words(figure, told, day, batch)
+    _captions(figure, hours, day, batch)
     return figure
 
 
@@ -122,7 +122,7 @@ def _departures(axes: Axes, ours: pd.DataFrame) -> None:
     axes.bar(hour, ours["too_late"], width, bottom=ours["final"], color=LOST)
     every = int(ours["final"].sum() + ours["too_late"].sum())
     behind = every - int(ours["first"].sum())
-    _note(axes, f"{behind} of {every} came late ({behind / max(every, 1):.0%})")
+    _note(axes, f"{behind} of {every} were late ({behind / max(every, 1):.0%})")
 
 
 def _note(axes: Axes, text: str) -> None:
@@ -140,19 +140,19 @@ def _plain(axes: Axes, clock: list[str], first: int) -> None:
     axes.tick_params(colors=SOFT, length=0, labelsize=9.5, labelbottom=True)
 
 
-def _words(figure: Figure, told: pd.DataFrame, day: dt.date, batch: str) -> None:
-    first, final, share = finding(told)
+def _captions(figure: Figure, hours: pd.DataFrame, day: dt.date, batch: str) -> None:
+    first, final, share = finding(hours)
     figure.text(
         0.06, 0.94,
         f"{day:%-d %B %Y}: a mean delay of {first:.0f} minutes became {final:.0f} "
-        "as stragglers came in",
+        "as stragglers arrived",
         fontsize=18, fontweight="bold", color=INK,
     )  # fmt: skip
     figure.text(
         0.06, 0.922,
         "Snow in New York. An hour's result is published once the watermark has passed its end; "
         f"{share:.0%} of the flights had not left by then,\nand they were the most delayed ones. "
-        "As they left, the results were taken back and published anew.",
+        "As they left, the results were retracted and published again.",
         fontsize=11, color=SOFT, va="top", linespacing=1.5,
     )  # fmt: skip
     handles = [

@@ -1,4 +1,4 @@
-"""What a query is doing, while it does it."""
+"""Display the progress of a running query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from examples.flights.contents import QUERIES, TOLD
+from examples.flights.contents import OUTPUTS, QUERIES
 from examples.flights.flights import NEW_YORK
 
 __all__ = ["Progress"]
@@ -23,13 +23,13 @@ _LOOK = 1  # seconds from one look at a query to the next
 class Progress:
     """Adds up the counts of each micro-batch of a query, and shows them.
 
-    It asks the query, because to tell a listener in Python of a micro-batch costs the JVM a tenth of
-    a CPU second, and it tells each listener of each query.
+    It polls the query: a listener in Python costs the JVM a tenth of a CPU second per micro-batch and
+    query.
 
     Parameters
     ----------
     query : str
-        The name of the query. Others may run beside it.
+        The name of the query. Others may run in parallel.
     batches : int
         How many micro-batches it will take.
     screen : text file
@@ -45,18 +45,18 @@ class Progress:
     """
 
     def __init__(self, query: str, batches: int, screen: TextIO) -> None:
-        self._told = QUERIES[query].told
-        self.counts: dict[str, Counter[str]] = {name: Counter() for name in self._told}
+        self._outputs = QUERIES[query].outputs
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in self._outputs}
         self.watermark: dt.datetime | None = None
         self._batches = batches
-        self._shown = QUERIES[query].shows[: _COLUMNS // len(self._told)]
+        self._columns = QUERIES[query].shows[: _COLUMNS // len(self._outputs)]
         self._screen = screen
         self._alive = screen.isatty()
         self._done = 0
-        self._seen = -1  # the number of the last micro-batch that was told
+        self._seen = -1  # the number of the last micro-batch that was displayed
 
     def follow(self, query: StreamingQuery, batches: int | None = None) -> None:
-        """Show each micro-batch of the query until it has ended, or so many are done.
+        """Show each micro-batch of the query until it has ended, or `batches` are done.
 
         Raises
         ------
@@ -72,15 +72,15 @@ class Progress:
         if ended and self._alive:
             print(file=self._screen)
 
-    def _take(self, told: Iterable[StreamingQueryProgress]) -> None:
-        for each in told:
-            if each.batchId > self._seen:
-                self._seen = each.batchId
-                metrics = {name: row.asDict() for name, row in each.observedMetrics.items()}
-                self.add(metrics, rows=bool(each.numInputRows))
+    def _take(self, reports: Iterable[StreamingQueryProgress]) -> None:
+        for report in reports:
+            if report.batchId > self._seen:
+                self._seen = report.batchId
+                metrics = {name: row.asDict() for name, row in report.observedMetrics.items()}
+                self.add(metrics, rows=bool(report.numInputRows))
 
     def add(self, metrics: Mapping[str, Mapping[str, Any]], *, rows: bool) -> None:
-        """Take in what the operators counted in a micro-batch, and show the totals."""
+        """Add the metrics of a micro-batch, and display the totals."""
         self._done += rows
         state: Counter[str] = Counter()
         for name, observed in metrics.items():
@@ -89,18 +89,18 @@ class Progress:
             state.update({k: counted.pop(k, 0) for k in ("state_rows", "state_bytes")})
             self.counts.setdefault(name, Counter()).update(counted)
             if observed.get("watermark") is not None:  # values without windows have none
-                # Spark words it in the session's time zone, which is UTC.
-                told = dt.datetime.fromisoformat(str(observed["watermark"]))
-                self.watermark = told.replace(tzinfo=dt.UTC)
+                # Spark formats it in the session's time zone, which is UTC.
+                watermark = dt.datetime.fromisoformat(str(observed["watermark"]))
+                self.watermark = watermark.replace(tzinfo=dt.UTC)
         self._show(self.line(state))
 
     def header(self) -> str:
-        """What the columns of a line are."""
-        titles = "".join(f"{TOLD[name].title:>9}" for name in self._told)
-        groups = "".join(f"{what.replace('_', ' '):^{len(titles)}}" for what in self._shown)
+        """Return the column headings."""
+        titles = "".join(f"{OUTPUTS[name].title:>9}" for name in self._outputs)
+        groups = "".join(f"{what.replace('_', ' '):^{len(titles)}}" for what in self._columns)
         return (
             f"{'state':>50}{groups.rstrip()}\n"
-            f"  batch     rows  watermark (New York)   rows   kB{titles * len(self._shown)}"
+            f"  batch     rows  watermark (New York)   rows   kB{titles * len(self._columns)}"
         )
 
     def line(self, state: Mapping[str, int]) -> str:
@@ -108,8 +108,8 @@ class Progress:
         clock = "none yet"
         if self.watermark is not None:
             clock = self.watermark.astimezone(NEW_YORK).strftime("%-d %b %H:%M %Z")
-        totals = [self.counts[name] for name in self._told]
-        cells = "".join(f"{total[what]:>9,}" for what in self._shown for total in totals)
+        totals = [self.counts[name] for name in self._outputs]
+        cells = "".join(f"{total[what]:>9,}" for what in self._columns for total in totals)
         return (
             f"{self._done:>3}/{self._batches:<3} {totals[0]['rows']:>8,}  {clock:>19}"
             f"{state.get('state_rows', 0):>8,}{state.get('state_bytes', 0) // 1000:>5,}{cells}"

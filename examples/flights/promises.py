@@ -1,4 +1,4 @@
-"""The report of the sketches: what they promise, and how often it was kept."""
+"""The report of the sketches: their error bounds, and how many answers satisfy them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from examples.flights.accuracy import (
     Claim,
     aircraft_of_days,
     aircraft_of_years,
-    counted,
-    heaviest,
-    ranked,
+    distinct_claims,
+    heavy_hitter_claims,
+    percentile_claims,
 )
 from examples.flights.contents import RUNNING, query_of
 from examples.flights.sketching import PROBABILITIES, SHARE
@@ -26,14 +26,14 @@ __all__ = ["Promises", "gather_promises", "promises"]
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What is known of the sketches after a run.
+    """The checks of the sketches after a run.
 
     Parameters
     ----------
     claims : dict of str to list of Claim
-        Under what they are about.
+        The error bounds, by subject.
     sums : dict of str to list of Sum
-        Of the values without windows, under their names.
+        The sums of the results without windows, by name.
     """
 
     claims: dict[str, list[Claim]]
@@ -41,14 +41,18 @@ class Promises:
 
     @property
     def hold(self) -> bool:
-        """Whether every promise is kept, about something, and every sum adds up."""
-        kept = all(each.holds for claims in self.claims.values() for each in claims)
-        about = all(sum(each.answers for each in claims) for claims in self.claims.values())
-        return kept and about and all(each.holds for sums in self.sums.values() for each in sums)
+        """Whether every bound holds for at least one answer, and every sum adds up."""
+        claims_hold = all(claim.holds for claims in self.claims.values() for claim in claims)
+        about = all(sum(claim.answers for claim in claims) for claims in self.claims.values())
+        return (
+            claims_hold
+            and about
+            and all(claim.holds for sums in self.sums.values() for claim in sums)
+        )
 
 
 def gather_promises(out: Path, rows: pd.DataFrame, run: Run) -> Promises:
-    """Hold the sketches of a run against exact answers.
+    """Compare the sketches of a run with exact answers.
 
     Parameters
     ----------
@@ -64,26 +68,28 @@ def gather_promises(out: Path, rows: pd.DataFrame, run: Run) -> Promises:
     delays, busiest = read_table(out, "route_delays"), read_table(out, "busiest_routes")
     exact_days, exact_years = (f(rows, missed, end) for f in (aircraft_of_days, aircraft_of_years))
     claims = {
-        "distinct aircraft per airline and day": counted(
+        "distinct aircraft per airline and day": distinct_claims(
             days, exact_days, ["carrier", "window_start"]
         ),
-        "the same per airline, sketches of days merged": counted(by_year, exact_years, ["carrier"]),
-        "percentiles of the delay per route": ranked(delays, rows, PROBABILITIES),
-        "the busiest routes": heaviest(busiest, rows, SHARE),
+        "the same per airline, sketches of days merged": distinct_claims(
+            by_year, exact_years, ["carrier"]
+        ),
+        "percentiles of the delay per route": percentile_claims(delays, rows, PROBABILITIES),
+        "the busiest routes": heavy_hitter_claims(busiest, rows, SHARE),
     }
-    said = {"route_delays": delays["delays"], "busiest_routes": busiest["routes"]}
+    answers = {"route_delays": delays["delays"], "busiest_routes": busiest["routes"]}
     sums = {
         name: [
             Sum(
                 "departures, each in one sketch",
-                {"counted by the sketches": sum(each["count"] for each in said[name])},
+                {"counted by the sketches": sum(answer["count"] for answer in answers[name])},
                 "departures in the log",
                 len(rows),
             ),
             Sum(
                 "departures read",
                 {
-                    "in sketches": sum(each["count"] for each in said[name]),
+                    "in sketches": sum(answer["count"] for answer in answers[name]),
                     "ignored": run.counts[name]["ignored"],
                 },
                 "rows counted by the operator",
@@ -102,19 +108,19 @@ def _counted(what: str, ours: int, theirs: int) -> Sum:
 
 
 def promises(found: Promises) -> Iterator[str]:
-    """They as text."""
+    """Return the checks as lines of text."""
     yield from lines({RUNNING[name].title: sums for name, sums in found.sums.items()})
     yield ""
     yield line("the sketches against exact answers", ["answers", "as promised"])
     for title, claims in found.claims.items():
         yield title
-        for each in claims:
-            yield line(f"  {each.title}", [each.answers, each.kept], _remark(each))
+        for claim in claims:
+            yield line(f"  {claim.title}", [claim.answers, claim.met], _remark(claim))
 
 
 def _remark(claim: Claim) -> str:
     if not claim.holds:
-        return "NOT KEPT"
+        return "VIOLATED"
     if claim.share == 1 or not claim.answers:
         return "all" if claim.answers else "none to check"
-    return f"{claim.kept / claim.answers:.1%}, promised {claim.share:.0%}"
+    return f"{claim.met / claim.answers:.1%}, promised {claim.share:.0%}"

@@ -26,7 +26,7 @@ __all__ = ["Facts", "gather", "report"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one of the windows after a run."""
+    """The checks of a window operator after a run."""
 
     sums: list[Sum | None]
     """None where there is nothing to add."""
@@ -35,22 +35,22 @@ class Facts:
     @property
     def hold(self) -> bool:
         """Whether every sum adds up, and stream and batch are equal."""
-        return self.comparison.equal and all(each is None or each.holds for each in self.sums)
+        return self.comparison.equal and all(total is None or total.holds for total in self.sums)
 
 
 def gather(out: Path, rows: pd.DataFrame, run: Run, windows: str) -> Facts:
-    """Hold the tables of a run against its counts, and against the batch.
+    """Compare the tables of a run with its metrics, and with the batch.
 
     Parameters
     ----------
     out : Path
         The folder of the run.
     rows : DataFrame
-        The departures that were in the log: from the package, not from the log.
+        The departures of the log: from the package, not from the log.
     run : Run
-        What the operators counted.
+        The metrics of the operators.
     windows : str
-        Which of the windows.
+        The name of the windows.
     """
     about, counted = WINDOWS[windows], run.counts[windows]
     query = query_of(windows)
@@ -93,15 +93,15 @@ def _by_the_terms(
     return [
         Sum(
             f"late rows, by the schedule and the {hours} hours allowed",
-            {"too late by right": right},
+            {"too late by the schedule": right},
             "delivered as late rows",
             len(missed),
         ),
-        # A row on its own too late may join a session that is not: the schedule does not tell.
+        # A row that is too late by itself may join a session that is not.
         None
         if not WINDOWS[windows].lasting
         else Sum(
-            "who had to be too late, by the schedule",
+            "rows that are too late by the schedule",
             {"delivered as such": right},
             "too late by the schedule",
             len(due),
@@ -142,7 +142,7 @@ def _published(published: pa.Table, table: pd.DataFrame, counted: Mapping[str, i
         {
             "final on time": on_time,
             "final, with a straggler in them": len(table) - on_time,
-            "taken back": pc.sum(back).as_py() or 0,
+            "retracted": pc.sum(back).as_py() or 0,
         },
         "results and corrections counted",
         counted["results"] + counted["corrections"],
@@ -169,34 +169,36 @@ def report(
     Parameters
     ----------
     facts : mapping of str to Facts
-        Of each of the windows.
+        The checks by window operator.
     found : Promises
-        Of the sketches.
+        The checks of the sketches.
     joints : mapping of str to Joint
-        Of the joins.
+        The checks by join.
     run : Run
-        What the operators counted.
+        The metrics of the operators.
     """
     parts: list[str] = []
     for query, about in QUERIES.items():
         ours = {name: facts[name] for name in about.windows}
         if ours:
-            sums = {WINDOWS[name].title: each.sums for name, each in ours.items()}
+            sums = {WINDOWS[name].title: fact.sums for name, fact in ours.items()}
             parts += [*lines(sums), "", *_comparison(ours, run.end(query)), ""]
     parts += [*promises(found), "", *agreements(joints, run), ""]
     return "\n".join([*parts, _verdict(facts, found, joints)])
 
 
 def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator[str]:
-    sides = [each.comparison for each in facts.values()]
+    sides = [comparison.comparison for comparison in facts.values()]
     yield "the stream's tables against a batch over the departures that were not too late"
-    yield line("  windows compared", [each.compared for each in sides])
-    yield line("  missing in the stream", [each.missing for each in sides])
-    yield line("  only in the stream", [each.unexpected for each in sides])
-    yield line("  another count", [each.counts for each in sides])
-    yield line(f"  means more than {TOLERANCE:g} apart", [each.means for each in sides])
-    yield line("  furthest means apart, minutes", [f"{each.furthest:.1e}" for each in sides])
-    yield line("  still open, not compared", [each.still_open for each in sides])
+    yield line("  windows compared", [comparison.compared for comparison in sides])
+    yield line("  missing in the stream", [comparison.missing for comparison in sides])
+    yield line("  only in the stream", [comparison.unexpected for comparison in sides])
+    yield line("  another count", [comparison.counts for comparison in sides])
+    yield line(f"  means more than {TOLERANCE:g} apart", [comparison.means for comparison in sides])
+    yield line(
+        "  furthest means apart, minutes", [f"{comparison.furthest:.1e}" for comparison in sides]
+    )
+    yield line("  still open, not compared", [comparison.still_open for comparison in sides])
     end = watermark.tz_convert(NEW_YORK)
     yield f"  open: the log ends with the watermark at {end:%-d %B %H:%M} in New York, and windows"
     yield "  that end later are published only when it passes them."
@@ -205,13 +207,13 @@ def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator
 def _verdict(facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint]) -> str:
     holds = [found.hold, *(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
     if all(holds):
-        windows = sum(each.comparison.compared for each in facts.values())
-        rows = sum(each.agreement.compared for each in joints.values())
-        answers = sum(each.answers for claims in found.claims.values() for each in claims)
+        windows = sum(item.comparison.compared for item in facts.values())
+        rows = sum(item.agreement.compared for item in joints.values())
+        answers = sum(item.answers for claims in found.claims.values() for item in claims)
         return (
             f"VERIFIED: all sums add up, {windows:,} windows and {rows:,} joined rows are equal in "
-            f"stream and\nbatch, and sketches keep what they promise, in {answers:,} checks."
+            f"stream and\nbatch, and sketches are within their error bounds, in {answers:,} checks."
         )
-    examples = [each.comparison.example for each in facts.values()]
-    examples += [each.agreement.example for each in joints.values()]
+    examples = [item.comparison.example for item in facts.values()]
+    examples += [item.agreement.example for item in joints.values()]
     return "\n".join(["NOT VERIFIED: see above.", *filter(None, examples)])

@@ -26,21 +26,21 @@ _CONF = {
 
 
 def start(log: Path) -> SparkSession:
-    """Start a local session whose JVM writes what it has to say into a file.
+    """Start a local session whose JVM logs to a file.
 
     Three airports need one partition. Spark's errors reach Python as exceptions all the same.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with _spoken_into(log):
+    with _output_to(log):
         return streamops.local_session(app_name="streamops demo", shuffle_partitions=1, conf=_CONF)
 
 
 @contextlib.contextmanager
-def _spoken_into(path: Path) -> Iterator[None]:
+def _output_to(path: Path) -> Iterator[None]:
     # The JVM and Spark's Python workers inherit the files that are open when it starts. They
     # would write over the lines of progress.
     streams = (sys.stdout, sys.stderr)
-    kept = [os.dup(number) for number in (1, 2)]
+    originals = [os.dup(number) for number in (1, 2)]
     try:
         with path.open("wb") as file:
             for stream, number in zip(streams, (1, 2), strict=True):
@@ -48,7 +48,7 @@ def _spoken_into(path: Path) -> Iterator[None]:
                 os.dup2(file.fileno(), number)
             yield
     finally:
-        for stream, number, old in zip(streams, (1, 2), kept, strict=True):
+        for stream, number, old in zip(streams, (1, 2), originals, strict=True):
             stream.flush()
             os.dup2(old, number)
             os.close(old)

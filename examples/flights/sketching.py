@@ -42,7 +42,8 @@ def sketched(settings: Mapping[str, Any]) -> dict[str, Callable[[DataFrame], Dat
             name="airline_days",
             **{**settings, "agg": {**settings["agg"], **aircraft}},
         ),
-        # Without windows: told whenever they change. A year that ends with the log would stay open.
+        # Without windows: emitted whenever they change. A window of a year would still be open when the
+        # log ends.
         "route_delays": sketches.quantiles(
             "delay",
             PROBABILITIES,

@@ -1,4 +1,4 @@
-"""Sums that must add up, and the lines of the report."""
+"""Sums that must add up, and the format of the report."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def lines(columns: Mapping[str, Sequence[Sum | None]]) -> Iterator[str]:
     Parameters
     ----------
     columns : mapping of str to sequence
-        The sums of each column under its heading, in one order; None where there is nothing to add.
-        Where nothing is all that there should be, nothing is said.
+        The sums by column heading, in the same order; None where there is no sum. Sums of zeros only
+        are left out.
     """
     yield line("", [*columns])
     for sums in zip(*columns.values(), strict=True):
-        first = next((each for each in sums if each is not None), None)
+        first = next((total for total in sums if total is not None), None)
         if first is None or not any(
-            each and (each.expected or any(each.parts.values())) for each in sums
+            total and (total.expected or any(total.parts.values())) for total in sums
         ):
             continue
         yield first.title
         for part in first.parts:
-            yield line(f"  {part}", [each and each.parts[part] for each in sums])
-        off = any(each is not None and not each.holds for each in sums)
+            yield line(f"  {part}", [total and total.parts[part] for total in sums])
+        off = any(total is not None and not total.holds for total in sums)
         verdict = "DOES NOT ADD UP" if off else "adds up"
-        yield line(f"  = {first.total}", [each and each.expected for each in sums], verdict)
+        yield line(f"  = {first.total}", [total and total.expected for total in sums], verdict)
 
 
 def line(label: str, values: Sequence[int | str | None], remark: str = "") -> str:
-    """A line of the report: a label, its numbers, and what is to be said of them."""
-    words = ["–" if v is None else f"{v:,}" if isinstance(v, int) else v for v in values]
-    return f"{label:<42}{''.join(f'{word:>14}' for word in words)}   {remark}".rstrip()
+    """A line of the report: a label, its numbers, and a remark."""
+    cells = ["–" if v is None else f"{v:,}" if isinstance(v, int) else v for v in values]
+    return f"{label:<42}{''.join(f'{cell:>14}' for cell in cells)}   {remark}".rstrip()

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: what was published, what came too late, and the final tables."""
+"""The files of a run: published changes, late rows, and the final tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from examples.flights.contents import TOLD, query_of
+from examples.flights.contents import OUTPUTS, query_of
 from examples.flights.sketching import years
 from streamops.testing import fold
 
@@ -44,7 +44,7 @@ _FORMAT = 5
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run was asked to do, and what the operators counted.
+    """The arguments of a run, and the metrics of the operators.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ class Run:
         return pd.Timestamp(dt.datetime.fromisoformat(self.watermarks[query]))
 
     def write(self, out: Path) -> None:
-        """Keep it beside the tables."""
-        told = {"format": _FORMAT, **asdict(self)}
-        (out / "run.json").write_text(json.dumps(told, indent=1))
+        """Write it beside the tables."""
+        content = {"format": _FORMAT, **asdict(self)}
+        (out / "run.json").write_text(json.dumps(content, indent=1))
 
     @staticmethod
     def read(out: Path) -> Run:
@@ -84,29 +84,29 @@ class Run:
         OtherVersionError
             Another version of this made it.
         """
-        told = json.loads((out / "run.json").read_text())
-        if told.pop("format", None) != _FORMAT:
+        content = json.loads((out / "run.json").read_text())
+        if content.pop("format", None) != _FORMAT:
             message = f"The run in {out} was made by another version: run it again without --check."
             raise OtherVersionError(message)
-        return Run(**told)
+        return Run(**content)
 
 
 def changes(out: Path, windows: str) -> pa.Table:
     """Everything that was published of these windows, in the order of publication."""
     table = _batches(out, "changes", windows)
     assert table is not None, "every query publishes something"
-    return table.select([*TOLD[windows].columns, "_change_type"])
+    return table.select([*OUTPUTS[windows].columns, "_change_type"])
 
 
 def late(out: Path, windows: str) -> pd.DataFrame:
-    """The rows that came too late, once per window that they missed."""
+    """The rows that were too late, once per window that they missed."""
     table = _batches(out, "late", windows)
-    told = _LATE.empty_table()
+    rows = _LATE.empty_table()
     if table is not None:
         row = table.column("row").combine_chunks()
         of_row = [pc.struct_field(row, name) for name in _LATE.names[3:]]
-        told = pa.table([*(table.column(name) for name in _LATE.names[:3]), *of_row], _LATE)
-    frame: pd.DataFrame = told.to_pandas()
+        rows = pa.table([*(table.column(name) for name in _LATE.names[:3]), *of_row], _LATE)
+    frame: pd.DataFrame = rows.to_pandas()
     return frame
 
 
@@ -116,9 +116,9 @@ def write_tables(out: Path) -> None:
     Raises
     ------
     ChangeStreamError
-        A change stream contradicts itself: a row is taken back that was not published, say.
+        A change stream contradicts itself: it retracts a row that was not published, say.
     """
-    for windows, about in TOLD.items():
+    for windows, about in OUTPUTS.items():
         order = [(name, "ascending") for name in (*about.key[1:], *about.key[:1])]
         table = _folded(changes(out, windows), about.key)
         _keep(out, windows, table.sort_by(order) if order else table)
@@ -142,7 +142,7 @@ def read_table(out: Path, windows: str) -> pd.DataFrame:
 
 
 def _folded(published: pa.Table, key: tuple[str, ...]) -> pa.Table:
-    # `fold` takes one row at a time. What was published once, and never touched again, stands.
+    # `fold` takes one row at a time. A row that was published once is final.
     # Without a key there is one row.
     every = np.ones(len(published), bool)
     again = published.select(key).to_pandas().duplicated(keep=False) if key else every
@@ -158,10 +158,10 @@ def _path(out: Path, windows: str) -> Path:
     return out / "table" / f"windows={windows}" / "part.parquet"
 
 
-def _batches(out: Path, kind: str, windows: str) -> pa.Table | None:
+def _batches(out: Path, output: str, windows: str) -> pa.Table | None:
     # One after the other, because the order of the micro-batches matters.
     folder = out / "published" / query_of(windows)
-    files = sorted(folder.glob(f"batch=*/kind={kind}/*.parquet"))
+    files = sorted(folder.glob(f"batch=*/output={output}/*.parquet"))
     if not files:
         return None
     table = pa.concat_tables(

@@ -2,7 +2,7 @@
 
 Nothing here knows how streamops works: the flights of the package, less the rows that the job
 delivered as too late, are put into their windows and averaged by pandas and NumPy. That those
-were too late is not believed either: see :mod:`examples.flights.lateness`.
+were too late is checked, too: see :mod:`examples.flights.lateness`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 TOLERANCE = 1e-9
 HOUR = pd.Timedelta(hours=1)
 SILENCE = pd.Timedelta(hours=8)
-"""After which the working day of an aircraft has ended."""
+"""The gap that ends the working day of an aircraft."""
 _CLOCKS = ZoneInfo("America/New_York")
 
 
@@ -40,7 +40,7 @@ class Comparison:
     Parameters
     ----------
     compared : int
-        Windows of the recomputation that the watermark has passed: those the stream owed.
+        Windows of the recomputation that the watermark has passed: those the stream must have published.
     still_open : int
         Windows beyond it. A bounded log ends before the watermark passes its last windows;
         a stream would publish them with the next flights.
@@ -112,14 +112,14 @@ def days_of(times: pd.Series) -> tuple[pd.Series, pd.Series]:
     day = times.dt.tz_convert(_CLOCKS).dt.tz_localize(None).dt.normalize()
     days = pd.DatetimeIndex(day.unique())
     start, end = (
-        pd.Series(each.tz_localize(_CLOCKS).tz_convert("UTC"), index=days)
-        for each in (days, days + pd.Timedelta(days=1))
+        pd.Series(dates.tz_localize(_CLOCKS).tz_convert("UTC"), index=days)
+        for dates in (days, days + pd.Timedelta(days=1))
     )
     return day.map(start), day.map(end)
 
 
 def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
-    """The same per aircraft and stretch without a silence of more than eight hours."""
+    """The same per aircraft and interval without a gap of more than eight hours."""
     ordered = accepted(rows, late).sort_values(["tailnum", "scheduled"])
     silence = ordered.groupby("tailnum")["scheduled"].diff()
     number = (silence.isna() | (silence > SILENCE)).cumsum()
@@ -130,19 +130,19 @@ def by_the_working_day(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     return _averaged(placed, ["tailnum", "window_start", "window_end"])
 
 
-def up_to_each(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
+def by_the_last_hour(rows: pd.DataFrame, late: pd.DataFrame) -> pd.DataFrame:
     """The same per airport and scheduled time, over the hour that ends with it."""
     pieces = []
     for origin, ours in accepted(rows, late).sort_values("scheduled").groupby("origin"):
         times = ours["scheduled"].to_numpy("datetime64[us]")
         total = np.concatenate([[0], np.cumsum(ours["delay"].to_numpy())])
-        moments = np.unique(times)
-        upto = np.searchsorted(times, moments, side="right")
+        timestamps = np.unique(times)
+        upto = np.searchsorted(times, timestamps, side="right")
         # A flight of exactly an hour before is not of the last hour.
-        since = np.searchsorted(times, moments - HOUR.to_timedelta64(), side="right")
+        since = np.searchsorted(times, timestamps - HOUR.to_timedelta64(), side="right")
         piece = {
             "origin": origin,
-            "scheduled": pd.DatetimeIndex(moments, tz="UTC"),
+            "scheduled": pd.DatetimeIndex(timestamps, tz="UTC"),
             "departures": upto - since,
             "mean_delay": (total[upto] - total[since]) / (upto - since),
         }
@@ -155,7 +155,7 @@ RECOMPUTED: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
     "three_hours": partial(by_the_hour, hours=3),
     "days": by_the_day,
     "working_days": by_the_working_day,
-    "last_hour": up_to_each,
+    "last_hour": by_the_last_hour,
     "airline_days": partial(by_the_day, of="carrier"),
 }
 """The windows by name: their results, from all departures and those that were too late."""
@@ -186,13 +186,13 @@ def compare(
     Parameters
     ----------
     table, batch : DataFrame
-        The stream's, and the recomputation.
+        The table of the stream, and the recomputation.
     watermark : Timestamp
-        How far the stream came.
+        The watermark at the end of the stream.
     key : sequence of str
-        The columns that tell the windows apart.
+        The columns that identify a window.
     due : str
-        The column with the instant at which the stream owes a window.
+        The column with the instant at which a window is due.
     """
     closed = batch[due] <= watermark
     owed, ahead = batch[closed], batch[~closed]

@@ -15,7 +15,7 @@ __all__ = ["AGE", "DAY", "REJOINED", "Agreement", "agree", "reasons"]
 DAY = pd.Timedelta(days=1)
 """Within which a flight must have landed."""
 AGE = pd.Timedelta(hours=2)
-"""That an observation of the weather may have."""
+"""The maximum age of an observation."""
 _AT_ONCE = pd.Timestamp("1970-01-01", tz="UTC")
 
 Feeds = Mapping[str, pd.DataFrame]
@@ -28,14 +28,13 @@ class Agreement:
     Parameters
     ----------
     compared : int
-        Rows that the stream owed.
+        Rows that the stream must have published.
     still_open : int
-        Rows that it owes only when the watermark passes them, which the end of the log did not let
-        happen.
+        Rows that are due after the watermark at the end of the log.
     missing, unexpected : int
         Rows that only the batch has; that only the stream has, or has twice.
     different : int
-        Rows that say something else.
+        Rows with other values.
     example : str
         One row that differs; empty if none does.
     """
@@ -115,21 +114,21 @@ def agree(table: pd.DataFrame, batch: pd.DataFrame, watermark: pd.Timestamp) -> 
     Parameters
     ----------
     table, batch : DataFrame
-        Of one row for each `flight_id`.
+        One row per `flight_id`.
     watermark : Timestamp
-        How far the stream came.
+        The watermark at the end of the stream.
     """
-    says = [name for name in batch.columns if name not in ("flight_id", "due")]
+    columns = [name for name in batch.columns if name not in ("flight_id", "due")]
     owed = batch[batch["due"] <= watermark]
     both = owed.merge(
         table, on="flight_id", how="outer", suffixes=("_batch", "_stream"), indicator="side"
     )
     paired = both["side"] == "both"
     same = pd.Series(True, index=both.index)
-    for name in says:
-        one, other = both[f"{name}_batch"], both[f"{name}_stream"]
-        equal = (one == other).fillna(False).astype(bool)
-        same &= equal | (one.isna() & other.isna())
+    for name in columns:
+        left, right = both[f"{name}_batch"], both[f"{name}_stream"]
+        equal = (left == right).fillna(False).astype(bool)
+        same &= equal | (left.isna() & right.isna())
     wrong = both[~(paired & same)]
     return Agreement(
         compared=len(owed),

@@ -80,18 +80,18 @@ def make_run(
             results = joined(out / "log", about)
         else:
             results = aggregated(read_log(out / "log", "departures", about), about, operators)
-        published = {name: ours for name, ours in results.items() if name in about.told}
+        published = {name: ours for name, ours in results.items() if name in about.outputs}
         for together in zip(*published.values(), strict=True):
             put(out, query, dict(zip(published, together, strict=True)))
-        watermarks[query] = results[about.told[0]][-1].watermark.isoformat()
+        watermarks[query] = results[about.outputs[0]][-1].watermark.isoformat()
         for name, ours in results.items():
-            told = total(each.counts for each in ours)
-            kinds = _OF_RUNNING if name in about.running else _OF_REGISTER.get(name)
-            counts[name] = told if kinds is None else {kind: told[kinds[kind]] for kind in kinds}
+            counted = total(result.counts for result in ours)
+            names = _OF_RUNNING if name in about.running else _OF_REGISTER.get(name)
+            counts[name] = counted if names is None else {k: counted[names[k]] for k in names}
     run = Run(days, every, files, watermarks, counts)
     run.write(out)
     write_tables(out)
-    (out / ".streamops-demo").touch()
+    (out / ".flights-demo").touch()
     return run
 
 
@@ -139,17 +139,17 @@ def inserted(rows: pa.Table) -> pa.Table:
 
 def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
     """Write what a micro-batch of a query put out."""
-    for name, kind in (("changes", "table"), ("late", "late")):
+    for name, field in (("changes", "table"), ("late", "late")):
         tables = [
-            of_join(getattr(result, kind), windows).append_column(
-                "windows", pa.repeat(windows, len(getattr(result, kind)))
+            of_join(getattr(result, field), windows).append_column(
+                "windows", pa.repeat(windows, len(getattr(result, field)))
             )
             for windows, result in results.items()
         ]
         if name == "late" and not any(map(len, tables)):
             continue
         number = next(iter(results.values())).batch
-        folder = out / "published" / query / f"batch={number:04d}" / f"kind={name}"
+        folder = out / "published" / query / f"batch={number:04d}" / f"output={name}"
         folder.mkdir(parents=True)
         together = pa.concat_tables(tables, promote_options="default")
         pq.write_table(together, folder / "part.parquet")
@@ -165,8 +165,8 @@ def of_join(rows: pa.Table, name: str) -> pa.Table:
 
 def total(counts: Iterable[Counts]) -> dict[str, int]:
     added: Counter[str] = Counter()
-    for each in counts:
-        added.update(asdict(each))
+    for counted in counts:
+        added.update(asdict(counted))
     return dict(added)
 
 

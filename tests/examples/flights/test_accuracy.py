@@ -12,29 +12,29 @@ from examples.flights.accuracy import (
     Claim,
     aircraft_of_days,
     aircraft_of_years,
-    counted,
-    heaviest,
-    ranked,
+    distinct_claims,
+    heavy_hitter_claims,
+    percentile_claims,
 )
 
-ASKED = (0.5, 0.9, 0.99)
+PROBABILITIES = (0.5, 0.9, 0.99)
 NOBODY = pd.DataFrame({"flight_id": pd.Series(dtype="int64")})
 
 
-def kept(claims: list[Claim]) -> list[tuple[int, int]]:
-    return [(each.answers, each.kept) for each in claims]
+def met(claims: list[Claim]) -> list[tuple[int, int]]:
+    return [(claim.answers, claim.met) for claim in claims]
 
 
 @pytest.mark.parametrize(
-    ("answers", "kept_", "share", "holds"),
+    ("answers", "met_", "share", "holds"),
     [(100, 95, 0.95, True), (100, 94, 0.95, False), (8, 7, 0.95, True), (8, 6, 0.95, False),
      (5, 4, 1.0, False), (5, 5, 1.0, True), (0, 0, 1.0, True), (143, 141, 0.99, True),
      (143, 140, 0.99, False)],
 )  # fmt: skip
-def test_a_promise_holds_that_is_kept_for_its_share(
-    answers: int, kept_: int, share: float, holds: bool
+def test_a_bound_holds_if_enough_answers_satisfy_it(
+    answers: int, met_: int, share: float, holds: bool
 ) -> None:
-    assert Claim("", answers, kept_, share).holds == holds
+    assert Claim("", answers, met_, share).holds == holds
 
 
 def at(*times: str) -> pd.DataFrame:
@@ -61,11 +61,12 @@ def test_an_airline_has_aircraft_of_its_own() -> None:
     assert [*aircraft_of_years(rows, NOBODY, end)["exact"]] == [1, 1]
 
 
-def told(**answers: tuple[int, int, int]) -> pd.DataFrame:
-    said = [
-        dict(zip(("estimate", "lower", "upper"), each, strict=True)) for each in answers.values()
+def estimates(**answers: tuple[int, int, int]) -> pd.DataFrame:
+    aircraft = [
+        dict(zip(("estimate", "lower", "upper"), bounds, strict=True))
+        for bounds in answers.values()
     ]
-    return pd.DataFrame({"carrier": [*answers], "aircraft": said})
+    return pd.DataFrame({"carrier": [*answers], "aircraft": aircraft})
 
 
 def exact(**counts: int) -> pd.DataFrame:
@@ -73,7 +74,7 @@ def exact(**counts: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("truth", "said", "expected"),
+    ("truth", "answer", "expected"),
     [
         (96, (96, 96, 96), [(1, 1), (0, 0), (0, 0)]),
         (96, (95, 95, 96), [(1, 0), (0, 0), (0, 0)]),  # few are counted
@@ -84,18 +85,18 @@ def exact(**counts: int) -> pd.DataFrame:
         (500, (510, 0, 9_999), [(0, 0), (1, 0), (1, 1)]),  # bounds that hold anything
     ],
 )
-def test_a_distinct_count_is_judged_by_its_size(
-    truth: int, said: tuple[int, int, int], expected: list[tuple[int, int]]
+def test_the_bounds_of_a_distinct_count_depend_on_its_size(
+    truth: int, answer: tuple[int, int, int], expected: list[tuple[int, int]]
 ) -> None:
-    assert kept(counted(told(UA=said), exact(UA=truth), ["carrier"])) == expected
+    assert met(distinct_claims(estimates(UA=answer), exact(UA=truth), ["carrier"])) == expected
 
 
 def test_a_distinct_count_of_one_side_alone_is_wrong() -> None:
     good = (3, 3, 3)
-    claims = counted(told(UA=good, DL=good), exact(UA=3, AA=3), ["carrier"])
-    assert kept(claims)[0] == (3, 1)
-    claims = counted(told(UA=good), exact(UA=3, AA=500), ["carrier"])
-    assert kept(claims) == [(1, 1), (1, 0), (1, 0)]
+    claims = distinct_claims(estimates(UA=good, DL=good), exact(UA=3, AA=3), ["carrier"])
+    assert met(claims)[0] == (3, 1)
+    claims = distinct_claims(estimates(UA=good), exact(UA=3, AA=500), ["carrier"])
+    assert met(claims) == [(1, 1), (1, 0), (1, 0)]
 
 
 def flights(*delays: int) -> pd.DataFrame:
@@ -104,13 +105,13 @@ def flights(*delays: int) -> pd.DataFrame:
 
 def route(**change: Any) -> pd.DataFrame:
     """As the sketch of the delays 1, 2, …, 1,000 may say it."""
-    said = {
+    answer = {
         "quantiles": np.array([505.0, 899.0, 994.0]),
         "lower": np.array([498.0, 893.0, 985.0]),
         "upper": np.array([512.0, 906.0, 1000.0]),
         "count": 1_000,
     } | change
-    return pd.DataFrame({"origin": ["JFK"], "dest": ["LAX"], "delays": [said]})
+    return pd.DataFrame({"origin": ["JFK"], "dest": ["LAX"], "delays": [answer]})
 
 
 @pytest.mark.parametrize(
@@ -126,10 +127,10 @@ def route(**change: Any) -> pd.DataFrame:
         ({"upper": np.array([512.0, 1000.0, 1000.0])}, [1, 0, 1, 0]),
     ],
 )
-def test_a_percentile_is_judged_by_its_rank(change: dict[str, Any], expected: list[int]) -> None:
-    claims = ranked(route(**change), flights(*range(1_000, 0, -1)), ASKED)
-    assert [each.answers for each in claims] == [1, 0, 1, 1]
-    assert [each.kept for each in claims] == expected
+def test_a_percentile_is_checked_by_its_rank(change: dict[str, Any], expected: list[int]) -> None:
+    claims = percentile_claims(route(**change), flights(*range(1_000, 0, -1)), PROBABILITIES)
+    assert [claim.answers for claim in claims] == [1, 0, 1, 1]
+    assert [claim.met for claim in claims] == expected
 
 
 @pytest.mark.parametrize(("half", "right"), [(2.0, 1), (3.0, 0), (1.0, 0)])
@@ -137,14 +138,19 @@ def test_percentiles_of_few_delays_are_exact(half: float, right: int) -> None:
     """The least delay that a share does not exceed: of half of 1, 2, 3, 4 it is 2."""
     values = np.array([half, 4.0, 4.0])
     table = route(quantiles=values, lower=values, upper=values, count=4)
-    assert kept(ranked(table, flights(4, 2, 1, 3), ASKED)) == [(1, 1), (1, right), (0, 0), (0, 0)]
+    assert met(percentile_claims(table, flights(4, 2, 1, 3), PROBABILITIES)) == [
+        (1, 1),
+        (1, right),
+        (0, 0),
+        (0, 0),
+    ]
 
 
 def test_a_route_of_one_side_alone_is_wrong() -> None:
     other = flights(1, 2).assign(dest="SFO")
-    claims = ranked(route(), other, ASKED)
-    assert kept(claims)[:2] == [(2, 0), (2, 0)]
-    assert not all(each.holds for each in claims)
+    claims = percentile_claims(route(), other, PROBABILITIES)
+    assert met(claims)[:2] == [(2, 0), (2, 0)]
+    assert not all(claim.holds for claim in claims)
 
 
 ITEMS = [("JFK-LAX", 49, 50), ("JFK-SFO", 30, 31)]
@@ -160,24 +166,26 @@ SPOILT: dict[str, tuple[Callable[[list[Any]], list[Any]], int, list[tuple[int, i
 
 
 @pytest.mark.parametrize("fault", SPOILT)
-def test_heavy_hitters_are_judged_by_what_is_told_and_what_is_not(fault: str) -> None:
+def test_heavy_hitters_are_checked_for_listed_and_for_missing_items(fault: str) -> None:
     change, error, expected = SPOILT[fault]
     dest = ["LAX"] * 50 + ["SFO"] * 31 + [f"X{n}" for n in range(219)] + ["BOS"]
     rows = pd.DataFrame({"origin": "JFK", "dest": dest})
-    items = [dict(zip(("item", "lower", "upper"), each, strict=True)) for each in change(ITEMS)]
+    items = [dict(zip(("item", "lower", "upper"), item, strict=True)) for item in change(ITEMS)]
     table = pd.DataFrame({"routes": [{"items": items, "error": error}]})
-    assert kept(heaviest(table, rows, 0.1)) == expected
+    assert met(heavy_hitter_claims(table, rows, 0.1)) == expected
 
 
-def test_nothing_told_of_the_busiest_keeps_no_promise() -> None:
+def test_an_empty_list_of_the_busiest_violates_the_bounds() -> None:
     rows = pd.DataFrame({"origin": "JFK", "dest": ["LAX"] * 5})
-    claims = heaviest(pd.DataFrame({"routes": []}), rows, 0.1)
-    assert kept(claims) == [(1, 0), (0, 0), (0, 0), (1, 0)]
+    claims = heavy_hitter_claims(pd.DataFrame({"routes": []}), rows, 0.1)
+    assert met(claims) == [(1, 0), (0, 0), (0, 0), (1, 0)]
 
 
 def test_the_verification_does_not_use_what_it_verifies() -> None:
     import examples.flights.accuracy as accuracy
 
     text = Path(accuracy.__file__).read_text()
-    ours = [line for line in text.splitlines() if "streamops" in line and "import" in line]
+    assert "import streamops" not in text
+    assert "from streamops" not in text
+    ours = [line for line in text.splitlines() if "from examples" in line]
     assert ours == ["from examples.flights.verify import accepted, days_of"]

@@ -32,14 +32,14 @@ def change_table(out: Path, name: str, change: Callable[[pd.DataFrame], pd.DataF
 def test_a_good_run_agrees_with_the_batch(out: Path, logs: Logs) -> None:
     found = joints_of(out, logs)
     assert [*found] == [*JOINED]
-    assert all(each.hold for each in found.values())
+    assert all(total.hold for total in found.values())
     text = text_of(out, logs)
-    assert f"{sum(each.agreement.compared for each in found.values()):,} joined rows" in text
+    assert f"{sum(total.agreement.compared for total in found.values()):,} joined rows" in text
 
 
 def test_the_run_has_all_that_can_happen_to_a_row(out: Path, logs: Logs) -> None:
     found = joints_of(out, logs)
-    parts = {(each.title, *part) for j in found.values() for each in j.sums for part in each.parts.items()}  # fmt: skip
+    parts = {(total.title, *part) for j in found.values() for total in j.sums for part in total.parts.items()}  # fmt: skip
     none = {what for _, what, count in parts if count == 0}
     # Every log is in order, so nothing is late; and no hour of those days is without weather.
     assert none == {"late", "too late", "missing", "landed later than that"}
@@ -62,18 +62,18 @@ def test_a_fault_planted_in_a_table_is_found(fault: str, name: str, out: Path, l
     change_table(out, name, FAULTS[fault])
     found = joints_of(out, logs)
     assert not found[name].agreement.equal
-    assert all(each.hold for other, each in found.items() if other != name)
+    assert all(total.hold for other, total in found.items() if other != name)
 
 
 @pytest.mark.parametrize(
-    ("name", "counter"), [(name, each) for name, all_of in COUNTS.items() for each in all_of]
+    ("name", "counter"), [(name, total) for name, all_of in COUNTS.items() for total in all_of]
 )
 def test_a_count_that_is_off_does_not_add_up(
     name: str, counter: str, out: Path, logs: Logs
 ) -> None:
-    told = json.loads((out / "run.json").read_text())
-    told["counts"][name][counter] += 1
-    (out / "run.json").write_text(json.dumps(told))
+    counts = json.loads((out / "run.json").read_text())
+    counts["counts"][name][counter] += 1
+    (out / "run.json").write_text(json.dumps(counts))
     join = "aircraft" if name == "register" else name
     assert not joints_of(out, logs)[join].hold
 
@@ -82,14 +82,14 @@ def test_a_count_that_is_off_does_not_add_up(
 def test_a_row_missing_from_a_log_is_found(feed: str, out: Path, logs: Logs) -> None:
     """The verification goes by what the package says, not by the logs that the job read."""
     more = pd.concat([logs[feed], logs[feed].iloc[[100]]], ignore_index=True)
-    assert not all(each.hold for each in joints_of(out, {**logs, feed: more}).values())
+    assert not all(total.hold for total in joints_of(out, {**logs, feed: more}).values())
 
 
 def test_an_aircraft_that_a_late_copy_brought_back_is_found(out: Path, logs: Logs) -> None:
     """As it would be if what comes last counted, and not the entry of the highest number."""
     log = logs["register"]
-    gone = log[log["_change_type"] == "delete"]["tailnum"]
-    back = log[log.duplicated("entry") & log["tailnum"].isin(gone)].drop_duplicates("tailnum")
+    deleted = log[log["_change_type"] == "delete"]["tailnum"]
+    back = log[log.duplicated("entry") & log["tailnum"].isin(deleted)].drop_duplicates("tailnum")
     maker = back.set_index("tailnum")["manufacturer"]
 
     def change(table: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +111,7 @@ def test_the_command_exits_zero_only_if_joins_are_equal(
 
 
 def test_a_row_that_was_published_twice_does_not_fold(out: Path) -> None:
-    path = next((out / "published" / query_of("arrivals")).glob("batch=*/kind=changes/*.parquet"))
+    path = next((out / "published" / query_of("arrivals")).glob("batch=*/output=changes/*.parquet"))
     table = pq.read_table(path, partitioning=None)
     pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
     with pytest.raises(ValueError, match="INSERTED_TWICE"):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.flights.__main__ import main
-from examples.flights.contents import QUERIES, TOLD
+from examples.flights.contents import OUTPUTS, QUERIES
 from examples.flights.tables import Run, changes
 from tests.examples.flights.conftest import make_run
 
@@ -23,9 +23,9 @@ def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
     tmp_path: Path, logs: dict[str, pd.DataFrame]
 ) -> None:
     out = tmp_path / "out"
-    words = ["--out", str(out), "--days", "2", "--every", "60"]
+    arguments = ["--out", str(out), "--days", "2", "--every", "60"]
     ran = subprocess.run(
-        [sys.executable, "-m", "examples.flights", *words],
+        [sys.executable, "-m", "examples.flights", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -40,7 +40,7 @@ def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
     # Spark and the replay of the same log say the same, to the last count.
     replayed = make_run(tmp_path / "replayed", logs, 60, 2)
     assert run == replayed
-    for name in TOLD:
+    for name in OUTPUTS:
         assert table_of(out, name).equals(table_of(tmp_path / "replayed", name)), name
         assert len(changes(out, name)) == len(changes(tmp_path / "replayed", name))
     assert table_of(out, "airline_years").equals(table_of(tmp_path / "replayed", "airline_years"))

@@ -37,8 +37,8 @@ def test_the_weather_is_that_of_the_days(
     assert weather["observed"].min() >= departed.min() - hour
     assert weather["observed"].max() <= departed.max()
     assert set(weather["origin"]) == {"EWR", "JFK", "LGA"}
-    told = year["weather"].merge(packaged("weather.csv", ["visib"]), left_on="observation", right_index=True)  # fmt: skip
-    assert (told["visibility"] == told["visib"]).all()
+    observations = year["weather"].merge(packaged("weather.csv", ["visib"]), left_on="observation", right_index=True)  # fmt: skip
+    assert (observations["visibility"] == observations["visib"]).all()
 
 
 @pytest.mark.parametrize("which", ["year", "logs"])
@@ -59,11 +59,11 @@ def test_the_register_enters_corrects_and_strikes_off(
     last = once.drop_duplicates("tailnum", keep="last")
     assert "AIRBUS INDUSTRIE" in set(once["manufacturer"])
     assert "AIRBUS INDUSTRIE" not in set(last["manufacturer"])
-    gone = last[last["_change_type"] == "delete"].set_index("tailnum")["entered"]
-    assert (left.groupby("tailnum")["departed"].max()[gone.index] < gone).all()
+    deleted = last[last["_change_type"] == "delete"].set_index("tailnum")["entered"]
+    assert (left.groupby("tailnum")["departed"].max()[deleted.index] < deleted).all()
 
 
-def test_some_entries_come_twice_and_some_of_them_of_aircraft_struck_off(
+def test_some_entries_are_duplicated_also_of_removed_aircraft(
     year: dict[str, pd.DataFrame],
 ) -> None:
     log = year["register"]
@@ -71,8 +71,8 @@ def test_some_entries_come_twice_and_some_of_them_of_aircraft_struck_off(
     assert len(again) == log["entry"].max() // 7
     pairs = log[log["entry"].isin(again["entry"])].drop(columns="entered")
     assert pairs.duplicated().sum() == len(again)
-    gone = log[log["_change_type"] == "delete"]["tailnum"]
-    assert again[again["_change_type"] == "insert"]["tailnum"].isin(gone).any()
+    deleted = log[log["_change_type"] == "delete"]["tailnum"]
+    assert again[again["_change_type"] == "insert"]["tailnum"].isin(deleted).any()
 
 
 def test_the_register_is_made_up_in_the_same_way_each_time(

@@ -38,13 +38,13 @@ def tables(tmp_path: Path) -> Path:
     busy[0]["window_end"] += pd.Timedelta(hours=20)
     put(tmp_path, "working_days", busy)
     noon = pd.Timestamp("2013-07-01 16:00", tz="UTC")
-    moments = [{"origin": "LGA", "scheduled": noon, "departures": n} for n in (7, 6)]
-    put(tmp_path, "last_hour", moments)
+    timestamps = [{"origin": "LGA", "scheduled": noon, "departures": n} for n in (7, 6)]
+    put(tmp_path, "last_hour", timestamps)
     fleets = [("AA", 7, 3), ("UA", 90, 2)]
-    said = [{"estimate": n, "lower": n - 1, "upper": n + 2} for _, n, _ in fleets]
+    answers = [{"estimate": n, "lower": n - 1, "upper": n + 2} for _, n, _ in fleets]
     put(
         tmp_path, "airline_years",
-        [{"carrier": c, "days": d, "aircraft": a} for (c, _, d), a in zip(fleets, said, strict=True)],
+        [{"carrier": c, "days": d, "aircraft": a} for (c, _, d), a in zip(fleets, answers, strict=True)],
     )  # fmt: skip
     counts = [("AA", 7), ("UA", 40), ("UA", 60)]
     put(tmp_path, "airline_days", [{"carrier": c, "aircraft": {"estimate": n}} for c, n in counts])
@@ -86,11 +86,11 @@ def test_the_largest_fleet_and_the_busiest_route_are_named_with_their_bounds(
     tables: Path,
 ) -> None:
     fleet, route = findings(tables).splitlines()[4:6]
-    assert fleet == "UA came with about 90 aircraft, 89 to 92, and with 60 on its fullest day: sketches of 2 days, merged."  # fmt: skip
+    assert fleet == "UA flew about 90 aircraft, 89 to 92, and with 60 on its fullest day: sketches of 2 days, merged."  # fmt: skip
     assert route == "The busiest route, LGA-ATL, had 1,200 to 1,210 departures: a median delay of -1 minutes, the 90th percentile is 31, the 99th 172."  # fmt: skip
 
 
-def test_joins_tell_who_did_not_land_what_fog_does_and_whose_aircraft_are_late(
+def test_joins_find_flights_not_landed_delays_in_fog_and_by_manufacturer(
     tables: Path,
 ) -> None:
     landed, fog, makers = findings(tables).splitlines()[6:]
@@ -99,7 +99,7 @@ def test_joins_tell_who_did_not_land_what_fog_does_and_whose_aircraft_are_late(
     assert makers == "Aircraft of BOEING left 6 minutes late on average, those of EMBRAER 20: of manufacturers with 1% of the departures, the least and the most."  # fmt: skip
 
 
-def test_nothing_is_said_of_what_is_not_there(tables: Path) -> None:
+def test_findings_leave_out_what_the_tables_do_not_have(tables: Path) -> None:
     for name in ("airline_years", "busiest_routes", "weather", "aircraft"):
         (tables / "table" / f"windows={name}" / "part.parquet").unlink()
         (tables / "table" / f"windows={name}").rmdir()

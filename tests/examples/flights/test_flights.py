@@ -47,8 +47,8 @@ def test_a_flight_arrives_when_its_aircraft_left(
     all_flights: pd.DataFrame, package: pd.DataFrame
 ) -> None:
     local = on_the_wall(all_flights["departed"].dropna()).dt
-    told = package["dep_time"].dropna().astype(int) % 2400  # midnight is 2400 there
-    assert (local.hour * 100 + local.minute == told).all()
+    expected = package["dep_time"].dropna().astype(int) % 2400  # midnight is 2400 there
+    assert (local.hour * 100 + local.minute == expected).all()
 
 
 def test_a_cancelled_flight_never_arrives(all_flights: pd.DataFrame, left: pd.DataFrame) -> None:
@@ -57,7 +57,7 @@ def test_a_cancelled_flight_never_arrives(all_flights: pd.DataFrame, left: pd.Da
     assert len(left) + len(cancelled) == len(all_flights)
 
 
-def test_departures_come_in_the_order_in_which_they_left(left: pd.DataFrame) -> None:
+def test_departures_are_ordered_by_their_time_of_departure(left: pd.DataFrame) -> None:
     assert left["departed"].is_monotonic_increasing
     assert not left["scheduled"].is_monotonic_increasing
 
@@ -90,7 +90,7 @@ def test_a_day_has_25_hours_when_the_clocks_go_back() -> None:
 
 
 @pytest.mark.parametrize("day", [SPRING, AUTUMN])
-def test_hours_come_out_right_on_a_day_when_the_clocks_change(
+def test_hours_are_right_on_a_day_when_the_clocks_change(
     day: dt.date, left: pd.DataFrame, package: pd.DataFrame
 ) -> None:
     rows = left[on_the_wall(left["scheduled"]).dt.date == day]
@@ -138,7 +138,7 @@ def test_the_two_hours_of_the_same_name_are_two_windows(left: pd.DataFrame) -> N
     assert named == {"01:00 EDT": 1, "01:00 EST": 1}
 
 
-def test_departures_sorts_flights_that_left_in_the_same_minute_by_their_place() -> None:
+def test_flights_that_left_in_the_same_minute_keep_their_order() -> None:
     moment = pd.Timestamp("2013-01-01 12:00", tz="UTC")
     table = pd.DataFrame(
         {
@@ -172,9 +172,9 @@ def test_a_flight_lands_when_the_clocks_of_its_destination_say_so(
     for dest, zone in zones.items():
         ours = all_flights[there & (package["dest"] == dest)]
         local = ours["landed"].dt.tz_convert(zone).dt
-        told = package.loc[ours.index, "arr_time"].astype(int) % 2400
-        shown = local.hour * 100 + local.minute
-        assert (shown == told).mean() > 0.999, dest
+        expected = package.loc[ours.index, "arr_time"].astype(int) % 2400
+        actual = local.hour * 100 + local.minute
+        assert (actual == expected).mean() > 0.999, dest
 
 
 def test_one_flight_landed_more_than_a_day_after_its_schedule(all_flights: pd.DataFrame) -> None:

@@ -18,7 +18,7 @@ def nothing() -> None:
     """There is nothing to stop."""
 
 
-def test_what_is_written_is_shown_when_its_turn_comes_and_then_at_once() -> None:
+def test_output_is_buffered_until_shown_and_passed_on_afterwards() -> None:
     screen = io.StringIO()
     held = Held(screen)
     print("one", file=held, flush=True)
@@ -46,8 +46,8 @@ def test_two_run_at_a_time_and_are_shown_one_after_the_other() -> None:
             second.set()
         return name.upper()
 
-    told = side_by_side(run, ["first", "second", "third"], screen, stop=nothing)
-    assert told == {name: name.upper() for name in ("first", "second", "third")}
+    results = side_by_side(run, ["first", "second", "third"], screen, stop=nothing)
+    assert results == {name: name.upper() for name in ("first", "second", "third")}
     names = [line.split()[0] for line in screen.getvalue().splitlines()]
     assert names == ["first"] * 2 + ["second"] * 2 + ["third"] * 2
 

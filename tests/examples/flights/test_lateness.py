@@ -26,9 +26,9 @@ def test_rows_left_out_too_soon_are_found(
     for windows in ("hourly", "three_hours", "last_hour"):
         *sums, lateness, obliged = facts[windows].sums
         assert facts[windows].comparison.equal
-        assert all(each is None or each.holds for each in sums)
+        assert all(total is None or total.holds for total in sums)
         assert lateness is not None
-        assert lateness.parts["too late by right"] < lateness.expected
+        assert lateness.parts["too late by the schedule"] < lateness.expected
         assert obliged is not None
         assert obliged.holds
         assert not facts[windows].hold
@@ -51,7 +51,7 @@ def test_rows_let_in_that_are_too_late_are_found(
     for windows, about in WINDOWS.items():
         *sums, obliged = facts[windows].sums
         assert facts[windows].comparison.equal
-        assert all(each is None or each.holds for each in sums)
+        assert all(total is None or total.holds for total in sums)
         if about.lasting:
             assert obliged is not None
             assert obliged.parts["delivered as such"] < obliged.expected
@@ -69,12 +69,12 @@ def test_rows_too_late_are_left_out_of_every_window(
         assert run.counts[windows]["too_late"] > 1, windows
         assert facts[windows].hold, windows
         # Nothing hides it if they are not left out.
-        told = late(tmp_path, windows)
-        kept = RECOMPUTED[windows](rows, told.iloc[1:])
+        late_rows = late(tmp_path, windows)
+        accepted_ = RECOMPUTED[windows](rows, late_rows.iloc[1:])
         about = WINDOWS[windows]
         end = run.end(query_of(windows))
         table = read_table(tmp_path, windows)
-        assert not compare(table, kept, end, key=about.key, due=about.due).equal
+        assert not compare(table, accepted_, end, key=about.key, due=about.due).equal
     # Nor are they in the sketches of windows; those without windows have all.
     assert gather_promises(tmp_path, rows, run).hold
 
@@ -105,15 +105,15 @@ def test_a_row_is_too_late_six_hours_after_its_window(
 ) -> None:
     """By the schedules two micro-batches before its own: in minutes, `more` than six hours."""
     minute = pd.Timedelta(minutes=1)
-    place = {"tz": "America/New_York"}
-    watermark = pd.Timestamp(end, **place).tz_convert("UTC") + (360 + more) * minute
-    scheduled = pd.Timestamp("2013-11-03 03:40", **place).tz_convert("UTC")
+    position = {"tz": "America/New_York"}
+    watermark = pd.Timestamp(end, **position).tz_convert("UTC") + (360 + more) * minute
+    scheduled = pd.Timestamp("2013-11-03 03:40", **position).tz_convert("UTC")
     # The one in the micro-batch before is of no account, nor is an earlier one of the same.
     ahead, furthest = watermark + 30 * minute, watermark + pd.Timedelta(days=9)
     times = [scheduled, furthest, ahead, scheduled]
     rows = pd.DataFrame({"flight_id": range(4), "scheduled": times})
     found = overdue(rows, pd.Series([2, 1, 0, 0]), windows)
-    ends = found[found["window_end"] == pd.Timestamp(end, **place)]
+    ends = found[found["window_end"] == pd.Timestamp(end, **position)]
     assert [*ends["flight_id"]] == [0] * late
     assert set(found["watermark"]) <= {watermark}
     assert set(found["flight_id"]) <= {0}

@@ -38,7 +38,9 @@ def test_files_of_the_log_are_at_least_a_second_apart(tmp_path: Path, days: pd.D
     assert pd.Series(times).diff().min() >= 1
 
 
-def test_the_storm_comes_in_small_batches_and_the_rest_by_the_quarter(left: pd.DataFrame) -> None:
+def test_the_day_of_the_storm_has_small_batches_and_the_rest_one_per_quarter(
+    left: pd.DataFrame,
+) -> None:
     batch = files_of(left["departed"], borders(EVERY))
     live = left.groupby(batch).filter(lambda rows: len(rows) < 100)
     assert sorted(batch.unique()) == [*range(41)]

@@ -13,7 +13,7 @@ from examples.flights.tables import read_table
 
 
 @pytest.fixture(scope="module")
-def told(pristine: Path) -> pd.DataFrame:
+def hours(pristine: Path) -> pd.DataFrame:
     return story(pristine, STORM)
 
 
@@ -27,54 +27,56 @@ def test_a_picture_is_drawn_where_there_is_no_display(
     assert width > height > 1_000
 
 
-def test_the_title_states_the_finding(told: pd.DataFrame) -> None:
-    figure = draw(told, STORM, "30 minutes")
-    first, final, _ = finding(told)
+def test_the_title_states_the_finding(hours: pd.DataFrame) -> None:
+    figure = draw(hours, STORM, "30 minutes")
+    first, final, _ = finding(hours)
     title = figure.texts[0].get_text()
     assert f"{first:.0f} minutes became {final:.0f}" in title
     assert "8 March 2013" in title
 
 
-def test_each_airport_has_its_column_and_its_final_mean(told: pd.DataFrame) -> None:
-    figure = draw(told, STORM, "30 minutes")
+def test_each_airport_has_its_column_and_its_final_mean(hours: pd.DataFrame) -> None:
+    figure = draw(hours, STORM, "30 minutes")
     above = figure.axes[:3]
     assert [axes.get_title(loc="left") for axes in above] == ["Newark", "Kennedy", "LaGuardia"]
-    for axes, (_, ours) in zip(above, told.groupby("origin"), strict=True):
+    for axes, (_, ours) in zip(above, hours.groupby("origin"), strict=True):
         mean = (ours["final_delay"] * ours["final"]).sum() / ours["final"].sum()
         assert f"{mean:.0f} in the end" in axes.texts[0].get_text()
 
 
-def test_hours_are_those_of_new_york(told: pd.DataFrame, out: Path) -> None:
+def test_hours_are_those_of_new_york(hours: pd.DataFrame, out: Path) -> None:
     table = read_table(out, "hourly")
     local = table["window_start"].dt.tz_convert(NEW_YORK)
     ours = table[local.dt.date == STORM].assign(hour=local.dt.hour)
-    both = told.merge(ours, on=["origin", "hour"])
-    assert len(both) == len(told) == len(ours)
+    both = hours.merge(ours, on=["origin", "hour"])
+    assert len(both) == len(hours) == len(ours)
     assert (both["final"] == both["departures"]).all()
-    labels = [label.get_text() for label in draw(told, STORM, "").axes[0].get_xticklabels()]
+    labels = [label.get_text() for label in draw(hours, STORM, "").axes[0].get_xticklabels()]
     assert labels == ["06", "09", "12", "15", "18", "21", "24"]
 
 
-def test_every_departure_of_the_day_is_in_the_story(told: pd.DataFrame, days: pd.DataFrame) -> None:
+def test_every_departure_of_the_day_is_in_the_story(
+    hours: pd.DataFrame, days: pd.DataFrame
+) -> None:
     local = days["scheduled"].dt.tz_convert(NEW_YORK).dt.date
-    assert told["final"].sum() + told["too_late"].sum() == (local == STORM).sum()
+    assert hours["final"].sum() + hours["too_late"].sum() == (local == STORM).sum()
 
 
-def test_corrections_made_the_day_look_worse(told: pd.DataFrame) -> None:
-    first, final, share = finding(told)
+def test_corrections_made_the_day_look_worse(hours: pd.DataFrame) -> None:
+    first, final, share = finding(hours)
     assert final > 2 * first
     assert share == pytest.approx(0.28, abs=0.02)
-    assert (told["first"] <= told["final"]).all()
+    assert (hours["first"] <= hours["final"]).all()
 
 
-def test_an_hour_without_corrections_is_as_first_published(told: pd.DataFrame) -> None:
-    same = told[(told["first"] == told["final"])]
+def test_an_hour_without_corrections_is_as_first_published(hours: pd.DataFrame) -> None:
+    same = hours[(hours["first"] == hours["final"])]
     assert len(same) > 0
     assert (same["first_delay"] == same["final_delay"]).all()
 
 
-def test_the_clock_of_a_day_with_a_change_is_drawn_too(told: pd.DataFrame) -> None:
-    early = told.assign(hour=told["hour"] - told["hour"].min())
+def test_the_clock_of_a_day_with_a_change_is_drawn_too(hours: pd.DataFrame) -> None:
+    early = hours.assign(hour=hours["hour"] - hours["hour"].min())
     figure = draw(early, dt.date(2013, 3, 10), "")
     labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     # The third hour of that day is called four, and the day ends an hour early.

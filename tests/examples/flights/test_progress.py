@@ -16,8 +16,8 @@ class Query:
     """As much of a query of Spark's as is looked at: micro-batches that are done one look later."""
 
     def __init__(self, *batches: dict[str, int], fails: bool = False) -> None:
-        self.recentProgress: list[Told] = []
-        self._coming = [Told(number, **counts) for number, counts in enumerate(batches)]
+        self.recentProgress: list[Report] = []
+        self._coming = [Report(number, **counts) for number, counts in enumerate(batches)]
         self._fails = fails
 
     def awaitTermination(self, timeout: float) -> bool:
@@ -28,15 +28,17 @@ class Query:
         return not (self._coming or self._fails)
 
     @property
-    def lastProgress(self) -> Told | None:
+    def lastProgress(self) -> Report | None:
         return self.recentProgress[-1] if self.recentProgress else None
 
 
-class Told:
+class Report:
     def __init__(self, number: int, **counts: int) -> None:
         self.batchId = number
         self.numInputRows = counts.get("rows", 0)
-        self.observedMetrics = {each: Row(told) for each, told in metrics(**counts).items()}
+        self.observedMetrics = {
+            report: Row(reports) for report, reports in metrics(**counts).items()
+        }
 
 
 class Row(dict[str, Any]):
@@ -72,7 +74,7 @@ def test_a_micro_batch_without_rows_is_none_of_the_log() -> None:
     assert [line.split()[0] for line in screen.getvalue().splitlines()] == ["1/1", "1/1"]
 
 
-def test_the_watermark_is_shown_in_new_york_and_kept_in_utc() -> None:
+def test_the_watermark_is_displayed_in_new_york_and_stored_in_utc() -> None:
     screen = io.StringIO()
     progress = Progress("hours", 3, screen)
     progress.add(metrics(watermark=None), rows=True)
@@ -125,22 +127,22 @@ def test_a_query_is_followed_to_its_end() -> None:
     assert [line.split()[0] for line in screen.getvalue().splitlines()] == ["1/2", "2/2", "2/2"]
 
 
-def test_micro_batches_between_two_looks_are_told_too() -> None:
+def test_micro_batches_between_two_polls_are_displayed_too() -> None:
     progress = Progress("hours", 3, io.StringIO())
     query: Any = Query()
-    query.recentProgress = [Told(n, rows=10) for n in range(3)]
+    query.recentProgress = [Report(n, rows=10) for n in range(3)]
     progress.follow(query)
     assert progress.counts["hourly"]["rows"] == 30
 
 
-def test_one_that_ends_without_a_micro_batch_does_not_keep_others_waiting() -> None:
+def test_a_query_without_a_micro_batch_does_not_block_others() -> None:
     screen = io.StringIO()
     nothing: Any = Query()
     Progress("hours", 2, screen).follow(nothing, batches=1)
     assert screen.getvalue() == ""
 
 
-def test_a_query_that_fails_says_why() -> None:
+def test_a_query_that_fails_raises_its_error() -> None:
     broken: Any = Query({"rows": 10}, fails=True)
     with pytest.raises(RuntimeError, match="failed"):
         Progress("hours", 2, io.StringIO()).follow(broken)
@@ -149,8 +151,8 @@ def test_a_query_that_fails_says_why() -> None:
 def test_what_is_before_a_join_is_counted_and_not_shown() -> None:
     screen = io.StringIO()
     progress = Progress("departures", 4, screen)
-    told = metrics(rows=10)["hourly"]
-    progress.add({"weather": told, "aircraft": told, "register": told}, rows=True)
+    reports = metrics(rows=10)["hourly"]
+    progress.add({"weather": reports, "aircraft": reports, "register": reports}, rows=True)
     assert [*progress.counts] == ["weather", "aircraft", "register"]
     (line,) = screen.getvalue().splitlines()
     assert len(line) == len(progress.header().splitlines()[1])

@@ -32,18 +32,18 @@ def spoil(out: Path, name: str, change: Callable[[list[dict[str, Any]]], object]
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
 
 
-def test_a_good_run_keeps_every_promise(
+def test_a_good_run_satisfies_every_bound(
     out: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
 ) -> None:
     assert found(out, days).hold
     text = text_of(out, logs)
-    assert "sketches keep what they promise" in text
-    assert "NOT KEPT" not in text
+    assert "sketches are within their error bounds" in text
+    assert "VIOLATED" not in text
 
 
 def test_some_counts_are_exact_and_some_are_estimated(out: Path, days: pd.DataFrame) -> None:
     for title, claims in found(out, days).claims.items():
-        assert sum(each.answers for each in claims) > 0, title
+        assert sum(answer.answers for answer in claims) > 0, title
     exact, near, _ = found(out, days).claims["distinct aircraft per airline and day"]
     assert min(exact.answers, near.answers) > 0
 
@@ -53,7 +53,7 @@ def test_the_year_is_the_sketch_of_its_days_merged(out: Path) -> None:
     assert set(by_year["carrier"]) == set(by_day["carrier"])
     for row in by_year.to_dict("records"):
         ours = by_day[by_day["carrier"] == row["carrier"]]
-        first, *others = [sketches.read(each) for each in ours["sketch"]]
+        first, *others = [sketches.read(answer) for answer in ours["sketch"]]
         assert row["days"] == len(ours)
         assert first.merge(*others).estimate() == row["aircraft"]
         assert first.estimate() == ours["aircraft"].iloc[0]
@@ -85,14 +85,14 @@ def test_a_fault_planted_in_a_sketch_is_found(fault: str, out: Path, days: pd.Da
     assert not found(out, days).hold
 
 
-def test_the_command_exits_zero_only_if_sketches_keep_their_promises(
+def test_the_command_exits_zero_only_if_sketches_satisfy_their_bounds(
     out: Path, capsys: pytest.CaptureFixture
 ) -> None:
     spoil(out, "busiest_routes", lambda t: t[0]["routes"]["items"].pop(0))
     assert main(["--check", "--out", str(out)]) == 1
-    said = capsys.readouterr().out
-    assert "NOT KEPT" in said
-    assert "NOT VERIFIED" in said
+    output = capsys.readouterr().out
+    assert "VIOLATED" in output
+    assert "NOT VERIFIED" in output
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -100,9 +100,9 @@ def test_the_command_exits_zero_only_if_sketches_keep_their_promises(
 def test_a_count_that_is_off_does_not_add_up(
     counter: str, name: str, out: Path, days: pd.DataFrame
 ) -> None:
-    told = json.loads((out / "run.json").read_text())
-    told["counts"][name][counter] += 1
-    (out / "run.json").write_text(json.dumps(told))
+    counts = json.loads((out / "run.json").read_text())
+    counts["counts"][name][counter] += 1
+    (out / "run.json").write_text(json.dumps(counts))
     assert not found(out, days).hold
 
 

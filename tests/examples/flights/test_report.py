@@ -27,7 +27,7 @@ def change_table(out: Path, windows: str, change: Callable[[pd.DataFrame], pd.Da
 
 def change_late(out: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Change the hourly rows of the first file of late rows that has any."""
-    for path in sorted((out / "published" / "hours").glob("batch=*/kind=late/*.parquet")):
+    for path in sorted((out / "published" / "hours").glob("batch=*/output=late/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         ours = table.filter(pc.field("windows") == "hourly")
         if len(ours):
@@ -42,7 +42,7 @@ def test_a_good_run_adds_up_and_is_verified(
 ) -> None:
     facts = facts_of(out, days)
     text = text_of(out, logs)
-    assert all(each.hold for each in facts.values())
+    assert all(total.hold for total in facts.values())
     assert text.count("adds up") == 7 + 5 + 4 + 4 + 3 + 5  # in each table that adds up
     assert "VERIFIED" in text
     assert "NOT" not in text
@@ -51,8 +51,8 @@ def test_a_good_run_adds_up_and_is_verified(
 def test_the_run_has_stragglers_corrections_and_rows_too_late(out: Path) -> None:
     counts = Run.read(out).counts
     for windows in QUERIES["hours"].windows:
-        told = counts[windows]
-        assert min(told["stragglers"], told["corrections"], told["too_late"]) > 0
+        ours = counts[windows]
+        assert min(ours["stragglers"], ours["corrections"], ours["too_late"]) > 0
     # Four files to a micro-batch: a flight has to be more delayed to be late.
     assert min(counts[windows]["stragglers"] for windows in ("working_days", "last_hour")) > 0
 
@@ -120,10 +120,10 @@ def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.D
 def test_results_and_corrections_do_not_make_up_for_each_other(
     windows: str, out: Path, days: pd.DataFrame
 ) -> None:
-    told = json.loads((out / "run.json").read_text())
-    told["counts"][windows]["results"] += 1
-    told["counts"][windows]["corrections"] -= 1
-    (out / "run.json").write_text(json.dumps(told))
+    counts = json.loads((out / "run.json").read_text())
+    counts["counts"][windows]["results"] += 1
+    counts["counts"][windows]["corrections"] -= 1
+    (out / "run.json").write_text(json.dumps(counts))
     assert not gather(out, days, Run.read(out), windows).hold
 
 
@@ -131,10 +131,10 @@ def test_results_that_a_straggler_first_published_are_not_called_corrected(
     out: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
 ) -> None:
     facts = facts_of(out, days)
-    results = next(each for each in facts["last_hour"].sums if each and each.title == "results")
-    said = changes(out, "last_hour").to_pandas()
-    corrected = said[said["_change_type"] == "update_preimage"][["origin", "scheduled"]]
-    born = said[(said["_change_type"] == "insert") & (said["revision"] > 0)]
+    results = next(total for total in facts["last_hour"].sums if total and total.title == "results")
+    output = changes(out, "last_hour").to_pandas()
+    corrected = output[output["_change_type"] == "update_preimage"][["origin", "scheduled"]]
+    born = output[(output["_change_type"] == "insert") & (output["revision"] > 0)]
     assert results.parts["first published by a straggler"] == len(born) > 0
     fell = corrected.drop_duplicates().merge(born, how="left", on=["origin", "scheduled"])
     assert results.parts["corrected later"] == fell["revision"].isna().sum() > 0
@@ -148,16 +148,16 @@ def test_results_that_a_straggler_first_published_are_not_called_corrected(
 def test_a_count_that_is_off_does_not_add_up(
     counter: str, windows: str, out: Path, days: pd.DataFrame
 ) -> None:
-    told = json.loads((out / "run.json").read_text())
-    told["counts"][windows][counter] += 1
-    (out / "run.json").write_text(json.dumps(told))
+    counts = json.loads((out / "run.json").read_text())
+    counts["counts"][windows][counter] += 1
+    (out / "run.json").write_text(json.dumps(counts))
     assert not gather(out, days, Run.read(out), windows).hold
 
 
-def test_the_report_says_what_does_not_add_up(out: Path, logs: dict[str, pd.DataFrame]) -> None:
-    told = json.loads((out / "run.json").read_text())
-    told["counts"]["last_hour"]["on_time"] += 1
-    (out / "run.json").write_text(json.dumps(told))
+def test_the_report_marks_sums_that_do_not_add_up(out: Path, logs: dict[str, pd.DataFrame]) -> None:
+    counts = json.loads((out / "run.json").read_text())
+    counts["counts"]["last_hour"]["on_time"] += 1
+    (out / "run.json").write_text(json.dumps(counts))
     text = text_of(out, logs)
     assert text.count("DOES NOT ADD UP") == 1
     assert "NOT VERIFIED" in text
@@ -172,7 +172,7 @@ def test_a_departure_missing_from_the_log_is_found(out: Path, days: pd.DataFrame
 
 
 def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> None:
-    for path in sorted((out / "published" / "hours").glob("batch=*/kind=changes/*.parquet")):
+    for path in sorted((out / "published" / "hours").glob("batch=*/output=changes/*.parquet")):
         table = pq.read_table(path, partitioning=None)
         if pc.any(pc.equal(table["_change_type"], "update_preimage")).as_py():
             spoilt = table.filter(pc.field("_change_type") != "update_preimage")
@@ -185,7 +185,7 @@ def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> Non
 @pytest.mark.parametrize("windows", WINDOWS)
 def test_a_result_that_was_published_twice_does_not_fold(windows: str, out: Path) -> None:
     for path in sorted(
-        (out / "published" / query_of(windows)).glob("batch=*/kind=changes/*.parquet")
+        (out / "published" / query_of(windows)).glob("batch=*/output=changes/*.parquet")
     ):
         table = pq.read_table(path, partitioning=None)
         ours = table.filter(pc.field("windows") == windows)
@@ -210,16 +210,16 @@ def test_what_was_published_folds_to_the_table(windows: str, out: Path) -> None:
 
 
 def test_a_session_that_a_straggler_prolonged_is_taken_back(out: Path) -> None:
-    said = changes(out, "working_days").to_pandas()
-    gone = said[said["_change_type"] == "delete"]
+    output = changes(out, "working_days").to_pandas()
+    removed = output[output["_change_type"] == "delete"]
     table = read_table(out, "working_days")
-    for row in gone.itertuples():
+    for row in removed.itertuples():
         here = table[
             (table["tailnum"] == row.tailnum) & (table["window_start"] <= row.window_start)
         ]
         assert (here["window_end"] > row.window_end).any()
         assert (here["revision"] > 0).any()
-    assert len(gone) > 0
+    assert len(removed) > 0
 
 
 def test_a_package_that_is_missing_is_named(
@@ -229,15 +229,15 @@ def test_a_package_that_is_missing_is_named(
 
     monkeypatch.setattr(command, "find_spec", lambda name: None if name == "matplotlib" else name)
     assert main(["--check"]) == 2
-    said = capsys.readouterr().out
-    assert "matplotlib" in said
-    assert "streamops[demo]" in said
+    output = capsys.readouterr().out
+    assert "matplotlib" in output
+    assert "streamops[demo]" in output
 
 
-@pytest.mark.parametrize("words", [["--days", "0"], ["--every", "-5"], ["--days", "many"]])
-def test_a_number_that_is_none_is_refused(words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["--days", "0"], ["--every", "-5"], ["--days", "many"]])
+def test_a_number_that_is_none_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
-        main(words)
+        main(arguments)
     assert refused.value.code == 2
 
 
@@ -260,19 +260,19 @@ def test_there_is_nothing_to_check_before_a_run(tmp_path: Path, out: Path) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        lambda told: told.pop("format"),
-        lambda told: told.update(format=told["format"] - 1),
-        lambda told: told.update(batches=told.pop("files"), format=None),
+        lambda counts: counts.pop("format"),
+        lambda counts: counts.update(format=counts["format"] - 1),
+        lambda counts: counts.update(batches=counts.pop("files"), format=None),
     ],
     ids=["no format", "another format", "as it was with one query"],
 )
 def test_a_run_of_another_version_is_refused_with_the_remedy(
     change: Callable[[dict[str, object]], object], out: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    told = json.loads((out / "run.json").read_text())
-    change(told)
-    (out / "run.json").write_text(json.dumps(told))
+    counts = json.loads((out / "run.json").read_text())
+    change(counts)
+    (out / "run.json").write_text(json.dumps(counts))
     assert main(["--check", "--out", str(out)]) == 2
-    said = capsys.readouterr().out
-    assert str(out) in said
-    assert "another version: run it again" in said
+    output = capsys.readouterr().out
+    assert str(out) in output
+    assert "another version: run it again" in output

@@ -10,9 +10,9 @@ from examples.flights.verify import (
     Comparison,
     by_the_day,
     by_the_hour,
+    by_the_last_hour,
     by_the_working_day,
     compare,
-    up_to_each,
 )
 
 HOUR = pd.Timedelta(hours=1)
@@ -98,7 +98,7 @@ def test_a_working_day_ends_with_more_than_eight_hours_of_silence() -> None:
     assert [*((found["window_end"] - found["window_start"]) // HOUR)] == [16, 8]
 
 
-def test_a_flight_that_came_too_late_does_not_bridge_two_working_days() -> None:
+def test_a_flight_that_was_too_late_does_not_bridge_two_working_days() -> None:
     rows = at("2013-07-01 06:00", "2013-07-01 13:00", "2013-07-01 20:00")
     assert len(by_the_working_day(rows, late())) == 1
     assert len(by_the_working_day(rows, late(1))) == 2
@@ -111,18 +111,18 @@ def test_an_aircraft_has_working_days_of_its_own() -> None:
 
 def test_a_flight_of_exactly_an_hour_before_is_not_of_the_last_hour() -> None:
     rows = at("2013-07-01 06:00", "2013-07-01 06:59", "2013-07-01 07:00", "2013-07-01 07:00")
-    found = up_to_each(rows.sample(frac=1, random_state=1), late())
+    found = by_the_last_hour(rows.sample(frac=1, random_state=1), late())
     assert [*found["departures"]] == [1, 2, 3]
     assert [*found["mean_delay"]] == [1.0, 1.5, 14 / 3]
-    assert [*up_to_each(rows, late(1))["departures"]] == [1, 2]
+    assert [*by_the_last_hour(rows, late(1))["departures"]] == [1, 2]
 
 
 def test_an_airport_has_a_last_hour_of_its_own() -> None:
     rows = at("2013-07-01 06:00", "2013-07-01 06:00").assign(origin=["JFK", "LGA"])
-    assert [*up_to_each(rows, late())["departures"]] == [1, 1]
+    assert [*by_the_last_hour(rows, late())["departures"]] == [1, 1]
 
 
-def test_where_nothing_came_too_late_all_is_accepted(rows: pd.DataFrame, tmp_path: Path) -> None:
+def test_without_late_rows_everything_is_accepted(rows: pd.DataFrame, tmp_path: Path) -> None:
     nothing = tables.late(tmp_path, "hourly")
     assert len(nothing) == 0
     assert windows_of(by_the_hour(rows, nothing, 1)) == {0: (2, 1.5), 1: (1, 10.0)}

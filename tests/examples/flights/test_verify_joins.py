@@ -45,8 +45,8 @@ def test_a_flight_matches_if_it_landed_within_a_day_to_the_minute() -> None:
 def test_why_a_flight_did_not_land_within_a_day() -> None:
     flights = schedule(NOON + HOUR, NOON + 2 * DAY, NEVER, NEVER, NEVER)
     flights.loc[3:, "departed"] = NEVER
-    told = {"cancelled": 2, "diverted": 1, "landed later than that": 1}
-    assert reasons(flights) == told
+    expected = {"cancelled": 2, "diverted": 1, "landed later than that": 1}
+    assert reasons(flights) == expected
 
 
 def departures(*times: pd.Timestamp, origin: str = "JFK") -> pd.DataFrame:
@@ -61,11 +61,11 @@ def departures(*times: pd.Timestamp, origin: str = "JFK") -> pd.DataFrame:
     )
 
 
-def observations(*told: tuple[pd.Timestamp, float], origin: str = "JFK") -> pd.DataFrame:
-    times, values = zip(*told, strict=True)
+def observations(*expected: tuple[pd.Timestamp, float], origin: str = "JFK") -> pd.DataFrame:
+    times, values = zip(*expected, strict=True)
     return pd.DataFrame(
         {
-            "observation": range(len(told)),
+            "observation": range(len(expected)),
             "origin": origin,
             "observed": times,
             "visibility": values,
