@@ -44,15 +44,15 @@ CHANGE_TYPES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
 RETRACTIONS = (PREIMAGE, DELETE)
 """The words of rows that were published before and stand no longer."""
 
-Words: TypeAlias = pa.Array | pa.ChunkedArray
+ChangeTypes: TypeAlias = pa.Array | pa.ChunkedArray
 
 
-def is_change_type(words: Words) -> Mask:
+def is_change_type(words: ChangeTypes) -> Mask:
     """Which of these are words of a change stream. A null is none."""
     return np.asarray(pc.is_in(combine_chunks(words), value_set=pa.array(CHANGE_TYPES)))
 
 
-def change_weights(words: Words) -> Ints:
+def change_weights(words: ChangeTypes) -> Ints:
     """How often each row adds itself to the table: 1, or -1 where it is taken back.
 
     What is no word of a change stream is 0.

@@ -23,7 +23,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
 __all__ = ["ClassifiedChanges"]
 
-GOOD, OWN = -1, -2
+ACCEPTED, REJECTED_BEFORE = -1, -2
 """Of a row that is a change or ignored; of one that was rejected before."""
 
 
@@ -35,7 +35,7 @@ class ClassifiedChanges:
     ----------
     rows : Table
     reason : array of int64
-        Position in ``REASONS``; ``GOOD`` or ``OWN``. Filled further while the rows are taken in.
+        Position in ``REASONS``; ``ACCEPTED`` or ``REJECTED_BEFORE``. Filled further while the rows are taken in.
     changes : array of int64
         Positions of the rows that change something.
     sequence : Array
@@ -69,7 +69,7 @@ class ClassifiedChanges:
             if CHANGE_TYPE in names
             else pa.repeat(INSERT, count)
         )
-        reason = np.full(count, GOOD)
+        reason = np.full(count, ACCEPTED)
         ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
         if TOMBSTONE in names:
             ignored |= np.asarray(combine_chunks(rows.column(TOMBSTONE)).fill_null(False))
@@ -89,11 +89,11 @@ class ClassifiedChanges:
         ]
         for number, fault in reversed(list(enumerate(faults))):
             reason[fault] = number
-        reason[ignored] = GOOD
+        reason[ignored] = ACCEPTED
         if REJECTED in names:
             own = np.asarray(combine_chunks(rows.column(REJECTED)).is_valid())
-            reason[own], ignored = OWN, ignored & ~own
-        changes = np.flatnonzero((reason == GOOD) & ~ignored)
+            reason[own], ignored = REJECTED_BEFORE, ignored & ~own
+        changes = np.flatnonzero((reason == ACCEPTED) & ~ignored)
         index = pa.array(changes)
         is_log = np.ones(len(changes), np.bool_)
         if SNAPSHOT in names:
@@ -122,7 +122,7 @@ class ClassifiedChanges:
     @property
     def is_rejected(self) -> Mask:
         """Which rows are rejected, so far."""
-        result: Mask = self.reason != GOOD
+        result: Mask = self.reason != ACCEPTED
         return result
 
     def reasons(self, which: Ids) -> pa.Array:
@@ -131,13 +131,13 @@ class ClassifiedChanges:
         words = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
         if REJECTED in self.rows.column_names:
             own = pc.struct_field(combine_chunks(self.rows.column(REJECTED)).take(index), "reason")
-            words = pc.if_else(pa.array(reason == OWN), own, words)
+            words = pc.if_else(pa.array(reason == REJECTED_BEFORE), own, words)
         return words
 
     def without(self, dropped: Mask, reason: str | None = None) -> ClassifiedChanges:
         """Without these changes, which are rejected if there is a reason and was none before."""
         if reason is not None:
-            first = self.reason[self.changes] == GOOD
+            first = self.reason[self.changes] == ACCEPTED
             self.reject(np.flatnonzero(dropped & first), reason)
         kept = ~dropped
         return ClassifiedChanges(

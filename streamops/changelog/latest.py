@@ -24,7 +24,7 @@ from streamops.kernel.contract import State
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
-__all__ = ["accept_changes", "build_latest_rows", "check_rows", "evict_tombstones", "find_effective", "latest_layout", "newest_age"]  # fmt: skip
+__all__ = ["accept_changes", "advance_clock", "build_latest_rows", "check_latest_rows", "evict_tombstones", "find_effective", "latest_layout"]  # fmt: skip
 
 Fields = Sequence[tuple[str, pa.DataType]]
 
@@ -136,7 +136,7 @@ def _changes(meeting: KeyedBatch, rows: Ids) -> list[pa.Array]:
     ]
 
 
-def newest_age(before: int | None, ages: Ints) -> int | None:
+def advance_clock(before: int | None, ages: Ints) -> int | None:
     """The age of the newest change so far."""
     if not len(ages):
         return before
@@ -158,7 +158,7 @@ def evict_tombstones(
     return {"rows": rows, "forgotten": forgotten}
 
 
-def check_rows(spec: KeyedTable, state: State) -> None:
+def check_latest_rows(spec: KeyedTable, state: State) -> None:
     """Each key is there once, deletes are not too old, and what is deleted has no values."""
     rows, shown = state.tables["rows"], str(state.tables)
     groups, _ = Groups.of(key_codes([rows.column(name) for name in key_columns(spec)], len(rows)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamops.changelog.parameters import DEFAULT_MAX_KEYS
 from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.apply_settings import ApplySettings, History
 from streamops.changes.core import history as intervals
 from streamops.changes.core import latest
 from streamops.kernel.contract import Core
 from streamops.kernel.time import Duration
-from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
@@ -26,7 +26,7 @@ def apply(
     history: History = "overwrite",
     track: str | Sequence[str] | None = None,
     snapshots: Snapshots = "below_log",
-    max_keys: int = MOST_KEYS,
+    max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,

@@ -11,6 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructField, TimestampType
 
 from streamops.changelog.change_types import CHANGE_TYPE, CHANGE_TYPES, DELETE, PREIMAGE
+from streamops.changelog.parameters import (
+    format_horizon,
+    parse_horizon,
+    refuse_change_type,
+    require_change_columns,
+)
 from streamops.changelog.table import Snapshots
 from streamops.changes.bounded import is_nowhere, refuse_stream, require_columns
 from streamops.changes.names import CHANGE_COLUMNS, REJECTED, SNAPSHOT, TOMBSTONE, UNAVAILABLE
@@ -18,12 +24,6 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, require_name
 from streamops.spark.comparing import comparable, refuse_incomparable
-from streamops.spark.keyed import (
-    parse_horizon,
-    refuse_change_type,
-    require_kinds,
-    shown_horizon,
-)
 from streamops.spark.parameters import parse_distinct_names, refuse_type
 from streamops.spark.results import UPSERTS
 from streamops.spark.rowwise import noted
@@ -46,9 +46,9 @@ class CompactTransform:
     where: str = field(repr=False)
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    retention: tuple[int, bool] = field(metadata={"shown": shown_horizon})
+    retention: tuple[int, bool] = field(metadata={"shown": format_horizon})
     time: str | None
-    head: tuple[int, bool] | None = field(metadata={"shown": shown_horizon})
+    head: tuple[int, bool] | None = field(metadata={"shown": format_horizon})
     value: str | None
     snapshots: Snapshots
 
@@ -180,7 +180,7 @@ class CompactTransform:
             require_columns(frame, [self.time], role="time", where=self.where)
             read.add(self.time)
         schema = arrow_schema(frame, where=self.where, only=read)
-        require_kinds(schema, self.sequence, self.time, where=self.where)
+        require_change_columns(schema, self.sequence, self.time, where=self.where)
         if self.time is not None and not isinstance(kinds[self.time].dataType, TimestampType):
             fix = "cast the column, or name another"
             refuse_type(schema, self.time, "`time`", "timestamp", fix, where=self.where)

@@ -21,6 +21,7 @@ from streamops.changelog.change_types import (
     RETRACTIONS,
     REVISION,
 )
+from streamops.changelog.parameters import refuse_change_type
 from streamops.changes.bounded import is_nowhere, refuse_others, refuse_stream, require_columns
 from streamops.changes.fold_faults import checked
 from streamops.changes.names import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
@@ -28,7 +29,6 @@ from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.comparing import comparable, refuse_incomparable
-from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import parse_distinct_names, refuse_type, require_frame
 from streamops.spark.transform import require_choice, show_fields
 

@@ -9,19 +9,19 @@ from typing import ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.parameters import (
+    DEFAULT_MAX_KEYS,
+    Horizon,
+    format_horizon,
+    parse_horizon,
+    require_change_columns,
+    value_columns,
+)
 from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.core.spec import Publish, TableSpec
 from streamops.changes.names import REJECTED
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.time import Duration
-from streamops.spark.keyed import (
-    MOST_KEYS,
-    Horizon,
-    parse_horizon,
-    require_kinds,
-    shown_horizon,
-    value_columns,
-)
 from streamops.spark.parameters import parse_distinct_names, require_keys, require_most_keys
 from streamops.spark.transform import require_choice
 
@@ -38,7 +38,7 @@ class LatestSettings:
     where: str = field(repr=False)
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    horizon: Horizon = field(metadata={"shown": shown_horizon})
+    horizon: Horizon = field(metadata={"shown": format_horizon})
     time: str | None
     publish: Publish
     snapshots: Snapshots
@@ -77,7 +77,7 @@ class LatestSettings:
         require_choice(publish, Publish, parameter="publish", where=where)
         require_choice(snapshots, Snapshots, parameter="snapshots", where=where)
         require_choice(when_full, WhenFull, parameter="when_full", where=where)
-        require_most_keys(max_keys, MOST_KEYS, where=where)
+        require_most_keys(max_keys, DEFAULT_MAX_KEYS, where=where)
         units = parse_horizon(horizon, time, parameter="horizon", where=where)
         return LatestSettings(
             where, keys, places, units, time, publish, snapshots, max_keys, when_full
@@ -97,7 +97,7 @@ class LatestSettings:
                 if name is not None and name not in kinds:
                     raise ColumnNotFound(name, schema.names, where=self.where, role=role)
         require_keys(schema, self.key, where=self.where)
-        require_kinds(schema, self.sequence, self.time, where=self.where)
+        require_change_columns(schema, self.sequence, self.time, where=self.where)
         values = value_columns(schema, self.key, self.sequence)
         self._refuse_taken([*self.key, *values])
         return TableSpec(

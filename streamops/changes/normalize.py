@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamops.changelog.parameters import DEFAULT_MAX_KEYS
 from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.core import latest
 from streamops.changes.core.spec import Publish
 from streamops.changes.latest_settings import LatestSettings
 from streamops.kernel.time import Duration
-from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
@@ -24,7 +24,7 @@ def normalize(
     time: str | None = None,
     publish: Publish = "every change",
     snapshots: Snapshots = "below_log",
-    max_keys: int = MOST_KEYS,
+    max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,

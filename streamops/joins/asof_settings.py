@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.parameters import refuse_change_type
 from streamops.changelog.table import TOMBSTONE, UNAVAILABLE
 from streamops.joins.core.asof_spec import (
     How,
@@ -35,7 +36,6 @@ from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.spark.columns import require_name
-from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import parse_delay, refuse_type, require_instant, show_duration
 from streamops.spark.transform import require_choice
 

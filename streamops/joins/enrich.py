@@ -8,13 +8,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from streamops.changelog.parameters import DEFAULT_MAX_KEYS
 from streamops.changelog.table import WhenFull
 from streamops.joins.core import enrich as core
 from streamops.joins.core.enrich_spec import How, Rejected
 from streamops.joins.enrich_settings import LatestJoin, marked, snapshot_rows
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration
-from streamops.spark.keyed import MOST_KEYS
 from streamops.spark.pairs import PairTransform
 from streamops.spark.parameters import require_frame
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
@@ -34,7 +34,7 @@ def enrich(
     snapshot: DataFrame | None = None,
     how: How = "left",
     rejected: Rejected = "drop",
-    max_keys: int = MOST_KEYS,
+    max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
     into: str = "status",
     state_api: StateApi = "auto",

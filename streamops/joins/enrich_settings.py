@@ -11,6 +11,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
+from streamops.changelog.parameters import (
+    DEFAULT_MAX_KEYS,
+    Horizon,
+    format_horizon,
+    parse_horizon,
+    refuse_change_type,
+    require_change_columns,
+    value_columns,
+)
 from streamops.changelog.table import SNAPSHOT, WhenFull
 from streamops.joins.core.enrich_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
@@ -26,15 +35,6 @@ from streamops.joins.inputs import (
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, type_name
-from streamops.spark.keyed import (
-    MOST_KEYS,
-    Horizon,
-    parse_horizon,
-    refuse_change_type,
-    require_kinds,
-    shown_horizon,
-    value_columns,
-)
 from streamops.spark.parameters import parse_distinct_names, refuse_type, require_most_keys
 from streamops.spark.transform import require_choice
 
@@ -48,7 +48,7 @@ class LatestJoin(UntimedSettings):
     where: str = field(repr=False)
     by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
     sequence: tuple[str, ...]
-    horizon: Horizon = field(metadata={"shown": shown_horizon})
+    horizon: Horizon = field(metadata={"shown": format_horizon})
     time: str | None
     how: How
     max_keys: int
@@ -83,7 +83,7 @@ class LatestJoin(UntimedSettings):
         ):
             require_choice(value, known, parameter=parameter, where=where)
         refuse_into(into, where=where)
-        require_most_keys(max_keys, MOST_KEYS, where=where)
+        require_most_keys(max_keys, DEFAULT_MAX_KEYS, where=where)
         keys, places = (
             keys_of(by, where=where),
             parse_distinct_names(sequence, parameter="sequence", where=where),
@@ -124,7 +124,7 @@ class LatestJoin(UntimedSettings):
         refuse_missing(left, {"by": ours}, where=f"{self.where}, left frame")
         refuse_missing(right, asked, where=f"{self.where}, right frame")
         refuse_keys(left, right, self.by, where=self.where)
-        require_kinds(right, self.sequence, self.time, where=f"{self.where}, right frame")
+        require_change_columns(right, self.sequence, self.time, where=f"{self.where}, right frame")
         values = value_columns(right, theirs, self.sequence)
         row = pa.schema([each for each in right if each.name in {*theirs, *values}])
         names = named(left, row, self.by, self.where)

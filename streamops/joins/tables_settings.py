@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.parameters import refuse_change_type
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
 from streamops.joins.core.untimed import UntimedSettings
@@ -21,7 +22,6 @@ from streamops.joins.inputs import (
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import require_name, type_name
-from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import require_keys
 from streamops.spark.transform import require_choice
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.parameters import refuse_change_type
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.joins.core.untimed import UntimedSettings
@@ -17,7 +18,6 @@ from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.spark.columns import require_name
-from streamops.spark.keyed import refuse_change_type
 from streamops.spark.parameters import parse_distinct_names, refuse_type
 
 __all__ = ["NewestSettings", "TimelineSettings"]

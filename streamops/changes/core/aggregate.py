@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.changes.core.bags import by_value, estimated, netted
 from streamops.changes.core.packs import States, apart, pack, weighed
-from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.without_event_time import finish, next_deadline
@@ -123,8 +123,8 @@ def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | N
         "groups": concat([kept.filter(pa.array(untouched)), entries.filter(pa.array(stays))]),
         **tables,
     }
-    emitted, results, corrections = _told(spec, touched.keys, before, said, after, says)
-    counts = Counts(rows=rows, rejected=bad, results=results, corrections=corrections)
+    emitted, changes = _emit(spec, touched.keys, before, said, after, says)
+    counts = Counts(rows=rows, rejected=bad, results=changes.inserts, corrections=changes.updates)
     emitted = concat([emitted, rejected])
     return Step(State(None, tables), emitted, spec.output.empty_table(), counts)
 
@@ -225,31 +225,16 @@ def _beside(spec: AggregateSpec, said: States, again: States, groups: Ids) -> St
     return [next(rest if each.total is None else totals) for each in spec.asked]
 
 
-def _told(
-    spec: AggregateSpec, keys: States, before: Ids, said: States, after: Ids, says: States
-) -> tuple[pa.Table, int, int]:
-    """The changes, how many groups are new, and how many say something else."""
-    old, new = np.isin(before, after), np.isin(after, before)
-    stay_was, stay_is = np.flatnonzero(old), np.flatnonzero(new)
-    differs = rows_differ(
-        [each.take(pa.array(stay_was)) for each in said],
-        [each.take(pa.array(stay_is)) for each in says],
-    )
-    gone, fresh = np.flatnonzero(~old), np.flatnonzero(~new)
-    pieces = [
-        (DELETE, before, said, gone),
-        (PREIMAGE, before, said, stay_was[differs]),
-        (POSTIMAGE, after, says, stay_is[differs]),
-        (INSERT, after, says, fresh),
-    ]
-    tables = []
-    for change, groups, values, at in pieces:
-        columns = [key.take(pa.array(groups[at])) for key in keys]
-        columns += [value.take(pa.array(at)) for value in values]
-        columns.append(pa.repeat(change, len(at)))
-        columns += [pa.nulls(len(at), field.type) for field in spec.aside]
-        tables.append(pa.table(columns, schema=spec.output))
-    return concat(tables), len(fresh), int(np.count_nonzero(differs))
+def _emit(
+    spec: AggregateSpec, keys: States, before: Ids, was: States, after: Ids, values: States
+) -> tuple[pa.Table, EmittedChanges]:
+    """The changes of the groups that had rows before, or have them after the step."""
+    changes = emit_changes(was, values, (before, after))
+    index = pa.array(changes.take_ints(before, after))
+    columns = [key.take(index) for key in keys] + changes.take(was, values)
+    columns.append(changes.change_type)
+    columns += [pa.nulls(len(index), field.type) for field in spec.aside]
+    return pa.table(columns, schema=spec.output), changes
 
 
 def run(spec: AggregateSpec, packed: pa.Table) -> pa.Table:

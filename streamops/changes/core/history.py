@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamops.changelog.batch import key_columns, max_evicted, over_limit, to_flags, to_positions
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.conflicts import Conflicts
-from streamops.changelog.latest import newest_age
+from streamops.changelog.latest import advance_clock
 from streamops.changes.core.intervals import Changes, Intervals
 from streamops.changes.core.rejects import rejected_rows
 from streamops.changes.core.retold import retold
@@ -80,7 +80,7 @@ def pack(spec: HistorySpec, rows: pa.Table) -> pa.Table:
 def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
     judged = ClassifiedChanges.of(spec, packed)
-    newest = newest_age(state.watermark, judged.age)
+    newest = advance_clock(state.watermark, judged.age)
     cutoff = None if newest is None else spec.cutoff(newest)
     changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
     old = np.flatnonzero(changes.is_old)

@@ -15,12 +15,12 @@ from streamops.changelog.carry_forward import NONE, OrderedChanges, carry_forwar
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.latest import (
     accept_changes,
+    advance_clock,
     build_latest_rows,
-    check_rows,
+    check_latest_rows,
     evict_tombstones,
     find_effective,
     latest_layout,
-    newest_age,
 )
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.rejects import rejected_rows
@@ -92,7 +92,7 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
         duplicates=duplicates,
         ignored=judged.ignored,
     )
-    newest = newest_age(state.watermark, judged.age)
+    newest = advance_clock(state.watermark, judged.age)
     kept = concat([meeting.rest, rows])
     tables = evict_tombstones(spec, newest, kept, state.tables["forgotten"])
     return Step(State(newest, tables), concat(emitted), spec.output.empty_table(), counts)
@@ -105,7 +105,7 @@ def run(spec: TableSpec, packed: pa.Table) -> pa.Table:
 
 def check(spec: TableSpec, state: State) -> None:
     """Each key is there once, deletes are not too old, and what is deleted has no values."""
-    check_rows(spec, state)
+    check_latest_rows(spec, state)
 
 
 def _is_replaced(meeting: KeyedBatch, entries: OrderedChanges, counted: Ids) -> Mask:

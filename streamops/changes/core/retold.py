@@ -7,16 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.emit import emit_changes
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.intervals import Changes, Intervals
 from streamops.changes.core.spec import HistorySpec
-from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Groups, Ints
 
 __all__ = ["Retold", "retold"]
-
-_WORDS = pa.array([DELETE, PREIMAGE, INSERT, POSTIMAGE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,42 +42,31 @@ def retold(spec: HistorySpec, changes: Changes, was: Intervals, now: Intervals) 
     revision = np.full(groups.count, -1)
     np.maximum.at(revision, groups.ids, changes.revision)
     before, after = groups.ids[was.start], groups.ids[now.start]
-    match = np.full(groups.count, -1)
-    match[before] = np.arange(len(before))
-    stood = np.flatnonzero(match[after] >= 0)
-    old, new = pa.array(match[after][stood]), pa.array(stood)
-    pairs = [
-        (ours.take(old), theirs.take(new))
-        for ours, theirs in zip([was.until, *was.values], [now.until, *now.values], strict=True)
-    ]
-    again = stood[rows_differ(*zip(*pairs, strict=True))]
-    came = np.flatnonzero(match[after] < 0)
-    stays = np.zeros(groups.count, np.bool_)
-    stays[after] = True
-    went, back = np.flatnonzero(~stays[before]), match[after][again]
-
-    told = revision.copy()
-    told[after[np.append(came, again)]] += 1
-    counts = [len(went), len(back), len(came), len(again)]
-    word = np.repeat(np.arange(4), counts)
-    row = np.concatenate([went, back, len(before) + came, len(before) + again])
-    group = np.concatenate([before[went], before[back], after[came], after[again]])
-    start = np.append(was.start, now.start)[row]
-    order = np.lexsort((changes.at[start], word >= 2, changes.key[start]))
-    index, first = pa.array(row[order]), pa.array(start[order])
-
-    def both(ours: pa.Array, theirs: pa.Array) -> pa.Array:
-        return pa.concat_arrays([ours, theirs]).take(index)
-
-    number = np.where(word < 2, revision[group], told[group])[order]
+    start = np.append(was.start, now.start)
+    is_after = np.arange(len(start)) >= len(before)
+    rank = np.empty(len(start), np.int64)
+    rank[np.lexsort((changes.at[start], is_after, changes.key[start]))] = np.arange(len(start))
+    emitted = emit_changes(
+        [was.until, *was.values],
+        [now.until, *now.values],
+        (before, after),
+        (revision[before], revision[after] + 1),
+        order=(rank[: len(before)], rank[len(before) :]),
+    )
+    latest = revision.copy()
+    latest[after] = emitted.after
+    first = pa.array(start[emitted.row])
+    since, *row = emitted.take(
+        [was.since, was.until, *was.values], [now.since, now.until, *now.values]
+    )
     columns = [
         *(column.take(first) for column in changes.names),
-        both(was.since, now.since),
-        both(was.until, now.until),
-        *map(both, was.values, now.values),
-        pa.array(number.astype(np.int32)),
-        _WORDS.take(pa.array(word[order])),
-        pa.nulls(len(row), spec.output.field(REJECTED).type),
+        since,
+        *row,
+        pa.array(emitted.revision.astype(np.int32)),
+        emitted.change_type,
+        pa.nulls(len(first), spec.output.field(REJECTED).type),
     ]
     rows = pa.table(columns, schema=spec.output)
-    return Retold(rows, told[groups.ids], len(came), len(again), len(went))
+    counts = emitted.inserts, emitted.updates, emitted.deletes
+    return Retold(rows, latest[groups.ids], *counts)

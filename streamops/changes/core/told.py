@@ -9,14 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.carry_forward import NONE
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import rows_differ
+from streamops.changelog.emit import emit_changes
 from streamops.kernel.groups import Ids, Mask
 
 __all__ = ["Told", "Versions"]
-
-_WORDS = pa.array([DELETE, PREIMAGE, INSERT, POSTIMAGE])
-_DELETE, _PREIMAGE, _INSERT, _POSTIMAGE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +83,27 @@ class Told:
         """Tell each version that is not what was before it."""
         number, begins = np.arange(len(versions.key)), versions.begins
         before = np.where(begins, versions.was[versions.key], number - 1)
-        there = versions.is_there
-        was_there = np.where(begins, before != NONE, there[number - 1])
-        both = np.flatnonzero(there & was_there)
-        differs = np.zeros(len(number), np.bool_)
-        now, then = pa.array(both), pa.array(before[both])
-        pairs = [(each.take(then), each.take(now)) for each in versions.values]
-        if pairs:
-            differs[both] = rows_differ(*zip(*pairs, strict=True))
-        came, went = there & ~was_there, was_there & ~there
-
-        publishes = (came | differs).astype(np.int64)
+        existed = np.where(begins, before != NONE, versions.is_there[number - 1])
+        old, new = np.flatnonzero(existed), np.flatnonzero(versions.is_there)
+        changes = emit_changes(
+            [value.take(pa.array(before[old])) for value in versions.values],
+            [value.take(pa.array(new)) for value in versions.values],
+            (old, new),
+            order=(2 * old, 2 * new + 1),
+        )
+        publishes = np.zeros(len(number), np.int64)
+        publishes[new] = changes.is_emitted
         total = np.cumsum(publishes)
         start = (total - publishes)[begins]
         after = versions.revision[versions.key] + total - start[np.cumsum(begins) - 1]
-        back = np.flatnonzero(went | differs)
-        forth = np.flatnonzero(came | differs)
-        order = np.argsort(np.append(2 * back, 2 * forth + 1), kind="stable")
-        word = np.append(
-            np.where(went, _DELETE, _PREIMAGE)[back], np.where(came, _INSERT, _POSTIMAGE)[forth]
-        )
+        version = changes.take_ints(old, new)
         return Told(
-            np.append(before[back], forth)[order],
-            versions.key[np.append(back, forth)][order],
-            _WORDS.take(pa.array(word[order])),
-            np.append((after - publishes)[back], after[forth])[order],
+            changes.take_ints(before[old], new),
+            versions.key[version],
+            changes.change_type,
+            changes.take_ints((after - publishes)[old], after[new]),
             after,
-            int(np.count_nonzero(came)),
-            int(np.count_nonzero(differs)),
-            int(np.count_nonzero(went)),
+            changes.inserts,
+            changes.updates,
+            changes.deletes,
         )

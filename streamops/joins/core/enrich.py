@@ -18,12 +18,12 @@ from streamops.changelog.change_types import CHANGE_TYPE, INSERT
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.latest import (
     accept_changes,
+    advance_clock,
     build_latest_rows,
-    check_rows,
+    check_latest_rows,
     evict_tombstones,
     find_effective,
     latest_layout,
-    newest_age,
 )
 from streamops.changelog.table import SNAPSHOT
 from streamops.joins.core.enrich_spec import LatestSpec
@@ -110,7 +110,7 @@ def run(spec: LatestSpec, left: pa.Table, right: pa.Table) -> pa.Table:
 
 def check(spec: LatestSpec, state: State) -> None:
     """Each key is there once, deletes are not too old, and what is deleted has no values."""
-    check_rows(spec.table, state)
+    check_latest_rows(spec.table, state)
 
 
 def _of_snapshot(spec: LatestSpec, waiting: pa.Table) -> pa.Table:
@@ -138,7 +138,7 @@ def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, 
     source = carry_forward(entries, meeting.lacks)[last]
     values = gather_values(meeting.values, entries, source)
     rows = build_latest_rows(meeting, entries, last, source, values, {})
-    newest = newest_age(state.watermark, judged.age)
+    newest = advance_clock(state.watermark, judged.age)
     kept = concat([meeting.rest, rows])
     tables = evict_tombstones(table, newest, kept, state.tables["forgotten"])
     tables["snapshot"] = state.tables["snapshot"].slice(0, 0)

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE, consolidate
+from streamops.changelog.change_types import consolidate
+from streamops.changelog.emit import order_changes
 from streamops.joins.core.delta import Delta
 from streamops.joins.core.late import deliver
 from streamops.joins.core.tables_spec import REASONS, TablesSpec
@@ -19,8 +20,6 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.pairs import SideName
 
 __all__ = ["Found", "published", "rejects"]
-
-_ORDER = (DELETE, PREIMAGE, POSTIMAGE, INSERT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,11 @@ def published(spec: TablesSpec, left: Found, right: Found, found: Delta) -> tupl
             rows = take(rows, first)
             found = Delta(found.left[first], found.right[first], times)
     persists = _persists(spec, left, right, found)
-    kind = np.where(times < 0, 0, 3)
-    kind[persists] = np.where(times[persists] < 0, 1, 2)
-    copies = np.repeat(np.arange(len(times)), np.abs(times))
-    copies = copies[np.argsort(kind[copies], kind="stable")]
-    kinds = kind[copies]
-    words = pa.array(_ORDER).take(pa.array(kinds))
-    emitted = [*take(rows, copies).columns, words]
+    copies, change_type = order_changes(times, persists)
+    emitted = [*take(rows, copies).columns, change_type]
     emitted += [null_table(pa.schema([field]), len(copies)).column(0) for field in _rest(spec)]
-    counts = Counts(results=int((kinds == 3).sum()), corrections=int((kinds == 2).sum()))
+    added = np.maximum(times, 0)
+    counts = Counts(results=int(added[~persists].sum()), corrections=int(added[persists].sum()))
     return pa.table(emitted, schema=spec.output), counts
 
 

@@ -14,14 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.change_types import (
-    CHANGE_TYPE,
-    DELETE,
-    INSERT,
-    POSTIMAGE,
-    PREIMAGE,
-    change_weights,
-)
+from streamops.changelog.change_types import CHANGE_TYPE, change_weights
+from streamops.changelog.emit import emit_changes
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
@@ -152,23 +146,17 @@ def _shown(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
 def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Table, int, int]:
     """The changes, how many rows are new, and how many say something else."""
     goes, comes = np.flatnonzero(was & ~is_), np.flatnonzero(is_ & ~was)
-    stays, again = (
-        np.isin(rows.post[goes], rows.post[comes]),
-        np.isin(rows.post[comes], rows.post[goes]),
+    # A row that stays as it was is in neither, so that two rows of a post differ.
+    changes = emit_changes(
+        [], [], (rows.post[goes], rows.post[comes]), reemit=np.ones(len(comes), np.bool_)
     )
-    pieces = [
-        (DELETE, goes[~stays]),
-        (PREIMAGE, goes[stays]),
-        (POSTIMAGE, comes[again]),
-        (INSERT, comes[~again]),
-    ]
-    found = take(rows.table, np.concatenate([at for _, at in pieces]))
+    found = take(rows.table, changes.take_ints(goes, comes))
     columns = dict(zip(spec.names, found.columns, strict=True))
-    columns[CHANGE_TYPE] = pa.concat_arrays([pa.repeat(word, len(at)) for word, at in pieces])
+    columns[CHANGE_TYPE] = changes.change_type
     if spec.routed:
         columns["late"] = pa.nulls(len(found), spec.output.field("late").type)
     told = pa.table([columns[name] for name in spec.output.names], schema=spec.output)
-    return told, int(np.count_nonzero(~again)), int(np.count_nonzero(again))
+    return told, changes.inserts, changes.updates
 
 
 def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:

@@ -19,28 +19,27 @@ from streamops.changelog.table import (
 )
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
+from streamops.kernel.parameters import refuse_type, require_name
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.columns import require_name
-from streamops.spark.parameters import refuse_type
 
 __all__ = [
-    "MOST_KEYS",
+    "DEFAULT_MAX_KEYS",
     "Horizon",
+    "format_horizon",
     "parse_horizon",
     "refuse_change_type",
-    "require_kinds",
-    "shown_horizon",
+    "require_change_columns",
     "value_columns",
 ]
 
-MOST_KEYS = 10_000_000
+DEFAULT_MAX_KEYS = 10_000_000
 """Keys that are kept unless more are asked for."""
 
 Horizon = tuple[int, bool]
 """A number of units, and whether these are of time: microseconds."""
 
 
-def shown_horizon(horizon: Horizon | None) -> str:
+def format_horizon(horizon: Horizon | None) -> str:
     """A horizon as the user wrote it."""
     if horizon is None:
         return "None"
@@ -103,7 +102,7 @@ def refuse_change_type(asked: Mapping[str, Sequence[str | None]], *, where: str)
             )
 
 
-def require_kinds(
+def require_change_columns(
     schema: pa.Schema, sequence: Sequence[str], time: str | None, *, where: str
 ) -> None:
     """Refuse changes that cannot be put in order, or what is said of them in another type."""

@@ -1,0 +1,167 @@
+"""Emit the difference between two sets of rows as a change stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import rows_differ
+from streamops.kernel.groups import Groups, Ids, Ints, Mask
+
+__all__ = ["EmittedChanges", "emit_changes", "order_changes"]
+
+Columns: TypeAlias = Sequence[pa.Array]
+
+_TYPES = pa.array([DELETE, PREIMAGE, POSTIMAGE, INSERT])
+_DELETE, _PREIMAGE, _POSTIMAGE, _INSERT = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class EmittedChanges:
+    """Rows of a change stream: all that retract a row, then all that add one.
+
+    Parameters
+    ----------
+    row : array of int64
+        Position of each emitted row: among the rows before, or the rows after, which follow them.
+    change_type : Array
+        Change type of each emitted row.
+    revision : array of int64
+        Revision of each emitted row.
+    is_emitted : array of bool
+        Which of the rows after are emitted.
+    after : array of int64
+        Revision of each of the rows after, emitted or not.
+    inserts, updates, deletes : int
+        Number of changes; an update is one change.
+    """
+
+    row: Ids
+    change_type: pa.Array
+    revision: Ints
+    is_emitted: Mask
+    after: Ints
+    inserts: int
+    updates: int
+    deletes: int
+
+    def take(self, before: Columns, after: Columns) -> list[pa.Array]:
+        """The values of the emitted rows, from columns of the rows before and of those after."""
+        index = pa.array(self.row)
+        pairs = zip(before, after, strict=True)
+        return [pa.concat_arrays(pair).take(index) for pair in pairs]
+
+    def take_ints(self, before: Ints, after: Ints) -> Ints:
+        """The same, of one column of integers."""
+        result: Ints = np.append(before, after)[self.row]
+        return result
+
+
+def emit_changes(
+    before: Columns,
+    after: Columns,
+    key: tuple[Ids, Ids],
+    revision: tuple[Ints, Ints] | None = None,
+    *,
+    reemit: Mask | None = None,
+    preimages: bool = True,
+    order: tuple[Ints, Ints] | None = None,
+) -> EmittedChanges:
+    """The changes that turn the rows before into the rows after.
+
+    A row without a successor of its key is deleted, one without a predecessor is inserted. Where both
+    exist and a value differs, the update is emitted as its two images.
+
+    Parameters
+    ----------
+    before, after : sequence of Array
+        Values to compare, in the same columns.
+    key : pair of arrays of int64
+        Code of the key of each row before, and of each row after. A key occurs once in each.
+    revision : pair of arrays of int64, optional
+        Revision of each row before; and the revision of each row after if it is inserted. An update
+        has the revision before plus 1.
+    reemit : array of bool, optional
+        Rows after that are emitted as updates though no value differs.
+    preimages : bool
+        Whether an update is emitted with the row before.
+    order : pair of arrays of int64, optional
+        Sort key of each row before and after. The default is by change type: deletes, preimages,
+        postimages, inserts.
+
+    Examples
+    --------
+    >>> before, after = [pa.array([1, 2, 3])], [pa.array([2, 5, 9])]
+    >>> emitted = emit_changes(before, after, (np.array([7, 8, 9]), np.array([8, 9, 10])))
+    >>> emitted.change_type.to_pylist(), emitted.take(before, after)[0].to_pylist()
+    (['delete', 'update_preimage', 'update_postimage', 'insert'], [1, 3, 5, 9])
+    >>> emitted.revision.tolist()
+    [0, 0, 1, 0]
+    """
+    size, count = len(key[0]), len(key[1])
+    groups, _ = Groups.of(np.append(key[0], key[1]))
+    previous = np.full(groups.count, -1, np.int64)
+    previous[groups.ids[:size]] = np.arange(size)
+    previous = previous[groups.ids[size:]]
+    matched = np.flatnonzero(previous >= 0)
+    is_updated = np.zeros(count, np.bool_)
+    if len(matched) and before:
+        old, new = pa.array(previous[matched]), pa.array(matched)
+        pairs = [(b.take(old), a.take(new)) for b, a in zip(before, after, strict=True)]
+        is_updated[matched] = rows_differ(*zip(*pairs, strict=True))
+    if reemit is not None:
+        is_updated |= reemit & (previous >= 0)
+    is_inserted = previous < 0
+    is_deleted = np.ones(size, np.bool_)
+    is_deleted[previous[matched]] = False
+
+    updated, deleted = np.flatnonzero(is_updated), np.flatnonzero(is_deleted)
+    inserted = np.flatnonzero(is_inserted)
+    retracted = previous[updated] if preimages else previous[:0]
+    row = np.concatenate([deleted, retracted, size + updated, size + inserted])
+    types = np.repeat(np.arange(4), [len(deleted), len(retracted), len(updated), len(inserted)])
+    if order is not None:
+        ranking = np.argsort(np.append(*order)[row], kind="stable")
+        row, types = row[ranking], types[ranking]
+    zeros = (np.zeros(size, np.int64), np.zeros(count, np.int64))
+    revision_before, revision_after = zeros if revision is None else revision
+    revision_after = np.array(revision_after, np.int64)
+    revision_after[matched] = revision_before[previous[matched]] + is_updated[matched]
+    return EmittedChanges(
+        row,
+        _TYPES.take(pa.array(types)),
+        np.append(revision_before, revision_after)[row],
+        is_updated | is_inserted,
+        revision_after,
+        len(inserted),
+        len(updated),
+        len(deleted),
+    )
+
+
+def order_changes(weight: Ints, is_update: Mask) -> tuple[Ids, pa.Array]:
+    """Changes of a bag of rows in the order in which they are emitted, and their types.
+
+    Parameters
+    ----------
+    weight : array of int64
+        How often each row is added, or below 0 retracted.
+    is_update : array of bool
+        Which rows replace, or are replaced by, another one of their key.
+
+    Returns
+    -------
+    row : array of int64
+        Position of each emitted row, as often as its weight says.
+    change_type : Array
+    """
+    types = np.where(weight < 0, _DELETE, _INSERT)
+    types[is_update] = np.where(weight[is_update] < 0, _PREIMAGE, _POSTIMAGE)
+    row = np.repeat(np.arange(len(weight)), np.abs(weight))
+    row = row[np.argsort(types[row], kind="stable")]
+    return row, _TYPES.take(pa.array(types[row]))
