@@ -40,6 +40,7 @@ check: $(STAMP) ## Check format, lint, types and import direction; run the quick
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) tests/architecture/rules.py
+	$(PYTHON) tests/architecture/vocabulary.py
 	@# Types beside the tests. To prepare assertions so that they tell their values takes as long as
 	@# a third of the tests: that is done for those that failed, which are run again.
 	$(PYTHON) -m mypy & types=$$!; \

@@ -187,12 +187,12 @@ def _show(out: Path, every: int) -> None:
         f"8 March: a mean delay of {first:.0f} minutes as first published, {final:.0f} after all "
         f"corrections;\n{share:.0%} of the flights left after their hour was published.\n"
     )
-    places = {
+    outputs = {
         picture: "how 8 March changed as stragglers arrived",
         out / "table": "the final tables",
         out / "published": "everything that was published, with its corrections, and late rows",
     }
-    for path, what in places.items():
+    for path, what in outputs.items():
         print(f"{path!s:<24}{what}")
 
 

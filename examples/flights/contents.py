@@ -62,7 +62,7 @@ class Running:
         Column heading: eight characters at most.
     key : tuple of str
         The columns that identify a result; empty if there is only one.
-    said : str
+    value : str
         The column with the value.
     """
 
@@ -84,7 +84,7 @@ class Joined:
     ----------
     title : str
         Column heading: eight characters at most.
-    says : tuple of str
+    values : tuple of str
         The columns of the result.
     key : tuple of str
         The columns that identify a row.

@@ -201,9 +201,9 @@ def compare(
         table[names], on=[*key], how="outer", suffixes=("_batch", "_stream"), indicator="side"
     )
     count = both["departures_batch"] != both["departures_stream"]
-    apart = (both["mean_delay_batch"] - both["mean_delay_stream"]).abs()
+    distance = (both["mean_delay_batch"] - both["mean_delay_stream"]).abs()
     paired = both["side"] == "both"
-    count, mean = paired & count, paired & ~(apart <= TOLERANCE)
+    count, mean = paired & count, paired & ~(distance <= TOLERANCE)
     different = both[~paired | count | mean]
     return Comparison(
         compared=len(owed),
@@ -213,6 +213,6 @@ def compare(
         unexpected=int((both["side"] == "right_only").sum() + table.duplicated([*key]).sum()),
         counts=int(count.sum()),
         means=int(mean.sum()),
-        furthest=float(apart.max()) if paired.any() else 0.0,
+        furthest=float(distance.max()) if paired.any() else 0.0,
         example=different.head(1).to_string(index=False) if len(different) else "",
     )

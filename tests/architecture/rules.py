@@ -108,13 +108,13 @@ def imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[int, st
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                yield from ((node.lineno, each.name) for each in names)
+                yield from ((node.lineno, alias.name) for alias in names)
             case ast.ImportFrom(module=module, names=names, level=level):
                 package = list(where.parts[:-1])
                 base = package[: len(package) - level + 1] if level else []
                 source = ".".join([*base, *([module] if module else [])])
-                for each in names:
-                    member = f"{source}.{each.name}"
+                for alias in names:
+                    member = f"{source}.{alias.name}"
                     yield node.lineno, member if is_module(root, member) else source
             case ast.Call(
                 func=ast.Name(id="__import__" | "import_module")

@@ -18,9 +18,9 @@ from streamops import time as times
 from streamops.kernel import errors as kernel_errors
 
 MODULES = sorted(
-    each.name
-    for each in pkgutil.walk_packages(streamops.__path__, "streamops.")
-    if not each.name.endswith("__main__")
+    module.name
+    for module in pkgutil.walk_packages(streamops.__path__, "streamops.")
+    if not module.name.endswith("__main__")
 )
 
 

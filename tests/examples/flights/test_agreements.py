@@ -80,7 +80,7 @@ def test_a_count_that_is_off_does_not_add_up(
 
 @pytest.mark.parametrize("feed", ["schedule", "landings", "departures", "weather", "register"])
 def test_a_row_missing_from_a_log_is_found(feed: str, out: Path, logs: Logs) -> None:
-    """The verification goes by what the package says, not by the logs that the job read."""
+    """The verification uses the data of the package, not the logs that the job read."""
     more = pd.concat([logs[feed], logs[feed].iloc[[100]]], ignore_index=True)
     assert not all(total.hold for total in joints_of(out, {**logs, feed: more}).values())
 

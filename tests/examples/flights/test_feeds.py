@@ -48,8 +48,8 @@ def test_the_register_enters_corrects_and_strikes_off(
     rows = request.getfixturevalue(which)
     log, left = rows["register"], rows["departures"]
     once = log.drop_duplicates("entry").sort_values("entry")
-    kinds = once.groupby("tailnum")["_change_type"].agg(list)
-    assert (kinds.str[0] == "insert").all()
+    types = once.groupby("tailnum")["_change_type"].agg(list)
+    assert (types.str[0] == "insert").all()
     assert set(log["_change_type"]) == {"insert", "update_postimage", "delete"}
     known = set(packaged("planes.csv", ["tailnum"])["tailnum"]) & set(left["tailnum"])
     assert set(log["tailnum"]) == known

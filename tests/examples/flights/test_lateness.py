@@ -36,7 +36,7 @@ def test_rows_left_out_too_soon_are_found(
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two files to a micro-batch: the last is judged by what came after the storm."""
+    """Two files to a micro-batch: the last is compared with a watermark from after the storm."""
     monkeypatch.setitem(QUERIES, "days", replace(QUERIES["days"], files=2))
 
 

@@ -87,7 +87,7 @@ def test_every_log_has_as_many_files_empty_ones_too(
     for name, feed in FEEDS.items():
         files = [pq.read_table(path) for path in sorted((tmp_path / name).glob("*.parquet"))]
         assert len(files) == count
-        assert {each.schema for each in files} == {files[0].schema}
+        assert {file.schema for file in files} == {files[0].schema}
         together = pa.concat_tables(files).to_pandas()
         pd.testing.assert_frame_equal(
             together,

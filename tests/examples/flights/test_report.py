@@ -164,7 +164,7 @@ def test_the_report_marks_sums_that_do_not_add_up(out: Path, logs: dict[str, pd.
 
 
 def test_a_departure_missing_from_the_log_is_found(out: Path, days: pd.DataFrame) -> None:
-    """The verification goes by the package's flights, not by the log that the job read."""
+    """The verification uses the flights of the package, not the log that the job read."""
     more = pd.concat([days, days.iloc[[100]].assign(flight_id=10**6)])
     facts = facts_of(out, more)["hourly"]
     assert not facts.comparison.equal

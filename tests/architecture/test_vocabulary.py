@@ -1,0 +1,56 @@
+"""The clean part of the tree stays free of retired words, and the checker finds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.vocabulary import ALLOWED, CLEAN, ROOT, SKIPPED, files, findings
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_clean_folders_have_no_retired_words(name: str) -> None:
+    assert [found for path in files([ROOT / name]) for found in findings(path)] == []
+
+
+def test_every_exception_exists_and_has_a_reason() -> None:
+    assert all(ALLOWED.values())
+    assert all(SKIPPED.values())
+    assert [name for name in [*CLEAN, *SKIPPED] if not (ROOT / name).exists()] == []
+    assert [name for name, _ in ALLOWED if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.py", "x = 1\ntold = 2", 2),
+        ("a.py", "class ToldRows: ...", 1),
+        ("a.py", "def f(*, told_by): ...", 1),
+        ("a.py", "print(f'{told}')", 1),
+        ("a.py", "x = 1  # it is told", 1),
+        ("a.py", '"""One.\n\nTwo is told.\n"""', 3),
+        ("a.py", "raise ValueError('it goes by time')", 1),
+        ("a.py", "def test_a_row_is_told(): ...", 1),
+        ("a.md", "# A\n\nwhat comes of it", 3),
+    ],
+)
+def test_a_retired_word_is_found(tmp_path: Path, name: str, text: str, line: int) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert [found[:2] for found in findings(path, tmp_path)] == [(name, line)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.py", "x = {'told': 1}  # a key of somebody else's format"),
+        ("a.py", "def test_each_row_is_kept_in_place(): ..."),
+        ("a.py", "# each row is kept in its place, one at a time"),
+        ("a.md", "the kind of words that came and have gone"),
+    ],
+)
+def test_ordinary_english_is_accepted(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert list(findings(path, tmp_path)) == []

@@ -1,0 +1,172 @@
+"""Find retired words: the code, its messages and its documents use the terms of the field.
+
+Identifiers are split into words and checked strictly. Prose (docstrings, comments, messages,
+documents, transcripts) is checked for fewer words, all of which ordinary English does without.
+
+    python tests/architecture/vocabulary.py                   check the tree; what `make check` runs
+    python tests/architecture/vocabulary.py --report          count the findings per file
+    python tests/architecture/vocabulary.py streamops/joins   list the findings below these paths
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# What is retired, and what to use.
+IDENTIFIERS = {
+    "annotating": "ShardStep",
+    "apart": "split",
+    "asked": "requested, queries",
+    "bag": "multiset",
+    "bags": "multisets",
+    "came": "arrived",
+    "contested": "conflicts",
+    "each": "a noun",
+    "givers": "donor changes",
+    "gone": "removed, evicted",
+    "judged": "classified, compared",
+    "kept": "stored, retained",
+    "kind": "type, dtype",
+    "kinds": "types",
+    "moment": "timestamp",
+    "moments": "timestamps",
+    "netted": "consolidated",
+    "place": "sequence, position",
+    "places": "sequences, positions",
+    "planes": "byte streams",
+    "retold": "diff",
+    "said": "arguments, spec",
+    "says": "values, columns",
+    "sealed": "compacted",
+    "shown": "formatted, displayed",
+    "stands": "effective, stored",
+    "stretch": "segment",
+    "stretches": "segments",
+    "tallies": "item counts",
+    "told": "metrics, emitted",
+    "untimed": "without event time",
+    "verdicts": "decisions",
+    "words": "text, names",
+}
+TEST_NAMES = IDENTIFIERS.keys() - {"apart", "asked", "each", "kept", "place", "places", "shown"}
+PROSE = {
+    r"\bbags?\b": "multiset",
+    r"\bcomes? of\b": "follows from, is caused by",
+    r"\bcontested\b": "conflicting",
+    r"\bgivers?\b": "donor changes",
+    r"\bgo(es)? by\b|\bgoing by\b": "uses, depends on",
+    r"\bjudged?\b|\bjudges\b|\bjudging\b": "classify, compare with",
+    r"\bmoments\b": "timestamps",
+    r"\bnetted\b": "consolidated",
+    r"\bre?told\b|\btold\b": "emitted, reported, passed",
+    r"\bsaid\b": "given, stated",
+    r"\bsays? of\b": "states about",
+    r"\bstretch(es)?\b": "segment, interval",
+    r"\buntimed\b": "without event time",
+}
+
+# A file, a word of it that stays, and the reason.
+ALLOWED: dict[tuple[str, str], str] = {}
+
+# Nothing below these is checked.
+SKIPPED = {
+    "tests/architecture/vocabulary.py": "lists the words",
+    "tests/architecture/test_vocabulary.py": "plants them",
+    "CHANGELOG.md": "maps old names to new ones",
+    "benchmarks/results": "measured output",
+    "tests/oracles": "independent of the library, also in their words",
+}
+
+# The folders and files that are free of retired words, and stay so.
+CLEAN = ("examples", "tests/architecture", "tests/examples")
+
+TREE = ("streamops", "examples", "tests", "benchmarks", "docs", "decisions", "notebooks", "scripts")
+TREE_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
+SUFFIXES = {".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".out", ".sql", ""}
+
+Finding = tuple[str, int, str]
+
+
+def findings(path: Path, root: Path = ROOT) -> Iterator[Finding]:
+    """Yield the retired words of a file: its path, the line, and what to use."""
+    where = path.relative_to(root).as_posix()
+    if any(where == name or where.startswith(f"{name}/") for name in SKIPPED):
+        return
+    text = path.read_text()
+    found = in_python(text) if path.suffix == ".py" else in_prose(text, 1)
+    for line, word, use in sorted(set(found)):
+        if (where, word) not in ALLOWED:
+            yield where, line, f"{word!r}: {use}"
+
+
+def in_python(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the retired words of a module: line, word, replacement."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line = token.start[0]
+        if token.type == tokenize.NAME:
+            yield from in_name(token.string, line)
+        elif token.type == tokenize.COMMENT or (
+            token.type == tokenize.STRING and re.search(r"\s", token.string)
+        ):
+            yield from in_prose(token.string, line)
+    for node in ast.walk(ast.parse(text)):  # names in f-strings are not tokens of their own
+        if isinstance(node, ast.JoinedStr):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Name):
+                    yield from in_name(part.id, part.lineno)
+
+
+def in_name(name: str, line: int) -> Iterator[tuple[int, str, str]]:
+    """Yield the retired words of an identifier."""
+    retired = TEST_NAMES if name.startswith("test_") else IDENTIFIERS.keys()
+    for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name):
+        if word.lower() in retired:
+            yield line, name, IDENTIFIERS[word.lower()]
+
+
+def in_prose(text: str, first: int) -> Iterator[tuple[int, str, str]]:
+    """Yield the retired words and phrases of a text that begins in line `first`."""
+    for number, line in enumerate(text.splitlines(), first):
+        for pattern, use in PROSE.items():
+            for match in re.finditer(pattern, line, re.IGNORECASE):
+                yield number, match.group(), use
+
+
+def files(paths: Iterable[Path]) -> list[Path]:
+    """Return the text files at and below these paths."""
+    found: set[Path] = set()
+    for path in paths:
+        found.update(path.rglob("*") if path.is_dir() else [path])
+    return sorted(p for p in found if p.is_file() and p.suffix in SUFFIXES and is_text(p))
+
+
+def is_text(path: Path) -> bool:
+    """Whether a file is source text, and no product of a tool."""
+    return not any(part.startswith((".", "__pycache__")) for part in path.parts[1:])
+
+
+def main(arguments: list[str]) -> int:
+    """Check the clean part of the tree, list the findings below paths, or count all of them."""
+    whole = [ROOT / name for name in (*TREE, *TREE_FILES)]
+    if arguments == ["--report"]:
+        counts = Counter(where for path in files(whole) for where, *_ in findings(path))
+        print(*(f"{count:6} {where}" for where, count in sorted(counts.items())), sep="\n")
+        print(f"{counts.total():6} in {len(counts)} files")
+        return 0
+    chosen = [Path(name).resolve() for name in arguments] or [ROOT / name for name in CLEAN]
+    found = [finding for path in files(chosen) for finding in findings(path)]
+    print(*(f"{where}:{line}: {reason}" for where, line, reason in found), sep="\n")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
