@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, to_doubles
-from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
+from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ints
 from streamops.sketches.core import kll_bytes
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.kll_levels import extremes, settled
-from streamops.sketches.core.kll_view import View, unpacked, viewed
+from streamops.sketches.core.kll_levels import argsort_groups, compact, extremes
+from streamops.sketches.core.kll_view import View, unpack, viewed
 
 __all__ = ["ANSWER", "STATE", "QuantileSketch"]
 
@@ -87,22 +87,35 @@ class QuantileSketch:
         if column.null_count:
             groups, column = groups.where(np.asarray(column.is_valid())), column.drop_null()
         values = kll_bytes.plain(to_doubles(column))
-        items, sizes = settled(values, groups.ids, None, groups.count, self.k)
-        return _states(*extremes(groups.ids, values, values, groups.count), items, sizes)
+        ids, count = groups.ids, groups.count
+        if not (ids[1:] >= ids[:-1]).all():
+            order = argsort_groups(ids, count)
+            values, ids = values[order], ids[order]
+        held = np.bincount(ids, minlength=count)
+        present = np.flatnonzero(held)
+        sizes, level = held[present], np.zeros(len(present), np.int64)
+        least, greatest = np.zeros(count), np.zeros(count)
+        if len(present):
+            starts = np.cumsum(sizes) - sizes
+            with np.errstate(invalid="ignore"):  # a NaN is compared
+                least[present] = np.fmin.reduceat(values, starts)
+                greatest[present] = np.maximum.reduceat(values, starts)
+        items, table = compact(values, present, level, sizes, count, self.k, is_sorted=False)
+        return _states(least, greatest, items, table)
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Join the levels of each group's members, and compact what is too much."""
-        there = list_sizes(states[2]) > 0
-        if not there.all():
-            groups, states = groups.where(there), [each.filter(pa.array(there)) for each in states]
-        return merge_groups(groups, states, self._united)
+        """Join the levels of each group's members, and compact those that hold too many items."""
+        return self._merge(groups, states, is_sorted=True)
 
-    def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+    def _merge(
+        self, groups: Groups, states: Sequence[pa.Array], *, is_sorted: bool
+    ) -> list[pa.Array]:
+        items, state, levels, sizes = unpack(states)
+        present = np.asarray(states[0].is_valid())
         ids, count = groups.ids, groups.count
-        values, state, levels = unpacked(states)
-        items, sizes = settled(values, ids[state], levels, count, self.k)
-        least, greatest = (np.asarray(each) for each in states[:2])
-        return _states(*extremes(ids, least, greatest, count), items, sizes)
+        items, table = compact(items, ids[state], levels, sizes, count, self.k, is_sorted=is_sorted)
+        least, greatest = (np.asarray(extreme.filter(pa.array(present))) for extreme in states[:2])
+        return _states(*extremes(ids[present], least, greatest, count), items, table)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The quantiles, what they lie between, and of how many values.
@@ -130,7 +143,7 @@ class QuantileSketch:
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state in Apache's format, its lowest level sorted."""
-        return kll_bytes.written(states, self.k)
+        return kll_bytes.write(states, self.k)
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states again.
@@ -163,7 +176,7 @@ class QuantileSketch:
         """
         states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True))
         # The lowest level of theirs need not be sorted.
-        return self._united(Groups(np.arange(len(images)), len(images)), states)
+        return self._merge(Groups(np.arange(len(images)), len(images)), states, is_sorted=False)
 
     def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
         there = list_sizes(states[2]) > 0

@@ -30,16 +30,16 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.buffers import binary_of, bytes_of
-from streamops.sketches.core.kll_levels import MOST, capacities, extremes, within
+from streamops.sketches.core.kll_levels import MAX_VALUES, capacities, ranges
 
-__all__ = ["plain", "read", "refuse_nan", "written"]
+__all__ = ["plain", "read", "refuse_nan", "write"]
 
 Words = npt.NDArray[np.uint32]
 
 _EMPTY, _SINGLE, _FULL = 0x010F0102, 0x040F0202, 0x020F0105
 _SORTED = 0x02000000
 _M = 8
-_MOST_LEVELS = 48  # the highest item stands for fewer than MOST values
+_MAX_LEVELS = 48  # the highest item represents fewer than MAX_VALUES values
 _PREAMBLE = 5  # words
 
 
@@ -51,45 +51,43 @@ def plain(values: Floats) -> Floats:
     return values
 
 
-def written(states: Sequence[pa.Array], k: int) -> pa.Array:
+def write(states: Sequence[pa.Array], k: int) -> pa.Array:
     """Each state as bytes."""
     least, greatest, items, sizes = states
-    kept, heights = list_sizes(items), list_sizes(sizes)
-    each = np.asarray(sizes.flatten()).astype(np.int64)
+    stored, heights = list_sizes(items), list_sizes(sizes)
+    held = np.asarray(sizes.flatten()).astype(np.int64)
     starts = np.cumsum(heights) - heights
-    weight = each << within(heights)
-    count = np.zeros(len(kept), np.int64)
-    np.add.at(count, np.repeat(np.arange(len(kept)), heights), weight)
+    state, level = np.repeat(np.arange(len(stored)), heights), ranges(0 * starts, heights)
+    count = np.zeros(len(stored), np.int64)
+    np.add.at(count, state, held << level)
     full = count > 1
-    words = np.where(full, 9 + heights + 2 * kept, 2 + 2 * count)
+    words = np.where(full, _PREAMBLE + heights + 4, 2)
     begin = np.cumsum(words) - words
-    out = np.zeros(int(words.sum()), "<u4")
-    out[begin] = np.where(full, _FULL, np.where(count == 1, _SINGLE, _EMPTY))
-    out[begin + 1] = k | _M << 16
+    heads = np.zeros(int(words.sum()), "<u4")
+    heads[begin] = np.where(full, _FULL, np.where(count == 1, _SINGLE, _EMPTY))
+    heads[begin + 1] = k | _M << 16
     first = begin[full]
-    _put(out, first + 2, count[full].astype("<u8").view("<u4"))
-    out[first + 4] = k | heights[full] << 16
-    room = capacities(k)[1][heights] - kept
-    # Levels lie at the end of the room that they share, the highest last.
-    below = np.cumsum(each) - each
-    of_state = np.repeat(np.arange(len(kept)), heights)
-    level = room[of_state] + below - np.append(below, 0)[starts][of_state]
-    shown = full[of_state]
-    out[(begin[of_state] + _PREAMBLE + within(heights))[shown]] = level[shown]
+    _put(heads, first + 2, count[full].astype("<u8"))
+    heads[first + 4] = k | heights[full] << 16
+    capacity = capacities(k)[1][heights] - stored
+    # Levels lie at the end of the capacity that they share, the highest last.
+    below = np.cumsum(held) - held
+    position = capacity[state] + below - np.append(below, 0)[starts][state]
+    written = full[state]
+    heads[(begin[state] + _PREAMBLE + level)[written]] = position[written]
     ends = first + _PREAMBLE + heights[full]
     for i, extreme in enumerate((least, greatest)):
-        _put(
-            out, ends + 2 * i, np.asarray(extreme.filter(pa.array(full))).astype("<f8").view("<u4")
-        )
-    values = begin + np.where(full, 9 + heights, 2)
-    place = np.repeat(values, kept) + 2 * within(kept)
-    _put(out, place, np.asarray(items.flatten()).astype("<f8").view("<u4"))
-    return binary_of(4 * np.append(0, np.cumsum(words)), out.view(np.uint8))
+        _put(heads, ends + 2 * i, np.asarray(extreme.filter(pa.array(full))).astype("<f8"))
+    head = binary_of(4 * np.append(0, np.cumsum(words)), heads.view(np.uint8))
+    values = np.asarray(items.flatten()).astype("<f8", copy=False).view(np.uint8)
+    body = binary_of(8 * np.append(0, np.cumsum(stored)), values)
+    return pc.binary_join_element_wise(head, body, pa.scalar(b"", pa.binary()))
 
 
-def _put(out: Words, place: Ints, halves: Words) -> None:
-    """Write numbers of eight bytes to these places."""
-    out[place], out[place + 1] = halves[::2], halves[1::2]
+def _put(data: Words, positions: Ids, numbers: np.ndarray) -> None:
+    """Write numbers of eight bytes at these words."""
+    halves = numbers.view("<u4")
+    data[positions], data[positions + 1] = halves[::2], halves[1::2]
 
 
 def refuse_nan(states: Sequence[pa.Array]) -> None:
@@ -130,7 +128,7 @@ def read(
     """
     try:
         return _read(payloads, k, foreign=foreign)
-    except _UnsoundError as error:
+    except _InvalidSketchError as error:
         raise SketchFormatError(
             "SKETCH_CORRUPT",
             "these bytes are no such sketch of quantiles",
@@ -141,94 +139,106 @@ def read(
         ) from None
 
 
-class _UnsoundError(Exception):
-    """Which one, and why."""
+class _InvalidSketchError(Exception):
+    """Number of the sketch, and the reason."""
 
 
 def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats, Floats, Ints]:
     data, begin, words = _flat(payloads)
-    kinds = data[begin]
-    sort = np.uint32(~_SORTED & 0xFFFFFFFF if foreign else 0xFFFFFFFF)
-    empty, single, full = (kinds & sort == each & int(sort) for each in (_EMPTY, _SINGLE, _FULL))
-    _require(empty | single | full, "bytes 0 to 3: no kll_doubles sketch, not in compact form")
+    types = data[begin]
+    mask = np.uint32(~_SORTED & 0xFFFFFFFF if foreign else 0xFFFFFFFF)
+    empty, single, full = (types & mask == type_ & int(mask) for type_ in (_EMPTY, _SINGLE, _FULL))
+    _require(empty | single | full, "bytes 0 to 3: not a kll_doubles sketch in compact form")
     _require(data[begin + 1] == (k | _M << 16), f"bytes 4 to 7: another k than {k}, or another M")
-    _require(~empty | (words == 2), "an empty sketch of other than 8 bytes")
-    _require(~single | (words == 4), "a sketch of one value of other than 16 bytes")
-    _require(~full | (words >= 12), "a sketch of several values of less than 48 bytes")
+    _require(~empty | (words == 2), "an empty sketch with a length other than 8 bytes")
+    _require(~single | (words == 4), "a sketch of one value with a length other than 16 bytes")
+    _require(~full | (words >= 12), "a sketch of several values with less than 48 bytes")
     count = single.astype(np.int64)
-    heights, kept = count.copy(), count.copy()
+    heights, stored = count.copy(), count.copy()
     first = begin[full]
     claimed = _take(data, first + 2, "<u8")
     heights[full] = data[first + 4] >> np.uint32(16)
     _require(data[first + 4] & np.uint32(0xFFFF) == k, "byte 16: merged with a smaller k", full)
-    _require((claimed >= 2) & (claimed < MOST), f"byte 8: not from 2 to {MOST} values", full)
-    _require((heights <= _MOST_LEVELS) & (~full | (heights > 0)), "byte 18: no number of levels")
+    in_range = (claimed >= 2) & (claimed < MAX_VALUES)
+    _require(in_range, f"byte 8: not from 2 to {MAX_VALUES} values", full)
+    _require((heights <= _MAX_LEVELS) & (~full | (heights > 0)), "byte 18: not a number of levels")
     count[full] = claimed
     # What is left for items, after preamble, levels, least and greatest.
-    left = words[full] - 9 - heights[full]
-    _require((left > 0) & (left % 2 == 0), "of a length that no number of items has", full)
-    kept[full] = left // 2
-    table = _sizes(data, begin, heights, kept, full, k)
+    left = words[full] - _PREAMBLE - 4 - heights[full]
+    _require((left > 0) & (left % 2 == 0), "a length that no number of items has", full)
+    stored[full] = left // 2
+    table = _sizes(data, begin, heights, stored, full, k)
     weights = (table * 2.0 ** np.arange(table.shape[1])).sum(axis=1)
-    _require(weights == count, "levels that do not stand for as many values as byte 8 says")
-    values = begin + np.where(full, 9 + heights, 2)
-    items = _take(data, np.repeat(values, kept) + 2 * within(kept), "<f8")
+    _require(weights == count, "levels that represent another number of values than byte 8")
+    borders = np.append(np.repeat(begin, 2), len(data))
+    borders[1::2] += np.where(full, _PREAMBLE + 4 + heights, 2)
+    parts = binary_of(4 * borders, data.view(np.uint8))
+    bodies = parts.take(pa.array(2 * np.arange(len(begin)) + 1))
+    items = bytes_of(bodies)[1].view("<f8")
     least, greatest = np.zeros(len(begin)), np.zeros(len(begin))
     only = _take(data, begin[single] + 2, "<f8")
     ends = first + _PREAMBLE + heights[full]
     for i, extreme in enumerate((least, greatest)):
         extreme[single], extreme[full] = only, _take(data, ends + 2 * i, "<f8")
-    return _sound(least, greatest, items, table, foreign=foreign)
+    return _verify(least, greatest, items, table, foreign=foreign)
 
 
-def _sizes(data: Words, begin: Ints, heights: Ints, kept: Ints, full: Mask, k: int) -> Ints:
-    """How many items each level has, by where it begins."""
-    deep = int(heights.max(initial=1))
-    room = capacities(k)[1][heights]
-    # A level that is not there begins where all end.
-    starts = np.repeat(room[:, None], deep + 1, axis=1)
-    starts[~full, 0] -= kept[~full]
-    there = full[:, None] & (np.arange(deep + 1) < heights[:, None])
-    place = begin[:, None] + _PREAMBLE + np.arange(deep + 1)
-    starts[there] = data[place[there]]
+def _sizes(data: Words, begin: Ints, heights: Ints, stored: Ints, full: Mask, k: int) -> Ints:
+    """Number of items of each level, by where the levels begin."""
+    depth = int(heights.max(initial=1))
+    capacity = capacities(k)[1][heights]
+    # A level that is missing begins where all end.
+    starts = np.repeat(capacity[:, None], depth + 1, axis=1)
+    starts[~full, 0] -= stored[~full]
+    present = full[:, None] & (np.arange(depth + 1) < heights[:, None])
+    position = begin[:, None] + _PREAMBLE + np.arange(depth + 1)
+    starts[present] = data[position[present]]
     sizes = np.diff(starts, axis=1)
-    _require(sizes.min(axis=1) >= 0, "levels that overlap, or exceed the room they have")
-    _require(room - starts[:, 0] == kept, "levels of another length than the items")
+    _require(sizes.min(axis=1) >= 0, "levels that overlap, or exceed their capacity")
+    _require(capacity - starts[:, 0] == stored, "levels of another length than the items")
     top = sizes[np.arange(len(sizes)), np.maximum(heights, 1) - 1]
     _require((top > 0) | (heights == 0), "a highest level without an item")
     return sizes
 
 
-def _sound(
+def _verify(
     least: Floats, greatest: Floats, items: Floats, table: Ints, *, foreign: bool
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """The values, if they can be those of sketches."""
-    kept = table.sum(axis=1)
-    owner = np.repeat(np.arange(len(table)), kept)
-    parts = least, greatest, items
-    tidy = tuple(plain(each) for each in parts)
-    for given, clean, of in zip(parts, tidy, (None, None, owner), strict=True):
-        wrong = np.isnan(given) if foreign else given.view(np.int64) != clean.view(np.int64)
-        said = "a value that is NaN" if foreign else "-0.0, or a NaN with other bits"
-        _require(_all(~wrong, of, len(table)), said)
-    least, greatest, items = tidy
-    levels = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
-    same = (owner[1:] == owner[:-1]) & (levels[1:] == levels[:-1])
-    same &= (levels[1:] > 0) | (not foreign)
-    ordered = (items[:-1] <= items[1:]) | np.isnan(items[1:]) | ~same
-    _require(_all(ordered, owner[1:], len(table)), "a level that is not sorted")
-    high, low = greatest[owner], least[owner]
-    inside = (low <= items) | np.isnan(items)
-    inside &= (items <= high) | np.isnan(high)
-    _require(
-        _all(inside, owner, len(table)), "an item below the least value, or above the greatest"
-    )
-    # While nothing was left out, least and greatest are among the items.
-    alone = (table[:, 1:].sum(axis=1) == 0) & (kept > 0)
-    found = extremes(owner, items, items, len(table))
-    for claim, true in zip((least, greatest), found, strict=True):
-        right = (claim == true) | (np.isnan(claim) & np.isnan(true))
-        _require(~alone | right, "a least or greatest value that no item has")
+    stored = table.sum(axis=1)
+    given, clean = (least, greatest, items), (plain(least), plain(greatest), plain(items))
+    for raw, value, sizes in zip(given, clean, (None, None, stored), strict=True):
+        wrong = np.isnan(raw) if foreign else raw.view(np.int64) != value.view(np.int64)
+        reason = "a value that is NaN" if foreign else "-0.0, or a NaN with other bits"
+        _require(_none_of(wrong, sizes), reason)
+    least, greatest, items = clean
+    # Runs: the items of one level of one sketch.
+    sketch, level = np.nonzero(table)
+    sizes = table[sketch, level]
+    ends = np.cumsum(sizes)
+    falling = ~((items[:-1] <= items[1:]) | np.isnan(items[1:]))
+    falling[ends[:-1] - 1] = False
+    run = np.searchsorted(ends, np.flatnonzero(falling), side="right")
+    if foreign:
+        run = run[level[run] > 0]
+    good = np.ones(len(table), np.bool_)
+    good[sketch[run]] = False
+    _require(good, "a level that is not sorted")
+    low, high = np.empty(0), np.empty(0)
+    if len(items):
+        with np.errstate(invalid="ignore"):  # a NaN is compared
+            low, high = (f.reduceat(items, ends - sizes) for f in (np.fmin, np.maximum))
+    inside = (least[sketch] <= low) | np.isnan(low)
+    inside &= (high <= greatest[sketch]) | np.isnan(greatest[sketch])
+    good = np.ones(len(table), np.bool_)
+    good[sketch[~inside]] = False
+    _require(good, "an item below the least value, or above the greatest")
+    # While all values are stored, least and greatest are among the items.
+    exact = (table[:, 1:].sum(axis=1) == 0)[sketch]
+    for claim, true in zip((least, greatest), (low, high), strict=True):
+        right = (claim[sketch] == true) | (np.isnan(claim[sketch]) & np.isnan(true))
+        good[sketch[exact & ~right]] = False
+    _require(good, "a least or greatest value that no item has")
     return least, greatest, items, table
 
 
@@ -237,29 +247,33 @@ def _flat(payloads: pa.Array) -> tuple[Words, Ints, Ints]:
     _require(np.asarray(payloads.is_valid()), "null")
     ends, data = bytes_of(payloads.cast(pa.binary()))
     lengths = np.diff(ends)
-    _require((lengths >= 8) & (lengths % 4 == 0), "shorter than 8 bytes, or no multiple of 4 bytes")
-    # Copied, because words begin where a number may.
-    return data.copy().view("<u4"), ends[:-1] // 4, lengths // 4
+    _require(
+        (lengths >= 8) & (lengths % 4 == 0), "shorter than 8 bytes, or not a multiple of 4 bytes"
+    )
+    if data.ctypes.data % 4:
+        data = data.copy()
+    return data.view("<u4"), ends[:-1] // 4, lengths // 4
 
 
-def _take(data: Words, place: Ints, kind: str) -> np.ndarray:
-    """Numbers of eight bytes from these places."""
-    return np.stack([data[place], data[place + 1]], axis=1).ravel().view(kind)
+def _take(data: Words, positions: Ids, dtype: str) -> np.ndarray:
+    """Numbers of eight bytes from these words."""
+    return np.stack([data[positions], data[positions + 1]], axis=1).ravel().view(dtype)
 
 
-def _all(good: Mask, owner: Ids | None, count: int) -> Mask:
-    """Whether all that a sketch has are good."""
-    if owner is None:
-        return good
-    result = np.ones(count, np.bool_)
-    result[owner[~good]] = False
+def _none_of(wrong: Mask, sizes: Ints | None) -> Mask:
+    """Whether none of the values of a sketch is wrong; it has one value, or so many."""
+    if sizes is None:
+        return ~wrong
+    result = np.ones(len(sizes), np.bool_)
+    if wrong.any():
+        result[np.repeat(np.arange(len(sizes)), sizes)[wrong]] = False
     return result
 
 
-def _require(good: Mask, said: str, of: Mask | None = None) -> None:
-    """Refuse the first sketch that is not good; ``of`` says which ones were looked at."""
+def _require(good: Mask, reason: str, of: Mask | None = None) -> None:
+    """Refuse the first sketch that is not good; ``of`` selects the sketches that were checked."""
     if good.all():
         return
     wrong = int(np.flatnonzero(~good)[0])
     number = wrong if of is None else int(np.flatnonzero(of)[wrong])
-    raise _UnsoundError(f"{number}: {said}")
+    raise _InvalidSketchError(f"{number}: {reason}")

@@ -1,41 +1,61 @@
-"""Items of many KLL sketches by level, and how a level that is full is compacted: all at once.
+"""Compaction of KLL sketches: many sketches at once, without a loop over them.
 
-An item of level h stands for 2^h values. A sketch with too many items takes its lowest full
-level, sorted, and lets every other item of it rise to the next level, where it stands for two: the
-ranks of other values change by at most 2^h, up as often as down. The higher a level, the more
-items it may hold (Karnin, Lang, Liberty 2016); how many is what Apache DataSketches settled on.
+An item of level h represents 2^h values. If a sketch holds too many items, its lowest full level is
+sorted and every second item moves to the next level, where it represents twice as many values. The
+rank of any other value changes by at most 2^h, in either direction with the same probability. The
+higher a level, the more items it may hold (Karnin, Lang, Liberty 2016); the capacities are those of
+Apache DataSketches.
 
-Which half rises is a coin, and it is hashed from the number of values, the level and the items in
-it: so a sketch depends on its content alone, and not on a generator of random numbers.
+A coin decides which half moves up. It is hashed from the number of values, the level and the items
+of the level. So a sketch is a function of its content, not of a random number generator.
+
+The items of one level of one sketch are a *run* of a flat buffer. Runs are copied as the values of
+a binary array, which costs one ``memcpy`` for each run. They are sorted as the rows of a matrix, one
+matrix for all runs of the same length: n items have at most sqrt(2 n) different lengths.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
+import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.hashes import murmur3
 
-__all__ = ["MOST", "capacities", "extremes", "ordered", "settled", "within"]
+__all__ = [
+    "MAX_VALUES",
+    "Runs",
+    "argsort_groups",
+    "by_size",
+    "capacities",
+    "compact",
+    "equal_sizes",
+    "extremes",
+    "ranges",
+]
 
-MOST = 1 << 48
-"""A sketch stands for fewer values than this."""
+MAX_VALUES = 1 << 48
+"""A sketch represents fewer values than this."""
 
-_NARROWEST = 8  # items that any level may hold: Apache's M
+_MIN_CAPACITY = 8  # of any level: M of Apache DataSketches
 _LEVELS = 64
 _ODD = np.int64(-7046029254386353131)  # 2^64 / golden ratio
+_WIDTH = 8  # bytes of an item
 
 
 def capacities(k: int) -> tuple[Ints, Ints]:
-    """How many items a level may hold, and a sketch.
+    """Capacity of a level, and of a sketch.
 
     Returns
     -------
     level : array of int64
-        By how far it is below the top, which may hold k.
+        By depth below the top level, whose capacity is k.
     sketch : array of int64
-        By how many levels it has.
+        By number of levels.
 
     Examples
     --------
@@ -43,165 +63,242 @@ def capacities(k: int) -> tuple[Ints, Ints]:
     >>> level[:6].tolist(), sketch[:4].tolist()
     ([200, 133, 89, 59, 40, 26], [0, 200, 333, 422])
     """
-    # Whole numbers throughout: rounded otherwise, Apache would find our sketches too full.
+    # In integers: rounded differently, Apache DataSketches would reject our sketches as too full.
     exact = [((2 * k << depth) // 3**depth + 1) // 2 for depth in range(_LEVELS)]
-    level = np.array([max(_NARROWEST, each) for each in exact], np.int64)
+    level = np.array([max(_MIN_CAPACITY, capacity) for capacity in exact], np.int64)
     return level, np.append(0, np.cumsum(level))
 
 
-def settled(
-    values: Floats, ids: Ids, levels: Ids | None, count: int, k: int
+def compact(
+    items: Floats, sketches: Ids, levels: Ids, sizes: Ints, count: int, k: int, *, is_sorted: bool
 ) -> tuple[Floats, Ints]:
-    """The items that sketches keep of these, so that each of them holds no more than it may.
+    """Merge runs of items into sketches, and compact those that hold too many items.
 
     Parameters
     ----------
-    values : array of float64
-        Without -0.0. NaN is the greatest.
-    ids : array of int64
-        Of which sketch each is, from 0 to ``count``.
-    levels : array of int64, optional
-        On which level it stands; none: on level 0.
+    items : array of float64
+        The items of all runs, one run after another. Without -0.0. NaN is the greatest.
+    sketches : array of int64
+        The sketch of each run, from 0 to ``count``.
+    levels : array of int64
+        The level of each run.
+    sizes : array of int64
+        The length of each run, 1 or more.
     count, k : int
+    is_sorted : bool
+        Whether runs of level 0 are sorted. Those of other levels are.
 
     Returns
     -------
     items : array of float64
         By sketch, by level, by value.
     sizes : array of int64, sketches x levels
-        How many of them.
+        Number of items.
 
     Raises
     ------
     CapacityError
-        ``SKETCH_FULL``: a sketch would stand for 2^48 values or more.
+        ``SKETCH_FULL``: a sketch would represent 2^48 values or more.
     """
-    # Sorted once; then a value is its rank, and ranks below the number of a sketch sort quickly.
-    owner = ids if levels is None else levels * count + ids
-    order, keys, shift = ordered(owner, values)
-    ranked = values[order]
-    deep = 1 if levels is None else int(levels.max(initial=0)) + 1
-    bases = np.arange(deep + 1) * count << shift
-    cuts = np.searchsorted(keys, bases)
-    stacked = [keys[cuts[h] : cuts[h + 1]] - bases[h] for h in range(deep)]
-    sizes = [np.bincount(level >> shift, minlength=count) for level in stacked]
-    _compact(stacked, sizes, ranked, shift, k)
-    table = np.stack(sizes, axis=1)
-    begins = np.cumsum(table).reshape(table.shape) - table
-    mask = (1 << shift) - 1
-    items = np.empty(int(table.sum()))
-    for h, level in enumerate(stacked):
-        items[np.repeat(begins[:, h], sizes[h]) + within(sizes[h])] = ranked[level & mask]
-    return items, table
+    runs = Runs(items, sizes)
+    depth = int(levels.max(initial=0)) + 1
+    owners = [np.flatnonzero(levels == h) for h in range(depth)]
+    table = [_sums(sketches[runs], sizes[runs], count) for runs in owners]
+    level_capacity, sketch_capacity = capacities(k)
+    total = _totals(table)
+    stored = np.sum(table, axis=0)
+    heights = np.zeros(count, np.int64)
+    for h, held in enumerate(table):
+        heights[held > 0] = h + 1
+    places = []
+    promoted, promoted_from = np.empty(0, np.int64), np.empty(0, np.int64)
+    h = 0
+    # Compaction may add a level, and capacity with it: at the latest, that level is not full.
+    while h < len(table):
+        owner = np.concatenate([sketches[owners[h]], promoted])
+        run = np.concatenate([owners[h], promoted_from])
+        held = table[h]
+        full = (stored > sketch_capacity[heights]) & (
+            held >= level_capacity[np.maximum(heights - 1 - h, 0)]
+        )
+        unsorted = full | (np.bincount(owner, minlength=count) > 1)
+        if h == 0 and not is_sorted:
+            unsorted |= held > 1
+        place = np.zeros(count, np.int64)
+        place[owner] = run
+        promoted, promoted_from = np.empty(0, np.int64), np.empty(0, np.int64)
+        if unsorted.any():
+            chosen = by_size(held, unsorted)
+            joined = runs.take(_order(owner, run, chosen, count))
+            length = held[chosen]
+            _sort(joined, length)
+            half = np.where(full[chosen], length >> 1, 0)
+            # Of an odd number of items, the least one stays.
+            stays = length - 2 * half
+            place[chosen] = runs.append(joined, np.stack([stays, 2 * half], axis=1).ravel())[::2]
+            if full.any():
+                promoted = chosen[full[chosen]]
+                starts = np.cumsum(length) - length
+                coins = _coins(joined, starts, total[chosen], h)
+                begin = (starts + stays + coins)[half > 0]
+                half = half[half > 0]
+                promoted_from = runs.append(joined[ranges(begin, half, step=2)], half)
+                table[h] = held.copy()
+                table[h][chosen] = stays
+                if h + 1 == len(table):
+                    table.append(np.zeros(count, np.int64))
+                    owners.append(np.empty(0, np.int64))
+                table[h + 1] = table[h + 1] + _sums(promoted, half, count)
+                stored -= held - table[h]
+                stored[promoted] += half
+                heights[full & (heights == h + 1)] += 1
+        places.append(place)
+        h += 1
+    result = np.stack(table, axis=1)
+    return runs.take(np.stack(places, axis=1)[result > 0]), result
 
 
-def ordered(owner: Ids, values: Floats) -> tuple[Ids, Ints, int]:
-    """The order of values, and keys that sort by owner, then by value.
+class Runs:
+    """Runs of flat buffers, by number."""
 
-    Returns
-    -------
-    order : array of int64
-        Places of the values, ascending.
-    keys : array of int64
-        Sorted: the owner, shifted, and below it a place in ``order``.
-    shift : int
-        By so many bits.
+    def __init__(self, items: Floats, sizes: Ints) -> None:
+        self.count = 0
+        self.chunks: list[pa.Array] = []
+        self.append(items, sizes)
+
+    def append(self, items: Floats, sizes: Ints) -> Ids:
+        """Add a buffer, and the length of each of its runs; return their numbers."""
+        ends = _WIDTH * np.append(0, np.cumsum(sizes))
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(items))]
+        self.chunks.append(pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers))
+        self.count += len(sizes)
+        return np.arange(self.count - len(sizes), self.count)
+
+    def take(self, runs: Ids) -> Floats:
+        """The items of these runs, one run after another."""
+        source = pa.chunked_array(self.chunks) if len(self.chunks) > 1 else self.chunks[0]
+        taken = source.take(pa.array(runs))
+        chunks = taken.chunks if isinstance(taken, pa.ChunkedArray) else [taken]
+        parts = [_items(chunk) for chunk in chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
+
+
+def _items(runs: pa.Array) -> Floats:
+    """The items of all runs of an array."""
+    if not len(runs):
+        return np.empty(0)
+    _, ends, data = runs.buffers()
+    borders = np.frombuffer(ends, np.int64, len(runs) + 1, 8 * runs.offset)
+    start, end = int(borders[0]), int(borders[-1])
+    return np.frombuffer(data or b"", np.float64, (end - start) // _WIDTH, start)
+
+
+def _order(owner: Ids, run: Ids, chosen: Ids, count: int) -> Ids:
+    """The runs of the chosen sketches, in their order."""
+    rank = np.full(count, -1, np.int64)
+    rank[chosen] = np.arange(len(chosen))
+    rank = rank[owner]
+    among = rank >= 0
+    return run[among][argsort_groups(rank[among], len(chosen))]
+
+
+def argsort_groups(ids: Ids, count: int) -> Ids:
+    """Positions by group, in their order within each.
 
     Examples
     --------
-    >>> order, keys, shift = ordered(np.array([1, 0, 1]), np.array([7.0, 9.0, 5.0]))
-    >>> (keys >> shift).tolist(), order[keys & (1 << shift) - 1].tolist()
-    ([0, 1, 1], [1, 2, 0])
+    >>> argsort_groups(np.array([1, 0, 1, 0]), 2).tolist()
+    [1, 3, 0, 2]
     """
-    order = np.argsort(values)
-    owner = owner[order]
-    place = np.arange(len(owner))
-    for bit in range(0, int(owner.max(initial=1)).bit_length(), 16):
-        # NumPy sorts two bytes by radix: sooner done, twice, than the whole number once.
-        digit = (owner[place] >> bit).astype(np.uint16)
-        place = place[np.argsort(digit, kind="stable")]
-    shift = max(len(owner), 2).bit_length()
-    return order, owner[place] << shift | place, shift
+    # NumPy sorts two bytes by radix, and larger numbers by comparison, which takes longer.
+    order = np.argsort((ids & 0xFFFF).astype(np.uint16), kind="stable")
+    for bit in range(16, count.bit_length(), 16):
+        digit = (ids[order] >> bit).astype(np.uint16)
+        order = order[np.argsort(digit, kind="stable")]
+    return order
 
 
-def _compact(stacked: list[Ints], sizes: list[Ints], ranked: Floats, shift: int, k: int) -> None:
-    """Compact level by level, from the lowest, until every sketch holds no more than it may."""
-    of_level, of_sketch = capacities(k)
-    heights = np.zeros_like(sizes[0])
-    for h, each in enumerate(sizes):
-        heights[each > 0] = h + 1
-    total = _totals(sizes)
-    kept = np.sum(sizes, axis=0)
-    h = 0
-    # It may add a level, with room for more: at the latest, that one is not full.
-    while (crowded := kept > of_sketch[heights]).any():
-        full = crowded & (sizes[h] >= of_level[np.maximum(heights - 1 - h, 0)])
-        if full.any():
-            if h + 1 == len(stacked):
-                stacked.append(np.empty(0, np.int64))
-                sizes.append(np.zeros_like(kept))
-            coins = np.zeros_like(kept)
-            chosen = stacked[h][np.repeat(full, sizes[h])] & ((1 << shift) - 1)
-            coins[full] = _coins(ranked[chosen], sizes[h][full], total[full], h)
-            stacked[h], rising = _halved(stacked[h], sizes[h], full, coins)
-            above = stacked[h + 1]
-            stacked[h + 1] = np.sort(np.concatenate([above, rising])) if len(above) else rising
-            half = np.where(full, sizes[h] >> 1, 0)
-            sizes[h] = np.where(full, sizes[h] & 1, sizes[h])
-            sizes[h + 1] = sizes[h + 1] + half
-            kept -= half
-            heights[full & (heights == h + 1)] += 1
-        h += 1
+def by_size(sizes: Ints, chosen: Mask) -> Ids:
+    """The chosen positions, by ascending size.
+
+    Examples
+    --------
+    >>> by_size(np.array([3, 1, 2]), np.array([True, False, True])).tolist()
+    [2, 0]
+    """
+    places = np.flatnonzero(chosen)
+    return places[np.argsort(sizes[places], kind="stable")]
 
 
-def _halved(keys: Ints, sizes: Ints, full: Mask, coins: Ints) -> tuple[Ints, Ints]:
-    """What stays of a level, and what rises; of an odd number of items the least one stays."""
-    starts = np.cumsum(sizes) - sizes
-    odd = sizes & 1
-    stays = np.repeat(~full, sizes)
-    stays[starts[full & (odd == 1)]] = True
-    half = np.where(full, sizes >> 1, 0)
-    return keys[stays], keys[np.repeat(starts + odd + coins, half) + 2 * within(half)]
+def equal_sizes(sizes: Ints) -> Iterator[tuple[int, slice, slice]]:
+    """Every size, with its positions in ``sizes``, which ascend, and the items of these positions.
+
+    Examples
+    --------
+    >>> [(size, items) for size, _, items in equal_sizes(np.array([2, 2, 3]))]
+    [(2, slice(0, 4, None)), (3, slice(4, 7, None))]
+    """
+    if not len(sizes):
+        return
+    cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]
+    begin = 0
+    for first, last in pairwise(cuts):
+        size = int(sizes[first])
+        end = begin + size * (last - first)
+        yield size, slice(first, last), slice(begin, end)
+        begin = end
 
 
-def _coins(items: Floats, sizes: Ints, total: Ints, h: int) -> Ints:
-    sums = np.add.reduceat(items.view(np.int64), np.cumsum(sizes) - sizes)
+def _sort(items: Floats, sizes: Ints) -> None:
+    """Sort each of these runs, in place."""
+    for size, _, part in equal_sizes(sizes):
+        if size > 1:
+            items[part].reshape(-1, size).sort(axis=1)
+
+
+def _coins(items: Floats, starts: Ints, total: Ints, h: int) -> Ints:
+    sums = np.add.reduceat(items.view(np.int64), starts)
     first, _ = murmur3(sums + (total * _LEVELS + h) * _ODD)
     return (first >> np.uint64(63)).astype(np.int64)
 
 
-def _totals(sizes: list[Ints]) -> Ints:
-    """How many values each sketch stands for."""
-    # As doubles first, which do not wrap around.
-    rough = sum((each * 2.0**h for h, each in enumerate(sizes)), np.zeros(len(sizes[0])))
-    if rough.max(initial=0) >= MOST:
+def _sums(sketches: Ids, sizes: Ints, count: int) -> Ints:
+    return np.bincount(sketches, weights=sizes, minlength=count).astype(np.int64)
+
+
+def _totals(table: list[Ints]) -> Ints:
+    """The number of values that each sketch represents."""
+    # In floating point first, which does not wrap around.
+    rough = sum((held * 2.0**h for h, held in enumerate(table)), np.zeros(len(table[0])))
+    if rough.max(initial=0) >= MAX_VALUES:
         raise CapacityError(
             "SKETCH_FULL",
-            "a sketch cannot stand for so many values",
+            "a sketch cannot represent so many values",
             where="sketches.quantiles",
             got=f"about {rough.max():.3g}",
-            expected=f"fewer than 2^48, or {MOST:,}",
-            fix="keep one sketch a month or a year, and do not merge those",
+            expected=f"fewer than 2^48, or {MAX_VALUES:,}",
+            fix="store one sketch a month or a year, and do not merge those",
         )
-    exact: Ints = sum((each << h for h, each in enumerate(sizes)), np.zeros_like(sizes[0]))
+    exact: Ints = sum((held << h for h, held in enumerate(table)), np.zeros_like(table[0]))
     return exact
 
 
-def within(sizes: Ints) -> Ints:
-    """The place of each item in its run, from 0, over runs of these sizes.
+def ranges(starts: Ints, sizes: Ints, *, step: int = 1) -> Ids:
+    """Positions from each start on.
 
     Examples
     --------
-    >>> within(np.array([2, 0, 3])).tolist()
-    [0, 1, 0, 1, 2]
+    >>> ranges(np.array([10, 20]), np.array([2, 3])).tolist()
+    [10, 11, 20, 21, 22]
     """
-    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    offsets = starts - step * (np.cumsum(sizes) - sizes)
+    return np.repeat(offsets, sizes) + step * np.arange(int(sizes.sum()))
 
 
-def extremes(ids: Ids, least: Floats, greatest: Floats, count: int) -> tuple[Floats, Floats]:
-    """Of each sketch; NaN is the greatest, so that only of nothing else it is the least, too."""
+def extremes(sketches: Ids, least: Floats, greatest: Floats, count: int) -> tuple[Floats, Floats]:
+    """Least and greatest value of each sketch. NaN is the greatest: least only of NaN alone."""
     low, high = np.full(count, np.nan), np.full(count, -np.inf)
     with np.errstate(invalid="ignore"):  # a NaN is compared
-        np.fmin.at(low, ids, least)
-        np.maximum.at(high, ids, greatest)
+        np.fmin.at(low, sketches, least)
+        np.maximum.at(high, sketches, greatest)
     return low, high

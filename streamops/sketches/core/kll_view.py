@@ -11,9 +11,9 @@ import pyarrow as pa
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints
-from streamops.sketches.core.kll_levels import ordered
+from streamops.sketches.core.kll_levels import Runs, by_size, equal_sizes
 
-__all__ = ["View", "rank_error", "unpacked", "viewed"]
+__all__ = ["View", "rank_error", "unpack", "viewed"]
 
 _NO_OVERFLOW = 1 << 62
 
@@ -105,14 +105,15 @@ class View:
         return result
 
 
-def unpacked(states: Sequence[pa.Array]) -> tuple[Floats, Ids, Ids]:
-    """The items of states, of which state each is, and its level."""
+def unpack(states: Sequence[pa.Array]) -> tuple[Floats, Ids, Ids, Ints]:
+    """The items of states; of each run of items its state, its level and its length."""
     _, _, items, sizes = states
     heights = list_sizes(sizes)
-    each = np.asarray(sizes.flatten()).astype(np.int64)
-    level = np.arange(len(each)) - np.repeat(np.cumsum(heights) - heights, heights)
+    length = np.asarray(sizes.flatten()).astype(np.int64)
+    level = np.arange(len(length)) - np.repeat(np.cumsum(heights) - heights, heights)
     state = np.repeat(np.arange(len(sizes)), heights)
-    return np.asarray(items.flatten()), np.repeat(state, each), np.repeat(level, each)
+    held = length > 0
+    return np.asarray(items.flatten()), state[held], level[held], length[held]
 
 
 def viewed(states: Sequence[pa.Array], k: int) -> View:
@@ -123,29 +124,40 @@ def viewed(states: Sequence[pa.Array], k: int) -> View:
     CapacityError
         ``SKETCH_FULL``: together they stand for more values than can be counted.
     """
-    values, ids, levels = unpacked(states)
-    heights = list_sizes(states[3])
-    order, keys, shift = ordered(ids, values)
-    place = order[keys & ((1 << shift) - 1)]
-    if (2.0**levels).sum() >= _NO_OVERFLOW:
+    items, _, levels, sizes = unpack(states)
+    if (2.0**levels * sizes).sum() >= _NO_OVERFLOW:
         raise CapacityError(
             "SKETCH_FULL",
             "so many values cannot be counted together",
             where="sketches.quantiles",
-            got=f"{len(heights):,} sketches of {(2.0**levels).sum():.3g} values",
+            got=f"{len(states[0]):,} sketches of {(2.0**levels * sizes).sum():.3g} values",
             expected="fewer than 2^62 values",
-            fix="ask fewer sketches at a time; these were hardly made of rows",
+            fix="query fewer sketches at a time; these were hardly made of rows",
         )
-    below = np.cumsum(1 << levels[place])
-    ends = np.cumsum(list_sizes(states[2]))
-    totals = below[ends - 1]
-    base = np.append(0, totals[:-1])[: len(totals)]
+    stored, heights = list_sizes(states[2]), list_sizes(states[3])
+    weights = np.repeat(1 << levels, sizes)
+    sketches = np.arange(len(stored))
+    if (heights > 1).any():
+        # Levels are sorted, and now a sketch. They are ordered by size, as rows of matrices.
+        sketches = by_size(stored, np.ones(len(stored), np.bool_))
+        items = Runs(items, stored).take(sketches)
+        weights = Runs(weights.view(np.float64), stored).take(sketches).view(np.int64)
+        for size, _, part in equal_sizes(stored[sketches]):
+            rows, of_rows = items[part].reshape(-1, size), weights[part].reshape(-1, size)
+            order = np.argsort(rows, axis=1)
+            items[part] = np.take_along_axis(rows, order, axis=1).ravel()
+            weights[part] = np.take_along_axis(of_rows, order, axis=1).ravel()
+    below = np.cumsum(weights)
+    ends = below[np.cumsum(stored[sketches]) - 1]
+    base, count = np.empty(len(stored), np.int64), np.empty(len(stored), np.int64)
+    count[sketches] = np.diff(ends, prepend=0)
+    base[sketches] = ends - count[sketches]
     return View(
-        values[place],
-        keys >> shift,
+        items,
+        np.repeat(sketches, stored[sketches]),
         below,
         base,
-        totals - base,
+        count,
         np.asarray(states[0]),
         np.asarray(states[1]),
         np.where(heights > 1, rank_error(k), 0.0),

@@ -16,7 +16,7 @@ from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.kll import QuantileSketch
-from streamops.sketches.core.kll_levels import MOST, capacities
+from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
 from streamops.sketches.core.kll_view import rank_error
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -201,15 +201,15 @@ def heavy(levels: int) -> list[pa.Array]:
 
 def test_more_values_than_can_be_counted_are_refused() -> None:
     allowed = united(heavy(48), heavy(47))
-    assert MEDIAN.estimate(allowed)[0]["count"].as_py() == 3 * MOST // 4
+    assert MEDIAN.estimate(allowed)[0]["count"].as_py() == 3 * MAX_VALUES // 4
     with pytest.raises(CapacityError) as caught:
         united(heavy(48), heavy(48))
     assert caught.value.code == "SKETCH_FULL"
     assert str(caught.value) == (
-        "[SKETCH_FULL] sketches.quantiles: a sketch cannot stand for so many values\n"
+        "[SKETCH_FULL] sketches.quantiles: a sketch cannot represent so many values\n"
         "  got:       about 2.81e+14\n"
         "  expected:  fewer than 2^48, or 281,474,976,710,656\n"
-        "  fix:       keep one sketch a month or a year, and do not merge those"
+        "  fix:       store one sketch a month or a year, and do not merge those"
     )
 
 

@@ -151,14 +151,14 @@ def changed(payload: bytes, at: int, form: str, value: Any) -> bytes:
 FEW, MANY = GOOD[2], GOOD[6]  # [5..., -0.5...] of one level; 57 values: of several
 LEVELS = MANY[18]
 NUMBERS = 20 + 4 * LEVELS
-LOWEST = "bytes 0 to 3: no kll_doubles sketch, not in compact form"
+LOWEST = "bytes 0 to 3: not a kll_doubles sketch in compact form"
 
 
 @pytest.mark.parametrize(
     ("payload", "said"),
     [
-        (b"", "shorter than 8 bytes, or no multiple of 4 bytes"),
-        (MANY[:-1], "shorter than 8 bytes, or no multiple of 4 bytes"),
+        (b"", "shorter than 8 bytes, or not a multiple of 4 bytes"),
+        (MANY[:-1], "shorter than 8 bytes, or not a multiple of 4 bytes"),
         (changed(MANY, 0, "B", 2), LOWEST),
         (changed(MANY, 1, "B", 3), LOWEST),
         (changed(MANY, 2, "B", 14), LOWEST),
@@ -166,20 +166,20 @@ LOWEST = "bytes 0 to 3: no kll_doubles sketch, not in compact form"
         (changed(MANY, 4, "H", 21), "bytes 4 to 7: another k than 20, or another M"),
         (changed(MANY, 6, "B", 9), "bytes 4 to 7: another k than 20, or another M"),
         (changed(MANY, 7, "B", 1), "bytes 4 to 7: another k than 20, or another M"),
-        (GOOD[0] + bytes(4), "an empty sketch of other than 8 bytes"),
-        (GOOD[1] + bytes(4), "a sketch of one value of other than 16 bytes"),
-        (GOOD[1][:8], "a sketch of one value of other than 16 bytes"),
-        (MANY[:44], "a sketch of several values of less than 48 bytes"),
+        (GOOD[0] + bytes(4), "an empty sketch with a length other than 8 bytes"),
+        (GOOD[1] + bytes(4), "a sketch of one value with a length other than 16 bytes"),
+        (GOOD[1][:8], "a sketch of one value with a length other than 16 bytes"),
+        (MANY[:44], "a sketch of several values with less than 48 bytes"),
         (changed(MANY, 16, "H", 19), "byte 16: merged with a smaller k"),
         (changed(MANY, 8, "Q", 1), "byte 8: not from 2 to 281474976710656 values"),
         (changed(MANY, 8, "Q", 2**48), "byte 8: not from 2 to 281474976710656 values"),
-        (changed(MANY, 18, "B", 0), "byte 18: no number of levels"),
-        (changed(MANY, 18, "B", 49), "byte 18: no number of levels"),
-        (changed(MANY, 19, "B", 1), "byte 18: no number of levels"),
-        (changed(MANY, 18, "B", LEVELS + 1), "of a length that no number of items has"),
-        (changed(FEW, 18, "B", 48), "of a length that no number of items has"),
-        (MANY[:-4], "of a length that no number of items has"),
-        (changed(MANY, 24, "I", 2**31), "levels that overlap, or exceed the room they have"),
+        (changed(MANY, 18, "B", 0), "byte 18: not a number of levels"),
+        (changed(MANY, 18, "B", 49), "byte 18: not a number of levels"),
+        (changed(MANY, 19, "B", 1), "byte 18: not a number of levels"),
+        (changed(MANY, 18, "B", LEVELS + 1), "a length that no number of items has"),
+        (changed(FEW, 18, "B", 48), "a length that no number of items has"),
+        (MANY[:-4], "a length that no number of items has"),
+        (changed(MANY, 24, "I", 2**31), "levels that overlap, or exceed their capacity"),
         (changed(MANY, 20, "I", 0), "levels of another length than the items"),
         (MANY + bytes(8), "levels of another length than the items"),
         (
@@ -188,7 +188,7 @@ LOWEST = "bytes 0 to 3: no kll_doubles sketch, not in compact form"
         ),
         (
             changed(MANY, 8, "Q", 58),
-            "levels that do not stand for as many values as byte 8 says",
+            "levels that represent another number of values than byte 8",
         ),
         (changed(FEW, 24, "d", -0.0), "-0.0, or a NaN with other bits"),
         (changed(FEW, 48, "Q", 0x7FF8000000000001), "-0.0, or a NaN with other bits"),
@@ -233,7 +233,7 @@ def test_the_error_says_what_to_do() -> None:
         SKETCH.revive(pa.array([b""]))
     assert str(caught.value) == (
         "[SKETCH_CORRUPT] sketches.kll: these bytes are no such sketch of quantiles\n"
-        "  got:       sketch 0: shorter than 8 bytes, or no multiple of 4 bytes\n"
+        "  got:       sketch 0: shorter than 8 bytes, or not a multiple of 4 bytes\n"
         "  expected:  a compact kll_doubles sketch of Apache DataSketches, with k=20\n"
         "  fix:       make it again from its rows, or merge the others without it"
     )
