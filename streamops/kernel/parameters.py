@@ -22,6 +22,7 @@ __all__ = [
     "refuse_type",
     "require_aggregates",
     "require_choice",
+    "require_distinct_columns",
     "require_hashable",
     "require_instant",
     "require_keys",
@@ -73,6 +74,29 @@ def require_choice(value: object, words: Any, *, parameter: str, where: str) -> 
             if near
             else f"write one of {listed}",
         )
+
+
+def require_distinct_columns(where: str, **columns: object) -> None:
+    """Refuse parameters that are not column names, or that name the same column.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME`` or ``SAME_COLUMN``.
+    """
+    roles: dict[object, str] = {}
+    for role, name in columns.items():
+        require_name(name, parameter=role, where=where)
+        if name in roles:
+            raise SpecError(
+                "SAME_COLUMN",
+                f"`{roles[name]}` and `{role}` name the same column",
+                where=where,
+                got=f"{roles[name]}={name!r}, {role}={name!r}",
+                expected="a column for each",
+                fix=f"name the column that holds what `{role}` describes",
+            )
+        roles[name] = role
 
 
 def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]:

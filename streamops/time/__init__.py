@@ -11,10 +11,9 @@
 """
 
 from streamops.time.correct_clock import correct_clock
-from streamops.time.guard import guard
+from streamops.time.guard import guard, split_quarantined
 from streamops.time.processing_time import processing_time
 from streamops.time.producers import producers
-from streamops.time.quarantine import split_quarantined
 from streamops.time.track_clock import track_clock
 
 __all__ = [

@@ -1,14 +1,48 @@
-"""A guard of event times."""
+"""Validation of event times against bounds, and the split of valid and quarantined rows."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
-from streamops.kernel.time import Duration
-from streamops.spark.rowwise import RowTransform
-from streamops.time.guard_settings import GuardSettings, OutOfBounds, Unusable
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructType
 
-__all__ = ["guard"]
+from streamops.kernel.errors import SchemaError, StreamopsError, WatermarkError
+from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
+from streamops.kernel.time import (
+    MAX_INSTANT,
+    MIN_INSTANT,
+    Duration,
+    format_duration,
+    format_instant,
+    parse_duration,
+    parse_instant,
+)
+from streamops.spark.checks import WATERMARK
+from streamops.spark.columns import column
+from streamops.spark.rowwise import RowTransform, instant_field
+from streamops.time.instants import FROM_YEAR_1, as_instant, micros, now
+
+__all__ = ["REASONS", "OutOfBounds", "Unusable", "guard", "split_quarantined"]
+
+OutOfBounds = Literal["quarantine", "clamp", "fail"]
+Unusable = Literal["quarantine", "fail"]
+
+GUARDED = "guarded"
+QUARANTINED = "quarantined"
+_CLAMPED = "clamped"
+_UNUSABLE = ("null_time", "unparsable_time")
+REASONS = (*_UNUSABLE, "future", "past")
+
+# Names of intermediate columns.
+_INSTANT, _UPPER, _LOWER, _REASON = (
+    f"__streamops_{name}" for name in ("instant", "upper", "lower", "reason")
+)
+_MARK = "\0"  # placeholder for values of the row in a message
 
 
 def guard(
@@ -22,48 +56,48 @@ def guard(
     unusable: Unusable = "quarantine",
     name: str | None = None,
 ) -> RowTransform:
-    """Keeps event times from the future, and other bad ones, away from the watermark.
+    """Validate event times before a watermark is defined on them.
 
-    A row is good if its event time is in ``[lower, arrival + ahead]``, both ends included, where
-    `lower` is what `before` says. Any other is clamped, quarantined or failed, before a watermark
-    is defined: one row of the year 2999 would move it for good.
+    An event time is valid if it lies in ``[lower, arrival + ahead]``, both ends included, where
+    `lower` is the bound given by `before`. Rows with any other event time are clamped,
+    quarantined, or fail the query. Without this check, one row of the year 2999 would advance the
+    watermark permanently.
 
     Input        `time`: timestamp or string (event time) · `arrival`: timestamp · other columns of
                  any type
     Output       the same columns, `time`: timestamp, null in a quarantined row · guarded:
-                 struct<reason, outcome, original, bound>, null in a good row
+                 struct<reason, outcome, original, bound>, null in a valid row
     Output mode  any
-    Watermark    none before it: it is defined after it, by ``withWatermark`` or an operator's
-                 `delay`. It can never pass the present by more than `ahead`
+    Watermark    none on the input; define it on the output, by ``withWatermark`` or an operator's
+                 `delay`. It never exceeds the current time by more than `ahead`
     State        none
-    Order        rows may come in any order; each is judged by itself
-    Batch        same rows out, with an `arrival` column; without one a row is judged by the start
+    Order        rows may arrive in any order; each row is checked independently
+    Batch        same rows out if `arrival` is given; otherwise rows are checked against the start
                  of the batch
 
     Parameters
     ----------
     time : str
-        Event-time column. A string is cast to a timestamp, as Spark does, in the time zone of the
-        session where it names none.
+        Event-time column. A string is cast to a timestamp by Spark's rules; a string without a
+        time zone is in the time zone of the session.
     arrival : str, optional
-        Column with the instant at which the row arrived, by a clock that can be trusted: when
-        the server or the log took it. Left out, null, outside the years 1 to 9999, or later than
-        the start of the micro-batch: that start.
+        Column with the time at which the row arrived, by a trusted clock, such as the time at
+        which the server or the log received it. The start of the micro-batch is used if `arrival`
+        is omitted, null, outside the years 1 to 9999, or later than that start.
     ahead : duration
-        How far an event time may lie ahead of its arrival, >= 0: the error of clocks that is
-        forgiven.
+        How far an event time may lie ahead of its arrival, >= 0: the tolerated clock error.
     before : duration or aware datetime, optional
-        An event time before this instant, or further than this duration behind its arrival, is
-        past. Left out: before the year 1.
+        Lower bound of event times: an instant, or a duration relative to the arrival. Default:
+        the year 1.
     future, past : "quarantine", "clamp" or "fail"
-        What happens to a row beyond a bound. "quarantine": its event time becomes null, so that
-        operators count it as rejected. "clamp": its event time becomes the bound. "fail": the
-        query fails.
+        Handling of rows beyond the upper or the lower bound. "quarantine": the event time becomes
+        null, so that operators count the row as rejected. "clamp": the event time becomes the
+        bound. "fail": the query fails.
     unusable : "quarantine" or "fail"
-        What happens to a row whose event time is null, or text that is no timestamp.
+        Handling of rows whose event time is null, or a string that cannot be cast.
     name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. A batch is counted only
-        where it is given.
+        Name of the metrics in the query's ``observedMetrics``. A batch query reports metrics only
+        if a name is given.
 
     Returns
     -------
@@ -90,12 +124,12 @@ def guard(
     Notes
     -----
     ``guarded.reason`` is "null_time", "unparsable_time", "future" or "past"; ``outcome`` is
-    "quarantined" or "clamped"; ``original`` is the value that was there, ``bound`` the bound that
-    it was beyond.
+    "quarantined" or "clamped"; ``original`` is the original value, ``bound`` the bound that it
+    exceeded.
 
     See Also
     --------
-    split_quarantined : good and quarantined rows apart.
+    split_quarantined : split valid and quarantined rows.
     correct_clock : event times of devices whose clocks are wrong.
 
     References
@@ -103,14 +137,256 @@ def guard(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Whose clock are you using,
     anyway?".
     """
-    settings = GuardSettings.of(
-        "time.guard",
+    where = GuardSpec.where
+    spec = GuardSpec(
         time=time,
         arrival=arrival,
-        ahead=ahead,
-        before=before,
+        ahead=parse_duration(ahead, parameter="ahead", where=where, minimum=0),
+        before=_parse_bound(before),
         future=future,
         past=past,
         unusable=unusable,
     )
-    return RowTransform.of("time.guard", settings, name)
+    return RowTransform.of(where, spec, name)
+
+
+def split_quarantined(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Split the output of a guard.
+
+    Use it inside ``foreachBatch``, on a persisted batch, or on the frame itself for two queries.
+
+    Parameters
+    ----------
+    batch : DataFrame
+        Output of :func:`streamops.time.guard`, with its column ``guarded``.
+
+    Returns
+    -------
+    good : DataFrame
+        Rows with a usable event time, including clamped ones; same columns.
+    quarantined : DataFrame
+        The other rows; same columns. Their original event time is in ``guarded.original``.
+
+    Raises
+    ------
+    SchemaError
+        ``NOT_GUARDED``: the frame is not the output of a guard.
+
+    Examples
+    --------
+    >>> def write(batch, batch_id):  # doctest: +SKIP
+    ...     batch.persist()
+    ...     good, quarantined = split_quarantined(batch)
+    ...     good.drop("guarded").write.mode("append").parquet("good")
+    ...     quarantined.write.mode("append").parquet("quarantined")
+    ...     batch.unpersist()
+    """
+    types = {field.name: field.dataType for field in batch.schema.fields}
+    guarded = types.get(GUARDED)
+    if not (isinstance(guarded, StructType) and {"reason", "outcome"} <= set(guarded.names)):
+        raise SchemaError(
+            "NOT_GUARDED",
+            "the frame has no column of quarantined rows",
+            where="time.split_quarantined",
+            got=f"columns {', '.join(types)}",
+            expected="'guarded', a struct of reason, outcome, original, bound",
+            fix='apply df.transform(time.guard("ts")) first, and keep the column guarded',
+        )
+    is_quarantined = F.col(GUARDED)["outcome"].eqNullSafe(QUARANTINED)
+    return batch.where(~is_quarantined), batch.where(is_quarantined)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSpec:
+    """The parameters of a guard; durations in microseconds."""
+
+    where: ClassVar[str] = "time.guard"
+
+    time: str
+    arrival: str | None
+    ahead: int = field(metadata={"shown": show_duration})
+    before: int | dt.datetime | None = field(
+        metadata={"shown": lambda bound: repr(None if bound is None else _format_bound(bound))}
+    )
+    future: OutOfBounds
+    past: OutOfBounds
+    unusable: Unusable
+
+    def __post_init__(self) -> None:
+        columns = {"time": self.time, "arrival": self.arrival}
+        if self.arrival is None:
+            del columns["arrival"]
+        require_distinct_columns(self.where, **columns)
+        require_choice(self.future, OutOfBounds, parameter="future", where=self.where)
+        require_choice(self.past, OutOfBounds, parameter="past", where=self.where)
+        require_choice(self.unusable, Unusable, parameter="unusable", where=self.where)
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """The struct that describes the outcome of the check."""
+        return (GUARDED,)
+
+    @property
+    def marked(self) -> str:
+        """The event time: downstream operators read it."""
+        return self.time
+
+    def check(self, frame: DataFrame) -> None:
+        """Reject frames without the columns, and frames that already have a watermark."""
+        found = instant_field(
+            frame,
+            self.time,
+            role="time",
+            where=self.where,
+            accepts=_is_text,
+            expected="timestamp, or string",
+        )
+        if self.arrival is not None:
+            instant_field(frame, self.arrival, role="arrival", where=self.where)
+        if frame.isStreaming and WATERMARK in (found.metadata or {}):
+            raise WatermarkError(
+                "GUARD_BEHIND_WATERMARK",
+                "the watermark is defined before the guard, so future event times advance it",
+                where=self.where,
+                got=f"a frame with a watermark on {self.time!r}",
+                expected="a frame without a watermark",
+                fix=f"apply the guard first, then withWatermark({self.time!r}, ...) or delay=...",
+            )
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with valid event times, and the outcome of the check."""
+        fields = {field.name: field for field in frame.schema.fields}
+        instant = as_instant(column(self.time), fields[self.time].dataType)
+        upper, lower = self._bounds()
+        checked = frame.select(
+            "*", instant.alias(_INSTANT), upper.alias(_UPPER), lower.alias(_LOWER)
+        ).select("*", self._reason().alias(_REASON))
+        failing = self._failing()
+        if failing is not None:
+            checked = checked.where(failing)
+        reason = F.col(_REASON)
+        bound = F.when(reason == "future", F.col(_UPPER)).when(reason == "past", F.col(_LOWER))
+        limit = F.timestamp_micros(bound)
+        # Unusable times have no bound and are never clamped. Every field is nullable: PySpark
+        # cannot convert a null struct with non-nullable fields to Arrow.
+        outcome = F.when(reason.isin(*self._clamps()), _CLAMPED).when(
+            reason.isNotNull(), QUARANTINED
+        )
+        outcome_struct = F.struct(
+            reason.alias("reason"),
+            outcome.alias("outcome"),
+            column(self.time).alias("original"),
+            limit.alias("bound"),
+        )
+        time = F.when(reason.isNull(), F.col(_INSTANT)).when(outcome == _CLAMPED, limit)
+        metadata = {self.time: fields[self.time].metadata or {}}
+        return checked.select(
+            *(
+                time.alias(name, metadata=metadata[name]) if name == self.time else column(name)
+                for name in fields
+            ),
+            F.when(reason.isNotNull(), outcome_struct).alias(GUARDED),
+        )
+
+    def counts(self) -> Mapping[str, Column]:
+        """Count all rows, and rows that failed the check by outcome and by reason."""
+        outcome, reason = (column(GUARDED)[part] for part in ("outcome", "reason"))
+        return {
+            "rows": F.count(F.lit(1)),
+            **{value: F.count_if(outcome == value) for value in (_CLAMPED, QUARANTINED)},
+            **{value: F.count_if(reason == value) for value in REASONS},
+        }
+
+    def _bounds(self) -> tuple[Column, Column]:
+        """Return the upper and lower bound, in microseconds; lower <= upper."""
+        clock = now()
+        arrival = clock
+        if self.arrival is not None:
+            # An arrival after the start of the micro-batch is wrong; a null arrival means now.
+            # `least` ignores nulls.
+            arrival = F.least(micros(column(self.arrival)), clock)
+        upper = F.least(arrival + F.lit(self.ahead), F.lit(MAX_INSTANT))
+        lower = F.lit(MIN_INSTANT)
+        if isinstance(self.before, dt.datetime):
+            lower = F.lit(parse_instant(self.before, parameter="before", where=self.where))
+        elif self.before is not None:
+            lower = F.greatest(arrival - F.lit(self.before), F.lit(MIN_INSTANT))
+        # The upper bound takes precedence: no event time after arrival + ahead passes.
+        return upper, F.least(lower, upper)
+
+    def _reason(self) -> Column:
+        instant = F.unix_micros(F.col(_INSTANT))
+        return (
+            F.when(column(self.time).isNull(), "null_time")
+            .when(instant.isNull(), "unparsable_time")
+            .when(instant > F.col(_UPPER), "future")
+            .when(instant < F.col(_LOWER), "past")
+        )
+
+    def _clamps(self) -> list[str]:
+        return [reason for reason in ("future", "past") if getattr(self, reason) == "clamp"]
+
+    def _failing(self) -> Column | None:
+        """A filter that raises an error, because Spark does not compute columns that are not read."""
+        behind = isinstance(self.before, int)
+        limits = {
+            "future": f"at most {format_duration(self.ahead)} ahead of its arrival",
+            "past": f"at most {_format_bound(self.before)} behind its arrival"
+            if behind
+            else f"{_format_bound(self.before)} or later",
+            "null_time": "not null",
+            "unparsable_time": "a string that Spark can cast to a timestamp",
+        }
+        policies = {"future": self.future, "past": self.past}
+        passes: Column | None = None
+        for reason, limit in limits.items():
+            if policies.get(reason, self.unusable) != "fail":
+                continue
+            raised = F.raise_error(self._message(reason, limit)).cast("boolean")
+            when = F.col(_REASON) == reason
+            passes = F.when(when, raised) if passes is None else passes.when(when, raised)
+        return None if passes is None else passes.otherwise(True)
+
+    def _message(self, reason: str, limit: str) -> Column:
+        is_bound = reason not in _UNUSABLE
+        parameter = reason if is_bound else "unusable"
+        error = StreamopsError(
+            "GUARD_FAILED",
+            f"a row has an invalid event time: {reason}",
+            where=self.where,
+            got=f"{self.time!r} is {_MARK}" + (f", and the bound {_MARK}" if is_bound else ""),
+            expected=limit,
+            fix=f'use {parameter}="quarantine" to mark the row and continue',
+        )
+        zone = F.concat(F.lit(" (time zone "), F.current_timezone(), F.lit(")"))
+        values = [F.coalesce(column(self.time).cast("string"), F.lit("null"))]
+        if is_bound:
+            bound = F.timestamp_micros(F.col(_UPPER if reason == "future" else _LOWER))
+            values += [F.concat(bound.cast("string"), zone)]
+        first, *rest = map(F.lit, str(error).split(_MARK))
+        pairs = zip(values, rest, strict=True)
+        return F.concat(first, *(part for pair in pairs for part in pair))
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _parse_bound(before: Duration | dt.datetime | None) -> int | dt.datetime | None:
+    """Convert a duration to microseconds; return an instant unchanged."""
+    if isinstance(before, dt.datetime):
+        parse_instant(before, parameter="before", where=GuardSpec.where)
+        return before
+    if before is None:
+        return None
+    return parse_duration(before, parameter="before", where=GuardSpec.where, minimum=0)
+
+
+def _format_bound(before: int | dt.datetime | None) -> str:
+    match before:
+        case dt.datetime():
+            return format_instant(parse_instant(before, parameter="before", where=""))
+        case int():
+            return format_duration(before)
+        case _:
+            return FROM_YEAR_1

@@ -159,8 +159,8 @@ def test_text_is_cast_and_what_is_no_timestamp_is_quarantined_as_it_was(
         ({"past": "fail", "before": YEAR_2020}, "2019-01-01", "2020-01-01 00:00:00Z or later"),
         ({"past": "fail", "before": "1 day"}, "2019-01-01", "at most 1 day behind its arrival"),
         ({"past": "fail"}, "-0001-01-01", "0001-01-01 00:00:00Z or later"),
-        ({"unusable": "fail"}, None, "a time"),
-        ({"unusable": "fail"}, "nonsense", "text that Spark casts to a timestamp"),
+        ({"unusable": "fail"}, None, "not null"),
+        ({"unusable": "fail"}, "nonsense", "a string that Spark can cast to a timestamp"),
     ],
     ids=repr,
 )
@@ -175,11 +175,11 @@ def test_a_query_that_is_to_fail_says_why(
         # Nobody reads a column here, and still it fails.
         bad.transform(time.guard("ts", **said)).count()
     text = str(caught.value)
-    assert "[GUARD_FAILED] time.guard: a row has an event time that is not accepted: " in text
+    assert "[GUARD_FAILED] time.guard: a row has an invalid event time: " in text
     assert f"got:       'ts' is {value or 'null'}" in text
     assert f"expected:  {words}" in text
     policy = next(iter(said))
-    assert f'fix:       {policy}="quarantine" keeps the row, marked' in text
+    assert f'fix:       use {policy}="quarantine" to mark the row' in text
     assert ("the bound " in text) == (policy != "unusable")
     # The other policies keep such a row.
     others = {"future": "quarantine", "past": "clamp", "unusable": "quarantine"}

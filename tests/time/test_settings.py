@@ -132,7 +132,7 @@ def test_two_parameters_that_name_one_column_are_told() -> None:
         "[SAME_COLUMN] time.guard: `time` and `arrival` name the same column\n"
         "  got:       time='ts', arrival='ts'\n"
         "  expected:  a column for each\n"
-        "  fix:       name the column that holds what `arrival` says"
+        "  fix:       name the column that holds what `arrival` describes"
     )
 
 
@@ -224,11 +224,11 @@ def test_a_guard_behind_the_watermark_is_refused() -> None:
     with pytest.raises(WatermarkError) as caught:
         guard()(FakeFrame(("ts", TIME), streaming=True, mark="ts"))
     assert str(caught.value) == (
-        "[GUARD_BEHIND_WATERMARK] time.guard: the watermark is there already, so a row from the "
-        "future has moved it already\n"
+        "[GUARD_BEHIND_WATERMARK] time.guard: the watermark is defined before the guard, so future "
+        "event times advance it\n"
         "  got:       a frame with a watermark on 'ts'\n"
         "  expected:  a frame without a watermark\n"
-        "  fix:       guard first, withWatermark('ts', ...) or delay=... after it"
+        "  fix:       apply the guard first, then withWatermark('ts', ...) or delay=..."
     )
 
 
@@ -244,10 +244,10 @@ def test_a_frame_that_was_not_guarded_cannot_be_split(columns: list[Any]) -> Non
     with pytest.raises(SchemaError) as caught:
         time.split_quarantined(FakeFrame(*columns))
     assert str(caught.value) == (
-        "[NOT_GUARDED] time.split_quarantined: the frame does not say which rows are quarantined\n"
+        "[NOT_GUARDED] time.split_quarantined: the frame has no column of quarantined rows\n"
         f"  got:       columns {', '.join(name for name, _ in columns)}\n"
         "  expected:  'guarded', a struct of reason, outcome, original, bound\n"
-        '  fix:       df.transform(time.guard("ts")) before, and keep its column guarded'
+        '  fix:       apply df.transform(time.guard("ts")) first, and keep the column guarded'
     )
 
 
