@@ -1,8 +1,8 @@
-"""Changes of the keys of a shard in their order, and the rows they make.
+"""Carry forward the missing values of partial changes.
 
-A value that was not sent is that of the change before it, back to the last delete. So a change that
-comes too late to be told may still give a value to a row that lacks it: beside a row stand the
-changes that its other values came of, its *givers*.
+A missing value is that of the change before it, back to the last delete. A late change can therefore
+still supply a value to a row that is stored already. So a stored row keeps the changes that supplied
+its missing values: its *donors*.
 """
 
 from __future__ import annotations
@@ -22,69 +22,69 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class OrderedChanges:
-    """Changes, by key and place.
+    """Changes sorted by key and position.
 
     Parameters
     ----------
-    key, place : array of int64
-        Of which key, and where in the order of its changes.
+    key, position : array of int64
+        Key of each change, and its position in the order of changes.
     row : array of int64
-        Position of the change, and so of its values, before it was sorted.
+        Position of the change, and of its values, before it was sorted.
     is_delete : array of bool
-        Whether it leaves no row.
+        Whether the change is a delete.
     """
 
     key: Ids
-    place: Ids
+    position: Ids
     row: Ids
     is_delete: Mask
 
     @staticmethod
-    def of(key: Ids, place: Ids, is_delete: Mask) -> OrderedChanges:
-        """The entries in order."""
-        order = np.lexsort((place, key))
-        return OrderedChanges(key[order], place[order], order, is_delete[order])
+    def of(key: Ids, position: Ids, is_delete: Mask) -> OrderedChanges:
+        """Sort the changes."""
+        order = np.lexsort((position, key))
+        return OrderedChanges(key[order], position[order], order, is_delete[order])
 
     @property
     def begins(self) -> Mask:
-        """Which are the first of their key."""
+        """Which changes are the first of their key."""
         return np.append(True, self.key[1:] != self.key[:-1])[: len(self.key)]
 
     @property
     def ends(self) -> Mask:
-        """Which are the last of their key."""
+        """Which changes are the last of their key."""
         return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
 
 
-def carry_forward(entries: OrderedChanges, lacks: Mask) -> Ids:
-    """Which entry each value of each entry comes of: ``NONE`` where nothing is known.
+def carry_forward(changes: OrderedChanges, missing: Mask) -> Ids:
+    """The change that supplies each value of each change; ``NONE`` if there is none.
 
     Parameters
     ----------
-    entries : Entries
-    lacks : array of bool
-        Rows by values: which were not sent.
+    changes : OrderedChanges
+    missing : array of bool
+        Rows by values: which values are missing.
 
     Returns
     -------
     array of int64
-        Entries by values. An entry that deletes gives no value, and it ends what came before.
+        Changes by values. A delete supplies nothing, and values are not carried across it.
     """
-    begins, number = entries.begins, np.arange(len(entries.key))
-    result = np.full((len(entries.key), lacks.shape[1]), NONE)
-    for value in range(lacks.shape[1]):
-        gives = ~lacks[entries.row, value]
-        result[:, value] = running_max(np.where(gives, number, NONE), begins)
+    begins, number = changes.begins, np.arange(len(changes.key))
+    result = np.full((len(changes.key), missing.shape[1]), NONE)
+    for value in range(missing.shape[1]):
+        supplies = ~missing[changes.row, value]
+        result[:, value] = running_max(np.where(supplies, number, NONE), begins)
     return result
 
 
 def gather_values(
-    values: Sequence[pa.Array], entries: OrderedChanges, source: Ids
+    values: Sequence[pa.Array], changes: OrderedChanges, source: Ids
 ) -> list[pa.Array]:
-    """Values of rows, given the entries that they come of: one column of these for each value."""
+    """Values of rows, given for each value the change that supplies it."""
     result = []
-    for number, each in enumerate(values):
-        of = source[:, number]
-        missing = (of == NONE) | entries.is_delete[of]
-        result.append(each.take(pa.array(entries.row[of], mask=missing)))
+    for number, column in enumerate(values):
+        supplier = source[:, number]
+        absent = (supplier == NONE) | changes.is_delete[supplier]
+        result.append(column.take(pa.array(changes.row[supplier], mask=absent)))
     return result

@@ -1,7 +1,7 @@
-"""Change streams: the words, and what is done with them on columns.
+"""Change types of a change stream, and the arithmetic of its rows.
 
-A change stream has a column ``_change_type`` with Spark's and Delta's words. What is inserted, or is
-the image after an update, is *published*; what is the image before one, or deleted, is *taken back*.
+The column ``_change_type`` uses the values of Spark and of Delta's change data feed. An insert or a
+postimage adds a row to the table, a delete or a preimage retracts one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "RETRACTIONS",
     "REVISION",
     "TRUNCATE",
+    "TRUNCATE_COPY",
     "change_weights",
     "consolidate",
     "is_change_type",
@@ -38,51 +39,51 @@ INSERT, PREIMAGE, POSTIMAGE, DELETE = "insert", "update_preimage", "update_posti
 TRUNCATE = "truncate"
 """Removes every row of the table whose sequence is lower. It has no key, and no values."""
 
+TRUNCATE_COPY = "truncate_copy"
+"""A truncate as every shard receives it, beside the row itself: it is applied, and not counted."""
+
 CHANGE_TYPES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
-"""Every word that a change stream has."""
+"""The change types of rows."""
 
 RETRACTIONS = (PREIMAGE, DELETE)
-"""The words of rows that were published before and stand no longer."""
+"""The change types that retract a row."""
 
 ChangeTypes: TypeAlias = pa.Array | pa.ChunkedArray
 
 
-def is_change_type(words: ChangeTypes) -> Mask:
-    """Which of these are words of a change stream. A null is none."""
-    return np.asarray(pc.is_in(combine_chunks(words), value_set=pa.array(CHANGE_TYPES)))
+def is_change_type(types: ChangeTypes) -> Mask:
+    """Which values are change types of rows; null is not."""
+    return np.asarray(pc.is_in(combine_chunks(types), value_set=pa.array(CHANGE_TYPES)))
 
 
-def change_weights(words: ChangeTypes) -> Ints:
-    """How often each row adds itself to the table: 1, or -1 where it is taken back.
-
-    What is no word of a change stream is 0.
+def change_weights(types: ChangeTypes) -> Ints:
+    """The number of rows that each change adds: 1, -1 for a retraction, 0 for an unknown type.
 
     Examples
     --------
     >>> change_weights(pa.array(["insert", "update_preimage", None, "update_postimage"])).tolist()
     [1, -1, 0, 1]
     """
-    back = np.asarray(pc.is_in(combine_chunks(words), value_set=pa.array(RETRACTIONS)))
-    return np.where(is_change_type(words), np.where(back, -1, 1), 0)
+    retracts = np.asarray(pc.is_in(combine_chunks(types), value_set=pa.array(RETRACTIONS)))
+    return np.where(is_change_type(types), np.where(retracts, -1, 1), 0)
 
 
 def consolidate(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
-    """What is left of changes of equal rows after those that cancel out.
+    """Cancel out changes of equal rows.
 
     Parameters
     ----------
     rows : array of int64
-        A code per change, equal where the rows are, as :func:`streamops.kernel.columns.key_codes`
-        gives them.
+        Code of the row of each change; :func:`streamops.kernel.columns.key_codes` computes it.
     weight : array of int64
-        How often each adds itself.
+        The number of rows that each change adds.
 
     Returns
     -------
     positions : array of int64
-        Of the first change of each row that did not cancel out, in their order.
+        The first change of each row whose weights do not cancel out, in their order.
     net : array of int64
-        How often that row is added (above 0) or taken back (below 0).
+        The sum of the weights of that row.
 
     Examples
     --------

@@ -1,14 +1,22 @@
-"""The rows of a micro-batch, judged one by one: which are changes, and what is wrong with others."""
+"""Classify the rows of a micro-batch: changes, truncates, ignored rows, and rejected rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT, PREIMAGE, is_change_type
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    PREIMAGE,
+    TRUNCATE,
+    TRUNCATE_COPY,
+    is_change_type,
+)
 from streamops.changelog.table import (
     REASONS,
     REJECTED,
@@ -21,69 +29,96 @@ from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
-__all__ = ["ClassifiedChanges"]
+__all__ = ["ACCEPTED", "ClassifiedChanges", "Truncates", "copy_truncates"]
 
 ACCEPTED, REJECTED_BEFORE = -1, -2
-"""Of a row that is a change or ignored; of one that was rejected before."""
+"""Reason of a row that is not rejected; of one that another operator rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncates:
+    """The truncates of a micro-batch.
+
+    Parameters
+    ----------
+    sequence : Array
+        Of each truncate.
+    clock : array of int64
+        Of each truncate: the measure of the horizon.
+    is_counted : array of bool
+        Whether the truncate is a row of the micro-batch, and not a copy of one.
+    """
+
+    sequence: pa.Array
+    clock: Ints
+    is_counted: Mask
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedChanges:
-    """Rows, and what they are.
+    """The rows of a micro-batch, and the changes among them.
 
     Parameters
     ----------
     rows : Table
     reason : array of int64
-        Position in ``REASONS``; ``ACCEPTED`` or ``REJECTED_BEFORE``. Filled further while the rows are taken in.
-    changes : array of int64
-        Positions of the rows that change something.
+        Position in ``REASONS``; ``ACCEPTED`` or ``REJECTED_BEFORE``. Rejecting a change updates it.
+    positions : array of int64
+        Positions of the changes among the rows.
     sequence : Array
-        Of each change.
+        Sequence of each change.
     is_delete, is_log : arrays of bool
-        Of each change: whether it deletes; whether it comes of the log, and not of a snapshot.
-    age : array of int64
-        Of each change: by which deletes grow old.
-    lacks : array of bool
-        Changes by values: which were not sent.
+        Whether a change is a delete; whether it comes from the log, and not from a snapshot.
+    clock : array of int64
+        Of each change: the measure of the horizon.
+    missing : array of bool
+        Changes by values: which values are missing.
+    truncates : Truncates
     ignored : int
-        Rows that are no change to a state.
+        Number of rows that do not change the table.
+    copies : int
+        Number of rows that are copies of truncates, and not counted.
+    received : int
+        Number of rows that were received. Those behind them are deletes by a truncate.
     """
 
     rows: pa.Table
     reason: Ids
-    changes: Ids
+    positions: Ids
     sequence: pa.Array
     is_delete: Mask
     is_log: Mask
-    age: Ints
-    lacks: Mask
+    clock: Ints
+    missing: Mask
+    truncates: Truncates
     ignored: int
+    copies: int
+    received: int
+
+    def __len__(self) -> int:
+        return len(self.positions)
 
     @staticmethod
     def of(spec: KeyedTable, rows: pa.Table) -> ClassifiedChanges:
-        """Judge the rows."""
+        """Classify the rows."""
         count, names = len(rows), spec.input.names
-        words = (
-            combine_chunks(rows.column(CHANGE_TYPE))
-            if CHANGE_TYPE in names
-            else pa.repeat(INSERT, count)
-        )
+        types = _change_types(spec, rows)
         reason = np.full(count, ACCEPTED)
-        ignored = np.asarray(pc.equal(words, PREIMAGE).fill_null(False))
+        ignored = np.asarray(pc.equal(types, PREIMAGE).fill_null(False))
         if TOMBSTONE in names:
             ignored |= np.asarray(combine_chunks(rows.column(TOMBSTONE)).fill_null(False))
-        sequence, is_nowhere = _sequence(spec, rows)
-        micros, age, has_time = np.zeros(count, np.int64), np.zeros(count, np.int64), None
+        is_truncate = _is_truncate(spec, types)
+        sequence, has_no_sequence = _sequence(spec, rows)
+        micros, clock, has_time = np.zeros(count, np.int64), np.zeros(count, np.int64), None
         if spec.time is not None:
             micros, has_time = timestamp_micros(rows.column(spec.time))
-            age = micros
+            clock = micros
         elif count:
-            age = np.asarray(combine_chunks(sequence).cast(pa.int64()).fill_null(0))
+            clock = np.asarray(combine_chunks(sequence).cast(pa.int64()).fill_null(0))
         faults = [
-            ~is_change_type(words),
-            _any_null([rows.column(name) for name in spec.by], count),
-            is_nowhere,
+            ~is_change_type(types) & ~is_truncate,
+            _any_null([rows.column(name) for name in spec.by], count) & ~is_truncate,
+            has_no_sequence,
             np.zeros(count, np.bool_) if has_time is None else ~has_time,
             (micros < MIN_INSTANT) | (micros > MAX_INSTANT),
         ]
@@ -91,90 +126,133 @@ class ClassifiedChanges:
             reason[fault] = number
         reason[ignored] = ACCEPTED
         if REJECTED in names:
-            own = np.asarray(combine_chunks(rows.column(REJECTED)).is_valid())
-            reason[own], ignored = REJECTED_BEFORE, ignored & ~own
-        changes = np.flatnonzero((reason == ACCEPTED) & ~ignored)
-        index = pa.array(changes)
-        is_log = np.ones(len(changes), np.bool_)
+            before = np.asarray(combine_chunks(rows.column(REJECTED)).is_valid())
+            reason[before], ignored = REJECTED_BEFORE, ignored & ~before
+        is_accepted = (reason == ACCEPTED) & ~ignored
+        positions = np.flatnonzero(is_accepted & ~is_truncate)
+        index = pa.array(positions)
+        is_log = np.ones(len(positions), np.bool_)
         if SNAPSHOT in names:
             is_log = ~np.asarray(combine_chunks(rows.column(SNAPSHOT)).take(index).fill_null(False))
-        is_delete = np.asarray(pc.equal(words.take(index), DELETE).fill_null(False))
-        lacks = np.zeros((len(changes), len(spec.values)), np.bool_)
-        if UNAVAILABLE in names:
-            lacks = _lacks(spec, combine_chunks(rows.column(UNAVAILABLE)).take(index))
-            lacks[is_delete] = False
+        is_delete = np.asarray(pc.equal(types.take(index), DELETE).fill_null(False))
+        is_copy = np.asarray(pc.equal(types, TRUNCATE_COPY).fill_null(False)) & is_truncate
+        truncates = np.flatnonzero(is_accepted & is_truncate)
         return ClassifiedChanges(
             rows,
             reason,
-            changes,
+            positions,
             sequence.take(index),
             is_delete,
             is_log,
-            age[changes],
-            lacks,
+            clock[positions],
+            _missing(spec, rows, positions, is_delete),
+            Truncates(sequence.take(pa.array(truncates)), clock[truncates], ~is_copy[truncates]),
             int(np.count_nonzero(ignored)),
+            int(np.count_nonzero(is_copy & is_accepted)),
+            count,
         )
 
-    def reject(self, which: Ids, reason: str) -> None:
-        """Note why these changes are rejected."""
-        self.reason[self.changes[which]] = REASONS.index(reason)
+    def reject(self, changes: Ids, reason: str) -> None:
+        """Record why these changes are rejected."""
+        self.reason[self.positions[changes]] = REASONS.index(reason)
 
     @property
     def is_rejected(self) -> Mask:
-        """Which rows are rejected, so far."""
-        result: Mask = self.reason != ACCEPTED
+        """Which of the rows received are rejected, so far."""
+        result: Mask = self.reason[: self.received] != ACCEPTED
         return result
 
-    def reasons(self, which: Ids) -> pa.Array:
-        """Why these rows, which are rejected, are; those that were before keep their reason."""
-        index, reason = pa.array(which), self.reason[which]
-        words = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
+    def reasons(self, rows: Ids) -> pa.Array:
+        """The reasons of rejected rows. A row that was rejected before keeps its reason."""
+        index, reason = pa.array(rows), self.reason[rows]
+        names = pa.array(REASONS).take(pa.array(np.where(reason >= 0, reason, 0)))
         if REJECTED in self.rows.column_names:
             own = pc.struct_field(combine_chunks(self.rows.column(REJECTED)).take(index), "reason")
-            words = pc.if_else(pa.array(reason == REJECTED_BEFORE), own, words)
-        return words
+            names = pc.if_else(pa.array(reason == REJECTED_BEFORE), own, names)
+        return names
+
+    @property
+    def is_received(self) -> Mask:
+        """Which changes are rows that were received, and not deletes by a truncate."""
+        result: Mask = self.positions < self.received
+        return result
+
+    @property
+    def counted(self) -> int:
+        """Number of rows received, without copies."""
+        return self.received - self.copies
 
     def without(self, dropped: Mask, reason: str | None = None) -> ClassifiedChanges:
-        """Without these changes, which are rejected if there is a reason and was none before."""
+        """The other changes. With a reason, those dropped are rejected, unless they were before."""
         if reason is not None:
-            first = self.reason[self.changes] == ACCEPTED
+            first = self.reason[self.positions] == ACCEPTED
             self.reject(np.flatnonzero(dropped & first), reason)
-        kept = ~dropped
-        return ClassifiedChanges(
-            self.rows,
-            self.reason,
-            self.changes[kept],
-            self.sequence.filter(pa.array(kept)),
-            self.is_delete[kept],
-            self.is_log[kept],
-            self.age[kept],
-            self.lacks[kept],
-            self.ignored,
+        rest = ~dropped
+        return replace(
+            self,
+            positions=self.positions[rest],
+            sequence=self.sequence.filter(pa.array(rest)),
+            is_delete=self.is_delete[rest],
+            is_log=self.is_log[rest],
+            clock=self.clock[rest],
+            missing=self.missing[rest],
         )
 
     def column(self, name: str) -> pa.Array:
         """Values of the changes."""
-        return combine_chunks(self.rows.column(name)).take(pa.array(self.changes))
+        return combine_chunks(self.rows.column(name)).take(pa.array(self.positions))
+
+
+def copy_truncates(spec: KeyedTable, rows: pa.Table) -> pa.Table | None:
+    """Copies of the truncates among these rows, for every shard; None if there are none."""
+    if not spec.truncates or CHANGE_TYPE not in rows.column_names or not len(rows):
+        return None
+    types = combine_chunks(rows.column(CHANGE_TYPE))
+    found = np.flatnonzero(np.asarray(pc.equal(types, TRUNCATE).fill_null(False)))
+    if not len(found):
+        return None
+    copies = rows.take(pa.array(found))
+    at = copies.column_names.index(CHANGE_TYPE)
+    copies = copies.set_column(at, CHANGE_TYPE, pa.repeat(TRUNCATE_COPY, len(found)))
+    # What is not a change is rejected once, with the row itself.
+    classified = ClassifiedChanges.of(spec, copies)
+    ignored = np.zeros(len(copies), np.bool_)
+    if TOMBSTONE in copies.column_names:
+        ignored = np.asarray(combine_chunks(copies.column(TOMBSTONE)).fill_null(False))
+    good = ~classified.is_rejected & ~ignored
+    return copies.filter(pa.array(good)) if good.any() else None
+
+
+def _change_types(spec: KeyedTable, rows: pa.Table) -> pa.Array:
+    if CHANGE_TYPE in spec.input.names:
+        return combine_chunks(rows.column(CHANGE_TYPE))
+    return pa.repeat(INSERT, len(rows))
+
+
+def _is_truncate(spec: KeyedTable, types: pa.Array) -> Mask:
+    if not spec.truncates:
+        return np.zeros(len(types), np.bool_)
+    return np.asarray(pc.is_in(types, value_set=pa.array([TRUNCATE, TRUNCATE_COPY])))
 
 
 def _sequence(spec: KeyedTable, rows: pa.Table) -> tuple[pa.Array, Mask]:
-    """Places, and which of them are none, as a part is null."""
+    """The sequence of each row, and which rows have none, as a part is null."""
     columns = [combine_chunks(rows.column(name)) for name in spec.sequence]
-    missing = np.zeros(len(rows), np.bool_)
-    for each in columns:
-        missing |= _lacks_part(each)
+    absent = np.zeros(len(rows), np.bool_)
+    for column in columns:
+        absent |= _has_null(column)
     if len(columns) == 1:
-        return columns[0], missing
+        return columns[0], absent
     fields = [spec.input.field(name) for name in spec.sequence]
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(missing)), missing
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(absent)), absent
 
 
-def _lacks_part(places: pa.Array) -> Mask:
-    missing = np.array(places.is_null())
-    if pa.types.is_struct(places.type):
-        for part in places.flatten():
-            missing |= _lacks_part(part)
-    return missing
+def _has_null(sequences: pa.Array) -> Mask:
+    absent = np.array(sequences.is_null())
+    if pa.types.is_struct(sequences.type):
+        for part in sequences.flatten():
+            absent |= _has_null(part)
+    return absent
 
 
 def _any_null(columns: list[pa.ChunkedArray], rows: int) -> Mask:
@@ -184,12 +262,21 @@ def _any_null(columns: list[pa.ChunkedArray], rows: int) -> Mask:
     return found
 
 
-def _lacks(spec: KeyedTable, lists: pa.Array) -> Mask:
-    """Which values each list of names names."""
-    sizes = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
-    names = pc.index_in(lists.flatten(), value_set=pa.array(spec.values, pa.string()))
-    found = np.zeros((len(lists), len(spec.values)), np.bool_)
-    known = np.asarray(names.is_valid())
-    row = np.repeat(np.arange(len(lists)), sizes)[known]
-    found[row, np.asarray(names.drop_null()).astype(np.int64)] = True
-    return found
+def _missing(spec: KeyedTable, rows: pa.Table, positions: Ids, is_delete: Mask) -> Mask:
+    """Which values of each change are missing: unavailable, or null where nulls are ignored."""
+    index = pa.array(positions)
+    missing = np.zeros((len(positions), len(spec.values)), np.bool_)
+    if UNAVAILABLE in spec.input.names:
+        lists = combine_chunks(rows.column(UNAVAILABLE)).take(index)
+        sizes = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+        names = pc.index_in(lists.flatten(), value_set=pa.array(spec.values, pa.string()))
+        known = np.asarray(names.is_valid())
+        row = np.repeat(np.arange(len(lists)), sizes)[known]
+        missing[row, np.asarray(names.drop_null()).astype(np.int64)] = True
+    if spec.ignore_nulls:
+        for number, name in enumerate(spec.values):
+            missing[:, number] |= np.asarray(
+                combine_chunks(rows.column(name)).take(index).is_null()
+            )
+    missing[is_delete] = False
+    return missing

@@ -1,173 +1,304 @@
-"""The newest row of each key: what a change makes of it, and which deletes are forgotten.
+"""The latest row of each key: which changes are effective, and which tombstones are evicted.
 
-A change counts if its place in the order of its key's changes is above what is remembered. A delete
-leaves its place behind, until it is older than the horizon; the highest place so forgotten is kept,
-and a change at or below it that is older than the horizon itself, of a key that nothing is known of,
-may be one that was deleted since: it is rejected. Places of several keys need not be comparable (the
-offsets of two partitions are not): what comes in time is taken whatever was forgotten.
+A change is effective if its position is above that of the stored row of its key. A delete leaves a
+tombstone until it is older than the horizon. The highest sequence evicted is kept: a change at or
+below it that is beyond the horizon itself, of an unknown key, may be older than an evicted delete,
+and is rejected. Sequences of two keys need not be comparable (offsets of two partitions are not): a
+change within the horizon is accepted whatever was evicted.
+
+A truncate deletes every stored row at a lower position. Its sequence is stored, so that late changes
+below it are stale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.changelog.batch import KeyedBatch, key_columns, max_evicted, to_positions
+from streamops.changelog.batch import (
+    KeyedBatch,
+    key_columns,
+    max_evicted,
+    positions_of,
+    to_positions,
+)
 from streamops.changelog.carry_forward import NONE, OrderedChanges
-from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
 from streamops.kernel.columns import combine_chunks, concat, key_codes
 from streamops.kernel.contract import State
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.ordering import ranks
 
-__all__ = ["accept_changes", "advance_clock", "build_latest_rows", "check_latest_rows", "evict_tombstones", "find_effective", "latest_layout"]  # fmt: skip
+__all__ = [
+    "Truncation",
+    "accept_changes",
+    "advance_clock",
+    "apply_truncates",
+    "build_latest_rows",
+    "check_latest_rows",
+    "evict_tombstones",
+    "find_effective",
+    "latest_layout",
+]
 
 Fields = Sequence[tuple[str, pa.DataType]]
 
 
 def latest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schema]:
-    """Columns of the tables of a state: with further ones, of which a forgotten row leaves the greatest."""
+    """Columns of the state's tables. Of the extra columns, an evicted row leaves the maximum."""
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
-    change = [("place", spec.position), ("is_log", pa.bool_()), ("is_deleted", pa.bool_())]
-    lacks = ("lacks", pa.list_(pa.int32()))
+    change = [("sequence", spec.position), ("is_log", pa.bool_()), ("is_deleted", pa.bool_())]
+    missing = ("missing", pa.list_(pa.int32()))
     values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
-    givers = ("givers", pa.list_(pa.struct([*change, lacks, *values])))
-    row = [*keys, *change, ("age", pa.int64()), *extra, lacks, givers, *values]
+    donors = ("donors", pa.list_(pa.struct([*change, missing, *values])))
+    row = [*keys, *change, ("clock", pa.int64()), *extra, missing, donors, *values]
     return {
         "rows": pa.schema(row),
-        "forgotten": pa.schema([("place", spec.position), ("age", pa.int64()), *extra]),
+        "evicted": pa.schema([("sequence", spec.position), ("clock", pa.int64()), *extra]),
     }
 
 
-def accept_changes(
-    spec: KeyedTable, state: State, judged: ClassifiedChanges
-) -> tuple[KeyedBatch, int]:
-    """What is remembered, and the changes that may be taken in; how many came before.
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The effect of the truncates known to a state.
 
-    What loses against another at its place is rejected, and taken in all the same: it may give a
-    value to that. What is rejected as a change of its key is so as often as it came: two deletes say
-    the same, and need not have come with the same values.
+    Parameters
+    ----------
+    changes : ClassifiedChanges
+        The changes that are not below a truncate, and before them the deletes of stored rows.
+    truncated : Table
+        The highest sequence of a truncate: one row, or none.
+    stale, duplicates : int
+        Number of changes and truncates below it, and of truncates that are known already.
     """
-    meeting, again, unknowable = KeyedBatch.of(spec, state, judged)
-    size = len(meeting.kept)
-    loses = meeting.loses[size : size + len(again)]
-    judged.reject(np.flatnonzero(loses), "conflict")
-    meeting, again = meeting.without(unknowable, "forgotten"), again[~unknowable]
-    full = meeting.beyond()
-    meeting, again = meeting.without(full, "full"), again[~full]
-    loses = meeting.loses[size : size + len(again)]
-    return meeting.without(again), int(np.count_nonzero(again & ~loses))
+
+    changes: ClassifiedChanges
+    truncated: pa.Table
+    stale: int
+    duplicates: int
 
 
-def find_effective(meeting: KeyedBatch, entries: OrderedChanges) -> tuple[Mask, int]:
-    """Changes at or above what is remembered of their key; how many came that are below."""
-    is_own, size = meeting.is_own(entries), len(meeting.kept)
-    bar = np.full(int(entries.key.max(initial=NONE)) + 1, np.iinfo(np.int64).min)
-    bar[:size] = meeting.place[:size]
-    counts = is_own & ~meeting.loses[entries.row]
-    found: Mask = counts & (entries.place >= bar[entries.key])
-    return found, int(np.count_nonzero(counts & ~found & (entries.row >= size)))
+def apply_truncates(spec: KeyedTable, state: State, changes: ClassifiedChanges) -> Truncation:
+    """Delete the stored rows below the truncates of a micro-batch; drop the changes below them."""
+    known, truncates = state.tables["truncated"], changes.truncates
+    before = combine_chunks(known.column("sequence"))
+    pool = pa.concat_arrays([before, truncates.sequence])
+    if not len(pool):
+        return Truncation(changes, known, 0, 0)
+    rank = ranks(pool)
+    highest = int(rank.argmax())
+    is_new = len(known) == 0 or rank[highest] > rank[0]
+    is_highest = rank[len(known) :] == rank[highest]
+    counted = truncates.is_counted
+    repeated = int(np.count_nonzero(is_highest & counted))
+    duplicates = max(repeated - is_new, 0)
+    stale = int(np.count_nonzero(counted & ~is_highest))
+    limit = pool.slice(highest, 1)
+
+    is_below = _is_below(spec, changes.sequence, changes.is_log, limit)
+    stale += int(np.count_nonzero(is_below))
+    changes = changes.without(is_below)
+    if is_new:
+        rows = state.tables["rows"]
+        is_live = ~np.asarray(combine_chunks(rows.column("is_deleted")))
+        deleted = np.flatnonzero(is_live & _is_truncated(spec, rows, limit))
+        clock = int(truncates.clock[is_highest].max())
+        changes = _with_deletes(spec, changes, rows, deleted, limit, clock)
+        known = pa.table([limit], schema=known.schema)
+    return Truncation(changes, known, stale, duplicates)
+
+
+def _is_below(spec: KeyedTable, sequence: pa.Array, is_log: Mask, limit: pa.Array) -> Mask:
+    """Which of these changes are below a truncate of the log with the sequence `limit`."""
+    rank = ranks(pa.concat_arrays([sequence, limit]))
+    position = positions_of(spec, rank, np.append(is_log, True))
+    result: Mask = position[:-1] < position[-1]
+    return result
+
+
+def _is_truncated(spec: KeyedTable, rows: pa.Table, limit: pa.Array) -> Mask:
+    """Which stored rows are below a truncate, or have a value of a donor that is."""
+    lists = combine_chunks(rows.column("donors"))
+    owner = np.repeat(np.arange(len(rows)), list_sizes(lists))
+    donors = pa.Table.from_struct_array(lists.flatten())
+    found = _is_below(
+        spec,
+        combine_chunks(rows.column("sequence")),
+        np.asarray(combine_chunks(rows.column("is_log"))),
+        limit,
+    )
+    is_log = np.asarray(combine_chunks(donors.column("is_log")))
+    found[owner[_is_below(spec, combine_chunks(donors.column("sequence")), is_log, limit)]] = True
+    return found
+
+
+def _with_deletes(
+    spec: KeyedTable,
+    changes: ClassifiedChanges,
+    rows: pa.Table,
+    deleted: Ids,
+    limit: pa.Array,
+    clock: int,
+) -> ClassifiedChanges:
+    """The changes, and before them deletes of these stored rows at the sequence of a truncate."""
+    count, index = len(deleted), pa.array(deleted)
+    if not count:
+        return changes
+    keys = {
+        name: combine_chunks(rows.column(column)).take(index)
+        for column, name in zip(key_columns(spec), spec.by, strict=True)
+    }
+    columns = [keys.get(field.name, pa.nulls(count, field.type)) for field in spec.input]
+    added = np.full(count, True)
+    return replace(
+        changes,
+        rows=concat([changes.rows, pa.table(columns, schema=spec.input)]),
+        reason=np.append(changes.reason, np.full(count, ACCEPTED)),
+        positions=np.append(len(changes.rows) + np.arange(count), changes.positions),
+        sequence=pa.concat_arrays(
+            [limit.take(pa.array(np.zeros(count, np.int64))), changes.sequence]
+        ),
+        is_delete=np.append(added, changes.is_delete),
+        is_log=np.append(added, changes.is_log),
+        clock=np.append(np.full(count, clock), changes.clock),
+        missing=np.concatenate([np.zeros((count, len(spec.values)), np.bool_), changes.missing]),
+    )
+
+
+def accept_changes(
+    spec: KeyedTable, state: State, changes: ClassifiedChanges
+) -> tuple[KeyedBatch, int]:
+    """The stored rows and the accepted changes of their keys, and the number of duplicates.
+
+    A change that loses a conflict is rejected and accepted nevertheless: it may supply a value to the
+    greater one. It is rejected as often as it is delivered, as two deletes have the same content and
+    need not have come with the same values.
+    """
+    batch, is_duplicate, maybe_evicted = KeyedBatch.of(spec, state, changes)
+    size = len(batch.stored)
+    loses = batch.loses[size : size + len(is_duplicate)]
+    changes.reject(np.flatnonzero(loses), "conflict")
+    batch, is_duplicate = batch.without(maybe_evicted, "forgotten"), is_duplicate[~maybe_evicted]
+    full = batch.over_capacity()
+    batch, is_duplicate = batch.without(full, "full"), is_duplicate[~full]
+    loses = batch.loses[size : size + len(is_duplicate)]
+    return batch.without(is_duplicate), int(np.count_nonzero(is_duplicate & ~loses))
+
+
+def find_effective(batch: KeyedBatch, ordered: OrderedChanges) -> tuple[Mask, int]:
+    """Which changes are at or above the stored row of their key, and how many are below it."""
+    size = len(batch.stored)
+    stored = np.full(int(ordered.key.max(initial=NONE)) + 1, np.iinfo(np.int64).min)
+    stored[:size] = batch.position[:size]
+    competes = ~batch.is_donor(ordered) & ~batch.loses[ordered.row]
+    effective: Mask = competes & (ordered.position >= stored[ordered.key])
+    is_received = np.zeros(len(batch.key), np.bool_)
+    is_received[size : size + len(batch.changes)] = batch.changes.is_received
+    return effective, int(np.count_nonzero(competes & ~effective & is_received[ordered.row]))
 
 
 def build_latest_rows(
-    meeting: KeyedBatch,
-    entries: OrderedChanges,
+    batch: KeyedBatch,
+    ordered: OrderedChanges,
     last: Ids,
     source: Ids,
     values: Sequence[pa.Array],
     extra: Mapping[str, pa.Array],
 ) -> pa.Table:
-    """The last change of each key, to be kept.
+    """The last change of each key, as it is stored.
 
     Parameters
     ----------
-    meeting, entries
-        What was remembered, and what came.
+    batch, ordered
+        The stored rows and the changes.
     last : array of int64
-        The entry that each key ends with.
+        The last change of each key.
     source : array of int64
-        Last entries by values: which entry each value comes of.
+        Last changes by values: the change that supplies each value.
     values : sequence of Array
-        Values of the last entries.
+        Values of the last changes.
     extra : mapping of str to Array
         Further columns.
     """
-    spec, gone = meeting.spec, entries.is_delete[last]
-    row = entries.row[last]
-    schema = latest_layout(spec, [(name, each.type) for name, each in extra.items()])["rows"]
-    gives = (source != last[:, np.newaxis]) & (source != NONE) & ~gone[:, np.newaxis]
-    key, value = np.nonzero(gives)
-    size = max(len(entries.key), 1)
-    both = np.unique(key * size + source[key, value])
-    owner, giver = both // size, entries.row[both % size]
-    kind = schema.field("givers").type
-    givers = pa.StructArray.from_arrays(_changes(meeting, giver), fields=list(kind.value_type))
+    spec, is_deleted = batch.spec, ordered.is_delete[last]
+    row = ordered.row[last]
+    schema = latest_layout(spec, [(name, column.type) for name, column in extra.items()])["rows"]
+    donates = (source != last[:, np.newaxis]) & (source != NONE) & ~is_deleted[:, np.newaxis]
+    key, value = np.nonzero(donates)
+    size = max(len(ordered.key), 1)
+    pairs = np.unique(key * size + source[key, value])
+    owner, donor = pairs // size, ordered.row[pairs % size]
+    dtype = schema.field("donors").type
+    donors = pa.StructArray.from_arrays(_changes(batch, donor), fields=list(dtype.value_type))
     columns = [
-        *meeting.keys_of(entries.key[last]),
-        meeting.places.take(pa.array(row)),
-        meeting.logs.take(pa.array(row)),
-        pa.array(gone),
-        pa.array(meeting.ages[row]),
+        *batch.keys_of(ordered.key[last]),
+        batch.sequences.take(pa.array(row)),
+        batch.is_log.take(pa.array(row)),
+        pa.array(is_deleted),
+        pa.array(batch.clock[row]),
         *extra.values(),
-        to_positions(meeting.lacks[row]),
-        make_lists(givers, np.bincount(owner, minlength=len(last))).cast(kind),
+        to_positions(batch.missing[row]),
+        make_lists(donors, np.bincount(owner, minlength=len(last))).cast(dtype),
         *values,
     ]
     return pa.table(columns, schema=schema)
 
 
-def _changes(meeting: KeyedBatch, rows: Ids) -> list[pa.Array]:
+def _changes(batch: KeyedBatch, rows: Ids) -> list[pa.Array]:
     """Changes as they were sent."""
-    index, lacks, gone = pa.array(rows), meeting.lacks[rows], meeting.is_delete[rows]
-    absent = lacks | gone[:, np.newaxis]
+    index, missing, is_delete = pa.array(rows), batch.missing[rows], batch.is_delete[rows]
+    absent = missing | is_delete[:, np.newaxis]
     return [
-        meeting.places.take(index),
-        meeting.logs.take(index),
-        pa.array(gone),
-        to_positions(lacks),
+        batch.sequences.take(index),
+        batch.is_log.take(index),
+        pa.array(is_delete),
+        to_positions(missing),
         *(
-            each.take(pa.array(rows, mask=absent[:, number]))
-            for number, each in enumerate(meeting.values)
+            column.take(pa.array(rows, mask=absent[:, number]))
+            for number, column in enumerate(batch.values)
         ),
     ]
 
 
-def advance_clock(before: int | None, ages: Ints) -> int | None:
-    """The age of the newest change so far."""
-    if not len(ages):
+def advance_clock(before: int | None, clock: Ints) -> int | None:
+    """The greatest clock so far."""
+    if not len(clock):
         return before
-    return int(ages.max()) if before is None else max(before, int(ages.max()))
+    return int(clock.max()) if before is None else max(before, int(clock.max()))
 
 
 def evict_tombstones(
-    spec: KeyedTable, newest: int | None, rows: pa.Table, forgotten: pa.Table
+    spec: KeyedTable, clock: int | None, rows: pa.Table, evicted: pa.Table
 ) -> dict[str, pa.Table]:
-    """The tables of a state without deletes that are older than the horizon."""
-    deleted = np.asarray(combine_chunks(rows.column("is_deleted")))
-    gone = np.zeros(len(rows), np.bool_)
-    if newest is not None:
-        gone = deleted & (np.asarray(combine_chunks(rows.column("age"))) < spec.cutoff(newest))
-    if gone.any():
-        old = rows.filter(pa.array(gone)).select(forgotten.column_names)
-        forgotten = max_evicted(concat([forgotten, old]))
-        rows = rows.filter(pa.array(~gone))
-    return {"rows": rows, "forgotten": forgotten}
+    """The tables of a state without the tombstones that are older than the horizon."""
+    is_old = np.zeros(len(rows), np.bool_)
+    if clock is not None:
+        is_deleted = np.asarray(combine_chunks(rows.column("is_deleted")))
+        of_rows = np.asarray(combine_chunks(rows.column("clock")))
+        is_old = is_deleted & (of_rows < spec.cutoff(clock))
+    if is_old.any():
+        old = rows.filter(pa.array(is_old)).select(evicted.column_names)
+        evicted = max_evicted(concat([evicted, old]))
+        rows = rows.filter(pa.array(~is_old))
+    return {"rows": rows, "evicted": evicted}
 
 
 def check_latest_rows(spec: KeyedTable, state: State) -> None:
-    """Each key is there once, deletes are not too old, and what is deleted has no values."""
-    rows, shown = state.tables["rows"], str(state.tables)
+    """A key is stored once; tombstones are within the horizon and have no values."""
+    rows, found = state.tables["rows"], str(state.tables)
     groups, _ = Groups.of(key_codes([rows.column(name) for name in key_columns(spec)], len(rows)))
-    assert groups.count == len(rows) <= spec.limit, f"a key twice, or too many: {shown}"
-    assert len(state.tables["forgotten"]) <= 1, shown
-    deleted = rows.filter(rows.column("is_deleted"))
+    assert groups.count == len(rows) <= spec.limit, f"a key twice, or too many: {found}"
+    assert len(state.tables["evicted"]) <= 1, found
+    tombstones = rows.filter(rows.column("is_deleted"))
     for number in range(len(spec.values)):
-        assert deleted.column(f"value.{number}").null_count == len(deleted), shown
-    for name in ("lacks", "givers"):
-        assert not list_sizes(combine_chunks(deleted.column(name))).any(), shown
-    if state.watermark is not None and len(deleted):
-        assert pc.min(deleted.column("age")).as_py() >= spec.cutoff(state.watermark), shown
+        assert tombstones.column(f"value.{number}").null_count == len(tombstones), found
+    for name in ("missing", "donors"):
+        assert not list_sizes(combine_chunks(tombstones.column(name))).any(), found
+    if state.watermark is not None and len(tombstones):
+        assert pc.min(tombstones.column("clock")).as_py() >= spec.cutoff(state.watermark), found

@@ -1,8 +1,8 @@
-"""What is known of a table whose rows have keys, of which the changes come in any order."""
+"""The columns of a stream of keyed changes, and the parameters of what reads them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import State
 from streamops.kernel.groups import Ints, Mask
+from streamops.kernel.time import format_duration
 
 __all__ = [
     "CHANGED_AT",
@@ -26,6 +27,7 @@ __all__ = [
     "UNAVAILABLE",
     "UNKNOWN_OPERATION",
     "KeyedTable",
+    "Microseconds",
     "Snapshots",
     "WhenFull",
     "drop_tombstones",
@@ -43,13 +45,13 @@ TOMBSTONE = "_tombstone"
 REJECTED = "rejected"
 
 CHANGE_COLUMNS = (CHANGE_TYPE, SEQUENCE, SNAPSHOT, UNAVAILABLE, CHANGED_AT, TOMBSTONE, REJECTED)
-"""Columns that say something of a change, and are no value of the row."""
+"""Columns that describe a change; they are not values of the row."""
 
 COMMIT_COLUMNS = ("_commit_version", "_commit_timestamp")
-"""The same, of Delta's change data feed."""
+"""The same columns of Delta's change data feed."""
 
 DELTA_SEQUENCE = pa.struct([("version", pa.int64()), ("position", pa.int32())])
-"""A place in Delta's log: the commit, and in it 0 for what goes and 1 for what comes."""
+"""Sequence of a change in Delta's log: the commit, and 0 for a retraction or 1 for an addition."""
 
 UNKNOWN_OPERATION = "unknown_operation"
 
@@ -63,82 +65,100 @@ REASONS = (
     "forgotten",
     "full",
 )
-"""Why a change is rejected; the first that applies."""
+"""Reasons for which a change is rejected, by precedence."""
 
 
-def is_rejected_type(kind: pa.DataType) -> bool:
-    """Whether values of this type say why a row was put aside."""
-    fields = {each.name: each.type for each in kind} if pa.types.is_struct(kind) else {}
+class Microseconds(int):
+    """A duration in microseconds. Its ``repr`` is the duration as a user writes it."""
+
+    def __repr__(self) -> str:
+        return repr(format_duration(self))
+
+
+def is_rejected_type(dtype: pa.DataType) -> bool:
+    """Whether a column of this type has the reason for which a row was rejected."""
+    fields = {field.name: field.type for field in dtype} if pa.types.is_struct(dtype) else {}
     return bool(fields.get("reason") == pa.string())
 
 
 def drop_tombstones(rows: pa.Table) -> pa.Table:
-    """The rows that say something of a table."""
+    """The rows without Kafka's tombstones."""
     if TOMBSTONE not in rows.column_names:
         return rows
     return rows.filter(pc.invert(combine_chunks(rows.column(TOMBSTONE)).fill_null(False)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KeyedTable:
-    """What the machinery that remembers rows of a table must know of its changes.
+    """Parameters of an operator that stores the latest row of each key.
 
     Parameters
     ----------
     where : str
-        The operator, for errors.
-    by : tuple of str
+        Name of the operator, for errors.
+    key : tuple of str
         Key columns.
     sequence : tuple of str
         Columns that order the changes of a key.
-    time : str, optional
-        Column by which deletes grow old; else they do by the sequence, a whole number.
     horizon : int
-        For how long a delete is remembered: microseconds, or units of the sequence.
-    values : tuple of str
-        The other columns of the row.
-    input : Schema
-        The columns that are read.
+        How long a deleted key is stored: microseconds of `time`, or units of the sequence.
+    time : str, optional
+        Column that the horizon is measured on. The default is the sequence, an integer.
     snapshots : str
-        Whether rows of a snapshot lose against all of the log.
-    limit : int
-        Keys that one shard may keep.
+        Whether rows of a snapshot are below every change of the log.
     when_full : str
-        What happens to changes of further ones.
+        What happens to changes of more than `limit` keys.
+    ignore_nulls : bool
+        Whether a null is a missing value, that keeps the value of the change before.
+    input : Schema
+        Columns that are read. Known once the operator is bound to a frame, as are the next two.
+    values : tuple of str
+        Value columns of the row.
+    limit : int
+        Number of keys that a shard may store.
     """
 
-    where: str
-    by: tuple[str, ...]
+    where: str = field(repr=False)
+    key: tuple[str, ...]
     sequence: tuple[str, ...]
-    time: str | None
     horizon: int
-    values: tuple[str, ...]
-    input: pa.Schema
+    time: str | None
     snapshots: Snapshots
-    limit: int
     when_full: WhenFull
+    ignore_nulls: bool = False
+    input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
+    values: tuple[str, ...] = field(default=(), repr=False)
+    limit: int = field(default=0, repr=False)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a truncate is a change, and not an unknown operation."""
+        return False
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Columns that select the shard of a row."""
+        return self.key
 
     @property
     def position(self) -> pa.DataType:
-        """Type of a place in the order of changes."""
+        """Type of the sequence."""
         fields = [self.input.field(name) for name in self.sequence]
         return fields[0].type if len(fields) == 1 else pa.struct(fields)
 
-    def cutoff(self, newest: int) -> int:
-        """What is older is beyond the horizon; within what 64 bits hold."""
-        return max(newest - self.horizon, -(1 << 63))
+    def cutoff(self, clock: int) -> int:
+        """The oldest clock within the horizon, not below the range of 64 bits."""
+        return max(clock - self.horizon, -(1 << 63))
 
-    def is_beyond(self, ages: Ints, is_log: Mask, state: State) -> Mask:
-        """Which may be older than deletes that were forgotten, as some were.
+    def is_beyond(self, clock: Ints, is_log: Mask, state: State) -> Mask:
+        """Which changes may be older than the evicted tombstones of a state that has some.
 
-        They are beyond the horizon of what came before them; or beyond one that was shorter, when
-        something was forgotten. Of a row of a snapshot its age does not say: that may be when it was
-        read.
+        These are changes beyond the horizon of the previous micro-batches, or not newer than what
+        was evicted with a shorter horizon; and all rows of a snapshot, whose time may be the one at
+        which they were read.
         """
-        newest, gone = (
-            state.watermark,
-            combine_chunks(state.tables["forgotten"].column("age"))[0].as_py(),
-        )
-        assert newest is not None
-        result: Mask = ~is_log | (ages < self.cutoff(newest)) | (ages <= gone)
+        latest = state.watermark
+        evicted = combine_chunks(state.tables["evicted"].column("clock"))[0].as_py()
+        assert latest is not None
+        result: Mask = ~is_log | (clock < self.cutoff(latest)) | (clock <= evicted)
         return result

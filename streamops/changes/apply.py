@@ -1,15 +1,16 @@
-"""Changes applied to a table, or to the history of its rows."""
+"""Apply changes to a table, or to the history of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamops.changelog.parameters import DEFAULT_MAX_KEYS
+from streamops.changelog.parameters import DEFAULT_MAX_KEYS, parse_horizon
 from streamops.changelog.table import Snapshots, WhenFull
-from streamops.changes.apply_settings import ApplySettings, History
 from streamops.changes.core import history as intervals
 from streamops.changes.core import latest
+from streamops.changes.core.spec import ApplySpec, History
 from streamops.kernel.contract import Core
+from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
@@ -26,22 +27,23 @@ def apply(
     history: History = "overwrite",
     track: str | Sequence[str] | None = None,
     snapshots: Snapshots = "below_log",
+    ignore_nulls: bool = False,
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
     name: str | None = None,
 ) -> RunningTransform:
-    """Applies upserts and deletes to a table, each key by its sequence, and tells how the table changes.
+    """Apply upserts and deletes to a table, in the order of their sequence, and emit its changes.
 
-    With history "overwrite" (type 1 of a slowly changing dimension) the table has the newest row of
-    each key: as ``normalize``, and a micro-batch tells no more than what its changes come to.
+    With history "overwrite" (slowly changing dimension, type 1) the table has the latest row of each
+    key. This is ``normalize``, where a micro-batch emits only the difference that it makes.
 
-    With "intervals" (type 2) it has every row that there was, and for which interval of the sequence
-    it was valid: ``[valid_from, valid_to)``, open where it still is. A change that comes late splits
-    the interval that it falls into; a delete ends one, also late. Neighbours that are equal in what is
-    tracked are one interval, and a change between them splits it again. At no time are two intervals
-    of a key open, or does one overlap another.
+    With "intervals" (type 2) the table has every version of each row, and the interval of the sequence
+    for which it was valid: ``[valid_from, valid_to)``, open for the current version. A late change
+    splits the interval that contains its sequence; a delete ends an interval, also if it is late.
+    Adjacent intervals with equal tracked values are one interval, which a change between them splits
+    again. The intervals of a key never overlap, and at most one is open.
 
     Input        as of ``normalize``
     Output       key columns · "intervals": valid_from, valid_to: of the type of `sequence`, a struct
@@ -49,24 +51,24 @@ def apply(
                  struct<reason, row>, null in a change. A change stream keyed by the key, or by the
                  key and valid_from
     Output mode  append
-    Watermark    none; one is lost
+    Watermark    none; an existing one is lost
     State        "overwrite": as of ``normalize``. "intervals": the changes of each key within the
-                 horizon, and the last one before it; of a key that was deleted before it, nothing
-    Order        rows may come in any order. The table does not depend on it, nor on how the stream is
-                 cut, if no change comes later than the horizon
-    Batch        the table, as inserts; "overwrite": as of one micro-batch, which deletes leave empty
+                 horizon, and the last one before it; nothing of a key that was deleted before it
+    Order        rows may arrive in any order. The table depends neither on the order nor on the
+                 micro-batches, if no change is later than the horizon
+    Batch        the table, as inserts; "overwrite": as of one micro-batch, where deletes emit nothing
 
     Parameters
     ----------
-    key, sequence, horizon, time, snapshots, max_keys, when_full, state_api, shards, name
+    key, sequence, horizon, time, snapshots, ignore_nulls, max_keys, when_full, state_api, shards, name
         As of ``normalize``.
     history : "overwrite" or "intervals"
-        Whether a row replaces the one before it, or ends its interval. With "intervals" what is older
-        than `horizon` is sealed: a change at or below the last one before it is rejected,
-        "forgotten", as is what comes later of a key that was deleted and forgotten.
+        Whether a row replaces the previous one, or ends its interval. With "intervals" whatever is
+        older than `horizon` is sealed: a change at or below the last one before the horizon is
+        rejected, "forgotten", as is a late change of a key that was deleted and evicted.
     track : str or sequence of str, optional
-        With "intervals": values whose change begins a new interval; all, if left out. A change of
-        others only is one of the interval that is open.
+        With "intervals": values that begin a new interval when they change; all, if left out. A change
+        of other values updates the open interval.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def apply(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range, or does not go with another.
+        A parameter has the wrong type, is out of range, or cannot be combined with another.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type, or a name is taken.
     CapacityError
@@ -95,14 +97,17 @@ def apply(
 
     Notes
     -----
-    A row of a snapshot has its place in the log. With "intervals" and ``snapshots="below_log"`` it counts
-    only where no row of the log has that place or a lower one. One that does not count gives no values,
-    either: what the log was not sent with (`_unavailable`), and no row before it says, is null, though a
-    snapshot of a running table has it. With "overwrite" the snapshot gives such values.
+    A truncate deletes every row with a lower sequence, as of ``normalize``. With "intervals" it is
+    rejected, "unknown_operation", as in AUTO CDC of Databricks: end the intervals with deletes.
+
+    A row of a snapshot has a sequence. With "intervals" and ``snapshots="below_log"`` it is effective only
+    if no change of the log has the same sequence or a lower one. If it is not effective, it supplies no
+    values: a value that the log does not have (`_unavailable`), and no change before it supplies, is
+    null, though a snapshot of a running table has it. With "overwrite" the snapshot supplies it.
 
     See Also
     --------
-    normalize : every change of a key, as before and after.
+    normalize : every change of a key, with the rows before and after.
     fold : the table.
 
     References
@@ -110,18 +115,22 @@ def apply(
     Kimball and Ross: "The Data Warehouse Toolkit", chapter 5, "Slowly Changing Dimension Techniques".
     """
     where = "changes.apply"
-    settings = ApplySettings.applied(
-        where,
-        key,
-        history=history,
-        track=track,
-        sequence=sequence,
-        horizon=horizon,
+    tracked = None
+    if track is not None:
+        tracked = parse_distinct_names(track, parameter="track", where=where)
+    spec = ApplySpec(
+        where=where,
+        key=parse_distinct_names(key, parameter="key", where=where),
+        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
+        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
         time=time,
+        history=history,
+        track=tracked,
         snapshots=snapshots,
+        ignore_nulls=ignore_nulls,
         max_keys=max_keys,
         when_full=when_full,
     )
     options = Options("kernel", state_api, shards, name or "apply").validated(where)
     core: Core = latest if history == "overwrite" else intervals
-    return RunningTransform(where, settings, options, core)
+    return RunningTransform(where, spec, options, core)

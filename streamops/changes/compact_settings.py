@@ -12,14 +12,19 @@ from pyspark.sql.types import DecimalType, StructField, TimestampType
 
 from streamops.changelog.change_types import CHANGE_TYPE, CHANGE_TYPES, DELETE, PREIMAGE
 from streamops.changelog.parameters import (
-    format_horizon,
     parse_horizon,
     refuse_change_type,
     require_change_columns,
 )
-from streamops.changelog.table import Snapshots
+from streamops.changelog.table import (
+    CHANGE_COLUMNS,
+    REJECTED,
+    SNAPSHOT,
+    TOMBSTONE,
+    UNAVAILABLE,
+    Snapshots,
+)
 from streamops.changes.bounded import is_nowhere, refuse_stream, require_columns
-from streamops.changes.names import CHANGE_COLUMNS, REJECTED, SNAPSHOT, TOMBSTONE, UNAVAILABLE
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, require_name
@@ -46,9 +51,9 @@ class CompactTransform:
     where: str = field(repr=False)
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    retention: tuple[int, bool] = field(metadata={"shown": format_horizon})
+    retention: int
     time: str | None
-    head: tuple[int, bool] | None = field(metadata={"shown": format_horizon})
+    head: int | None
     value: str | None
     snapshots: Snapshots
 
@@ -122,9 +127,9 @@ class CompactTransform:
         is_last = place == last
         behind = _apart(F.col(_NEWEST), F.col(_AGE))
         # Of the newest row of the key: a delete goes after all that it deleted.
-        whole = 0 if self.head is None else self.head[0]
+        whole = 0 if self.head is None else self.head
         since = _apart(F.col(_NEWEST), F.max(_AGE).over(window))
-        expired = is_last & F.col(_GONE) & (since > max(self.retention[0], whole))
+        expired = is_last & F.col(_GONE) & (since > max(self.retention, whole))
         needed = is_last
         for name in self._values(kinds) if UNAVAILABLE in kinds else ():
             sent = ~F.coalesce(F.array_contains(column(UNAVAILABLE), name), F.lit(False))
@@ -132,13 +137,13 @@ class CompactTransform:
             needed |= place == given
         stays = ~is_preimage & needed & ~expired
         if self.head is not None:
-            stays |= behind <= self.head[0]
+            stays |= behind <= self.head
         ends = F.lit(False)
         if TOMBSTONE in kinds:  # kept beside the delete that it follows
             gone = F.max(F.when(is_placed & F.col(_GONE), place)).over(window)
             is_mark = F.coalesce(column(TOMBSTONE), F.lit(False))
             outlived = last.isNull() | ~gone.eqNullSafe(last)
-            ends = is_mark & (outlived | (since > max(self.retention[0], whole)))
+            ends = is_mark & (outlived | (since > max(self.retention, whole)))
         unplaced = ~is_placed & ~F.coalesce(ends, F.lit(False))
         return unplaced | F.coalesce(stays, F.lit(False))
 

@@ -15,6 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import (
+    CHANGED_AT,
+    REJECTED,
+    SEQUENCE,
+    SNAPSHOT,
+    TOMBSTONE,
+    UNAVAILABLE,
+)
 from streamops.changes.debezium_meaning import (
     DELETED,
     MESSAGE,
@@ -26,14 +34,6 @@ from streamops.changes.debezium_meaning import (
 from streamops.changes.debezium_positions import POSITIONS, READ, SOURCE, changed_at, position
 from streamops.changes.debezium_unavailable import may_stand_in, stands_in, without
 from streamops.changes.debezium_values import as_sent, made, misfits
-from streamops.changes.names import (
-    CHANGED_AT,
-    REJECTED,
-    SEQUENCE,
-    SNAPSHOT,
-    TOMBSTONE,
-    UNAVAILABLE,
-)
 from streamops.spark.columns import column, make_nullable, map_type
 
 __all__ = ["POSITIONS", "REASONS", "Records"]

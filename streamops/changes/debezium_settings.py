@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import CHANGE_COLUMNS, REJECTED, TOMBSTONE
 from streamops.changes.debezium_records import POSITIONS, REASONS, Records
-from streamops.changes.names import CHANGE_COLUMNS, REJECTED, TOMBSTONE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import map_type, require_name
 from streamops.spark.parameters import parse_distinct_names

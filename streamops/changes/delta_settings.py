@@ -20,8 +20,7 @@ from streamops.changelog.change_types import (
     PREIMAGE,
     RETRACTIONS,
 )
-from streamops.changelog.table import DELTA_SEQUENCE
-from streamops.changes.names import CHANGED_AT, REJECTED, SEQUENCE
+from streamops.changelog.table import CHANGED_AT, DELTA_SEQUENCE, REJECTED, SEQUENCE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import column, make_nullable
 from streamops.spark.parameters import parse_distinct_names

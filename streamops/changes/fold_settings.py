@@ -22,9 +22,9 @@ from streamops.changelog.change_types import (
     REVISION,
 )
 from streamops.changelog.parameters import refuse_change_type
+from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
 from streamops.changes.bounded import is_nowhere, refuse_others, refuse_stream, require_columns
 from streamops.changes.fold_faults import checked
-from streamops.changes.names import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import arrow_schema, column

@@ -1,14 +1,14 @@
-"""Upserts as a stream of changes with what was before."""
+"""Normalize upserts and deletes to a change stream with the rows before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamops.changelog.parameters import DEFAULT_MAX_KEYS
+from streamops.changelog.parameters import DEFAULT_MAX_KEYS, parse_horizon
 from streamops.changelog.table import Snapshots, WhenFull
 from streamops.changes.core import latest
-from streamops.changes.core.spec import Publish
-from streamops.changes.latest_settings import LatestSettings
+from streamops.changes.core.spec import Publish, TableSpec
+from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
@@ -24,67 +24,73 @@ def normalize(
     time: str | None = None,
     publish: Publish = "every change",
     snapshots: Snapshots = "below_log",
+    ignore_nulls: bool = False,
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
     state_api: StateApi = "auto",
     shards: int = DEFAULT_SHARDS,
     name: str | None = None,
 ) -> RunningTransform:
-    """Upserts and deletes as a change stream with the row before and after, each key by its sequence.
+    """Normalize upserts and deletes to a change stream with the rows before and after.
 
-    The newest row of each key is remembered. A change counts if its `sequence` is above what is
-    remembered, also of a deleted key. The same change again is a duplicate. Of different ones of the
-    same sequence the greatest by its values counts, whenever each of them comes, a delete being below
-    every row; the others are in conflict: rejected, or taken back if they were published. An older
-    change is stale. A value that was not sent is the one from before; it may still come of a change
-    that comes late. What changes no value publishes nothing.
+    The operator stores the latest row of each key. A change is effective if its `sequence` is above
+    that of the stored row or tombstone. An older change is stale; an equal one is a duplicate. Among
+    different changes of one key and sequence the greatest by its values is effective, whenever it
+    arrives, and a delete is below every row; the other changes are in conflict: rejected, or retracted
+    if they were published. A value that is unavailable is carried forward from the previous change,
+    which may arrive later. A change that changes no value publishes nothing.
+
+    A change of type "truncate" deletes every row with a lower sequence. It has no key.
 
     Input        `key`, `sequence`: columns that can be compared (no maps), not null · `time`:
-                 timestamp, not null · _change_type: string; left out, each row is an upsert ·
+                 timestamp, not null · _change_type: string; without it, each row is an upsert ·
                  _unavailable: array<string>, _snapshot, _tombstone: boolean, rejected, as
-                 ``from_debezium`` has them · other columns of any type: the values
+                 ``from_debezium`` publishes them · other columns of any type: the values
     Output       key columns · values · revision: int · _change_type: string · rejected:
                  struct<reason, row>, null in a change
     Output mode  append
-    Watermark    none; one is lost
-    State        per shard: the newest row of each key, up to `max_keys` over all shards, and the
-                 changes that values it was not sent with came of; of a deleted key its place, until it
-                 is older than `horizon`
-    Order        rows may come in any order. The table that the changes fold to does not depend on it,
-                 nor on how the stream is cut, if no change comes later than the horizon
-    Batch        the changes of each key in their order, as of one micro-batch
+    Watermark    none; an existing one is lost
+    State        per shard: the latest row of each key, up to `max_keys` over all shards, and the
+                 changes that supplied its unavailable values; of a deleted key its sequence, until
+                 that is older than `horizon`; the sequence of the latest truncate
+    Order        rows may arrive in any order. The table that the changes fold to depends neither on the
+                 order nor on the micro-batches, if no change is later than the horizon
+    Batch        the changes of each key in order, as of one micro-batch
 
     Parameters
     ----------
     key : str or sequence of str
         Columns that identify a row.
     sequence : str or sequence of str
-        Columns that order the changes of a key: the position in the log. Never a clock's time.
+        Columns that order the changes of a key: the position in the log. Never a wall-clock time.
     horizon : duration or int
-        For how long a delete is remembered after the newest change of its shard: a duration on
-        `time`, or without it so many units of `sequence`. A change that comes later, at or below the
-        highest place forgotten, of a key of which nothing is known, is rejected: "forgotten".
+        How long a deleted key is stored, after the newest change of its shard: a duration on `time`,
+        or without `time` a number of units of `sequence`. A later change of an unknown key, at or below
+        the highest sequence evicted, is rejected: "forgotten".
     time : str, optional
-        Column in which the horizon is measured. It does not order changes; where it runs back along
-        those of a key, the horizon must be longer by so much.
+        Column on which the horizon is measured. It does not order changes. Where it decreases along the
+        changes of a key, the horizon must be longer by that amount.
     publish : "every change" or "last"
-        Whether all changes that a key has in a micro-batch are told, or what they come to.
+        Whether to publish all changes that a key has in a micro-batch, or only the difference they make.
     snapshots : "below_log" or "by_sequence"
-        Whether rows of a snapshot lose against every row of the log, or only against those at or
-        above their own sequence. The second is for a log that lost something, read again.
+        Whether rows of a snapshot are below every change of the log, or only below those at or above
+        their own sequence. Use the second to read a snapshot again after the log lost changes.
+    ignore_nulls : bool
+        Whether a null keeps the value of the previous change of the key, as if the value were
+        unavailable. A value can then no longer be set to null, except by a delete and an insert.
     max_keys : int
-        Keys that are kept, deleted ones among them. Each shard keeps its part of them.
+        Number of keys to store, including deleted ones. Each shard stores its part of them.
     when_full : "fail" or "reject"
         What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject":
         they are rejected, "full".
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
+        "auto" is the second, which needs RocksDB and allows operators to be chained.
     shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the state of a
-        shard passes some megabytes.
+        Number of shards that the keys are distributed over. It belongs to the checkpoint. Raise it
+        where the state of a shard exceeds some megabytes.
     name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``: `rows`, `rejected`, `stale`,
-        `duplicates`, `ignored`, `results` (rows that came to be), `corrections`, `deletes`.
+        Name of the metrics in the query's ``observedMetrics``: `rows`, `rejected`, `stale`,
+        `duplicates`, `ignored`, `results` (inserts), `corrections` (updates), `deletes`.
 
     Returns
     -------
@@ -105,38 +111,45 @@ def normalize(
     >>> from streamops import changes
     >>> from streamops.testing import replay
     >>> upserts = changes.normalize("k", sequence="lsn", horizon=1_000)
-    >>> (said,) = replay(upserts, [[{"k": "a", "v": 2, "lsn": 7}, {"k": "a", "v": 1, "lsn": 5}]])
-    >>> [(row["_change_type"], row["v"], row["revision"]) for row in said.rows]
+    >>> (result,) = replay(upserts, [[{"k": "a", "v": 2, "lsn": 7}, {"k": "a", "v": 1, "lsn": 5}]])
+    >>> [(row["_change_type"], row["v"], row["revision"]) for row in result.rows]
     [('insert', 1, 0), ('update_preimage', 1, 0), ('update_postimage', 2, 1)]
 
     Notes
     -----
-    Columns of `sequence`, and those that begin with an underscore in what ``from_debezium`` and
-    ``from_delta`` put out, are no values: copy them to be kept. Reasons: "unknown_operation",
-    "null_key", "no_sequence", "null_time", "time_out_of_range", "conflict", "forgotten", "full"; a
-    row that was rejected before keeps its reason. Preimages and tombstones are ignored: an update that
-    changes a key must come as a delete and an insert, as from ``from_debezium`` and ``from_delta``.
+    The columns of `sequence`, and the columns with an underscore that ``from_debezium`` and
+    ``from_delta`` add, are not values: copy them to publish them. Reasons of rejected rows:
+    "unknown_operation", "null_key", "no_sequence", "null_time", "time_out_of_range", "conflict",
+    "forgotten", "full"; a row that was rejected before has its first reason. Preimages and tombstones
+    are ignored: an update that changes a key must arrive as a delete and an insert, as from
+    ``from_debezium`` and ``from_delta``.
+
+    A truncate is remembered for as long as the query runs: a change below it is stale, however late. An
+    operator reads the changes of one table, so a truncate deletes the rows of all its keys; give each
+    table, and each partition with sequences of its own, its own operator. Rows of a snapshot that are
+    below the log are below every truncate.
 
     See Also
     --------
     apply : the same for a table, and for the history of its rows.
-    fold : the table that a change stream stands for.
+    fold : the table that a change stream describes.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Change Data Capture".
     """
     where = "changes.normalize"
-    settings = LatestSettings.of(
-        where,
-        key,
-        sequence=sequence,
-        horizon=horizon,
+    spec = TableSpec(
+        where=where,
+        key=parse_distinct_names(key, parameter="key", where=where),
+        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
+        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
         time=time,
         publish=publish,
         snapshots=snapshots,
+        ignore_nulls=ignore_nulls,
         max_keys=max_keys,
         when_full=when_full,
     )
     options = Options("kernel", state_api, shards, name or "normalize").validated(where)
-    return RunningTransform(where, settings, options, latest)
+    return RunningTransform(where, spec, options, latest)

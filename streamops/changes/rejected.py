@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streamops.changes.names import REJECTED
+from streamops.changelog.table import REJECTED
 from streamops.kernel.errors import SchemaError
 from streamops.spark.parameters import require_frame
 

@@ -13,8 +13,6 @@ from pyspark.sql import functions as F
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
 from streamops.changelog.parameters import (
     DEFAULT_MAX_KEYS,
-    Horizon,
-    format_horizon,
     parse_horizon,
     refuse_change_type,
     require_change_columns,
@@ -48,7 +46,7 @@ class LatestJoin(UntimedSettings):
     where: str = field(repr=False)
     by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
     sequence: tuple[str, ...]
-    horizon: Horizon = field(metadata={"shown": format_horizon})
+    horizon: int
     time: str | None
     how: How
     max_keys: int
@@ -133,10 +131,10 @@ class LatestJoin(UntimedSettings):
         refuse_reserved(names.schema.names, added, fix, self.where)
         table = CopiedTable(
             where=self.where,
-            by=theirs,
+            key=theirs,
             sequence=self.sequence,
             time=self.time,
-            horizon=self.horizon[0],
+            horizon=self.horizon,
             values=tuple(sorted(values)),
             input=right
             if SNAPSHOT in right.names

@@ -71,6 +71,7 @@ def packer(
         Add a row per task that carries its greatest event time and nothing else, for the
         watermark that the operator defines.
     """
+    replicate = getattr(of, "replicate", None)  # rows that every shard receives
 
     def pack(batches: Batches) -> Batches:
         from pyspark import TaskContext
@@ -83,6 +84,9 @@ def packer(
             rows = conform(rows.rename_columns(of.input.names), of.input)  # by position
             if newest and of.time is not None:
                 greatest = _greatest(greatest, rows.column(of.time))
+            copies = None if replicate is None else replicate(rows)
+            for number in range(shards) if copies is not None else ():
+                yield _row(number, pack_rows(copies))
             # Here and not by Spark: every further column costs Spark more than the hash.
             shard = shard_of(rows, of.by, shards).astype(np.int16)  # NumPy sorts these by radix
             order = np.argsort(shard, kind="stable")

@@ -349,7 +349,8 @@ def test_a_transform_shows_its_settings() -> None:
     shown = repr(changes.normalize("k", sequence="s", horizon="7 days", time="ts"))
     assert shown.startswith(
         "changes.normalize(key=('k',), sequence=('s',), horizon='7 days', time='ts', "
-        "publish='every change', snapshots='below_log', max_keys=10000000, when_full='fail'"
+        "snapshots='below_log', when_full='fail', ignore_nulls=False, max_keys=10000000, "
+        "publish='every change'"
     )
 
 

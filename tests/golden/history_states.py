@@ -8,18 +8,18 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from streamops.changes.apply_settings import ApplySettings
+from streamops.changes import apply
 from streamops.changes.core import history
-from streamops.changes.core.spec import HistorySpec
+from streamops.changes.core.spec import ApplySpec
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from tests.golden.latest_states import BATCHES, SCHEMA, table
 from tests.golden.states import FOLDER, SHARDS
 
-FILE = FOLDER / "changes.history-v2.bin"
+FILE = FOLDER / "changes.history-v3.bin"
 
 
-def spec_of(**changed: Any) -> HistorySpec:
+def spec_of(**changed: Any) -> ApplySpec:
     """The operator, or one with other parameters."""
     given: dict[str, Any] = {
         "history": "intervals",
@@ -31,10 +31,8 @@ def spec_of(**changed: Any) -> HistorySpec:
         "max_keys": 100,
         "when_full": "fail",
     }
-    spec = ApplySettings.applied("golden", "page", **{**given, **changed}).bind(
-        SCHEMA, shards=SHARDS
-    )
-    assert isinstance(spec, HistorySpec)
+    transform = apply("page", **{**given, **changed})
+    spec: ApplySpec = transform.settings.bind(SCHEMA, shards=SHARDS)
     return spec
 
 

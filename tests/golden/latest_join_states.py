@@ -19,7 +19,7 @@ from tests.golden.states import FOLDER, SHARDS
 
 Rows = list[tuple[Any, ...]]
 
-FILE = FOLDER / "joins.latest-v3.bin"
+FILE = FOLDER / "joins.latest-v4.bin"
 INSTANT = pa.timestamp("us", tz="UTC")
 PLACE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
 FACTS = pa.schema([("word", pa.string()), ("x", pa.float64()), ("n", pa.int64())])

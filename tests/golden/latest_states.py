@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.changes import normalize
 from streamops.changes.core import latest
 from streamops.changes.core.spec import TableSpec
-from streamops.changes.latest_settings import LatestSettings
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from tests.golden.states import FOLDER, SHARDS
@@ -30,27 +30,34 @@ SCHEMA = pa.schema(
         ("_unavailable", pa.list_(pa.string())),
     ]
 )
-FILE = FOLDER / "changes.latest-v3.bin"
+FILE = FOLDER / "changes.latest-v4.bin"
 
 Rows = list[tuple[Any, ...]]
 
 
-def said(page: str, place: int, n: Any, tags: Any, *lacks: str, **other: Any) -> tuple[Any, ...]:
-    """A change; its time is its place in seconds."""
-    word, snapshot = other.get("word", "update_postimage"), other.get("snapshot", False)
-    place_ = {"log": 1, "offset": place}
-    return (page, n, tags, place * 1_000_000, place_, word, snapshot, [*lacks])
+def change(
+    page: str | None, offset: int, n: Any, tags: Any, *missing: str, **other: Any
+) -> tuple[Any, ...]:
+    """A change; its time is its sequence in seconds."""
+    change_type = other.get("change_type", "update_postimage")
+    snapshot, sequence = other.get("snapshot", False), {"log": 1, "offset": offset}
+    return (page, n, tags, offset * 1_000_000, sequence, change_type, snapshot, [*missing])
 
 
 BATCHES: list[Rows] = [
-    [said("a", 1, 1, ["x"]), said("a", 3, None, None, "n", "tags"), said("b", 2, 2, None)],
-    [said("b", 4, None, None, word="delete"), said("ä", 5, 3, [], snapshot=True)],
-    [said("old", 1, 9, None), said("old", 2, None, None, word="delete")],
-    [said("c", 13, None, ["y", None], "n"), said("d", 14, None, None, word="delete")],
+    [change(None, 0, None, None, change_type="truncate")],
+    [change("a", 1, 1, ["x"]), change("a", 3, None, None, "n", "tags"), change("b", 2, 2, None)],
+    [change("b", 4, None, None, change_type="delete"), change("ä", 5, 3, [], snapshot=True)],
+    [change("old", 1, 9, None), change("old", 2, None, None, change_type="delete")],
+    [change("c", 13, None, ["y", None], "n"), change("d", 14, None, None, change_type="delete")],
 ]
 MORE: list[Rows] = [
-    [said("a", 2, 7, ["late"]), said("old", 2, 5, None), said("b", 3, 8, None)],
-    [said("b", 15, 1, None), said("ä", 16, None, None, "tags"), said("c", 13, 4, ["y", None])],
+    [change("a", 2, 7, ["late"]), change("old", 2, 5, None), change("b", 3, 8, None)],
+    [
+        change("b", 15, 1, None),
+        change("ä", 16, None, None, "tags"),
+        change("c", 13, 4, ["y", None]),
+    ],
 ]
 
 
@@ -67,16 +74,16 @@ def spec_of(**changed: Any) -> TableSpec:
     }
     given |= changed
     schema = given.pop("schema", SCHEMA)
-    return LatestSettings.of("golden", given.pop("key", "page"), **given).bind(
-        schema, shards=SHARDS
-    )
+    transform = normalize(given.pop("key", "page"), **given)
+    spec: TableSpec = transform.settings.bind(schema, shards=SHARDS)
+    return spec
 
 
 SPEC = spec_of()
 
 
 def table(rows: Rows) -> pa.Table:
-    """The rows, as they come."""
+    """The rows as a table."""
     columns = []
     for at, each in enumerate(SCHEMA):
         kind = pa.int64() if pa.types.is_timestamp(each.type) else each.type

@@ -1,4 +1,4 @@
-"""State of the history of rows, written once, is read for ever, or refused."""
+"""The saved state of the history of rows can be read, or is refused."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_3_equals_the_state_of_its_history() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 14_000_000
-    assert found.tables["forgotten"].num_rows == 1
+    assert found.tables["evicted"].num_rows == 1
     base, other = (row for row in rows_of(found.tables["changes"]) if row["is_base"])
     assert other["key.0"] == "b"
-    assert (base["key.0"], base["place"], base["value.0"], base["lacks"]) == (
+    assert (base["key.0"], base["sequence"], base["value.0"], base["missing"]) == (
         "a",
         {"log": 1, "offset": 3},
         1,
@@ -33,7 +33,7 @@ def test_state_of_version_2_is_the_state_that_its_history_leaves() -> None:
     )
 
 
-def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened() -> None:
+def test_a_stream_continues_from_state_of_version_3() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         packed = history.pack(SPEC, table(rows))
@@ -44,16 +44,16 @@ def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened() -
 
 
 @pytest.mark.parametrize("changed", [{"max_keys": 7}, {"horizon": "1 day"}], ids=repr)
-def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
+def test_these_parameters_may_change(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).watermark == 14_000_000
 
 
-def test_state_of_version_2_is_refused_by_another_version() -> None:
+def test_state_of_version_3_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
 
 
-def test_state_of_version_1_is_refused_with_what_to_do() -> None:
-    FORMAT.refuses_an_older_version(KEPT, FOLDER / "changes.history-v1.bin", 1)
+def test_state_of_version_2_is_refused_with_what_to_do() -> None:
+    FORMAT.refuses_an_older_version(KEPT, FOLDER / "changes.history-v2.bin", 2)
 
 
 @pytest.mark.parametrize("changed", [{"track": "n"}, {"snapshots": "by_sequence"}], ids=repr)

@@ -1,4 +1,4 @@
-"""State of the newest rows, written once, is read for ever, or refused."""
+"""The saved state of the latest rows can be read, or is refused."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_3_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_4_equals_the_state_of_its_history() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 14_000_000
-    assert found.tables["forgotten"].num_rows == 1
-    (givers,) = (row["givers"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
-    assert [(each["place"]["offset"], each["value.0"]) for each in givers] == [(1, 1)]
+    assert found.tables["evicted"].num_rows == 1
+    (donors,) = (row["donors"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    assert [(donor["sequence"]["offset"], donor["value.0"]) for donor in donors] == [(1, 1)]
 
 
-def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened() -> None:
+def test_a_stream_continues_from_state_of_version_4() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
@@ -36,21 +36,21 @@ def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened() -
         ours, theirs = (step.state for step in pair)
         assert bag(rows_of(pair[0].emitted)) == bag(rows_of(pair[1].emitted))
         assert len(pair[0].emitted)
-    assert len(BATCHES) == 4
+    assert len(BATCHES) == 5
 
 
 @pytest.mark.parametrize(
     "changed", [{"max_keys": 7}, {"publish": "last"}, {"horizon": "1 day"}], ids=repr
 )
-def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
+def test_these_parameters_may_change(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == 6
 
 
-def test_state_of_version_3_is_refused_by_another_version() -> None:
+def test_state_of_version_4_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [3])
 def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
     FORMAT.refuses_an_older_version(KEPT, FOLDER / f"changes.latest-v{version}.bin", version)
 
@@ -59,6 +59,7 @@ def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> N
     ("changed", "named"),
     [
         ({"snapshots": "by_sequence"}, "snapshots"),
+        ({"ignore_nulls": True}, "ignore_nulls"),
         ({"key": ["page", "n"]}, "key, values"),
         ({"sequence": "n", "horizon": 5, "time": None}, "sequence, time, values"),
         ({"schema": SCHEMA.append(pa.field("more", pa.int64()))}, "values"),

@@ -30,15 +30,15 @@ KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
 
-def test_state_of_version_3_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_4_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.is_what_is_left(KEPT)
     assert found.watermark == 11 * SECOND
     assert all(len(rows) for rows in found.tables.values())
-    (givers,) = (row["givers"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
-    assert [each["place"]["log"] for each in givers] == [1]
+    (donors,) = (row["donors"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    assert [donor["sequence"]["log"] for donor in donors] == [1]
 
 
-def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened() -> None:
+def test_a_stream_goes_on_from_state_of_version_4_as_if_nothing_had_happened() -> None:
     ours, theirs, said = read(), state(), []
     for facts, rows in MORE:
         left = table_of(facts, FACTS)
@@ -69,11 +69,11 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == state().rows
 
 
-def test_state_of_version_3_is_refused_by_another_version() -> None:
+def test_state_of_version_4_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(KEPT)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [3])
 def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
     FORMAT.refuses_an_older_version(KEPT, FOLDER / f"joins.latest-v{version}.bin", version)
 

@@ -107,7 +107,7 @@ def test_an_error_says_what_to_do() -> None:
     assert str(caught.value) == (
         "[COLUMN_TYPE] joins.enrich, right frame: column 'plan' cannot be used as `sequence`\n"
         "  got:       'plan' of type string\n"
-        "  expected:  one whole number, in which the horizon is measured, or time=... beside it\n"
+        "  expected:  one integer, in which the horizon is measured; or time=... beside it\n"
         "  fix:       cast the column, or name another"
     )
 

@@ -153,7 +153,18 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
     spec = TableSpec(
-        "laws", by, ("seq",), time, horizon, values, schema, snapshots, 100, "fail", publish
+        where="laws",
+        key=by,
+        sequence=("seq",),
+        time=time,
+        horizon=horizon,
+        values=values,
+        input=schema,
+        snapshots=snapshots,
+        limit=100,
+        max_keys=100,
+        when_full="fail",
+        publish=publish,
     )
     oracle = LatestOracle(by, values, publish, snapshots, time, horizon)
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.changes.core import history
-from streamops.changes.core.spec import HistorySpec
+from streamops.changes.core.spec import ApplySpec
 from streamops.kernel.contract import Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.laws
 class Case:
     """A history of micro-batches."""
 
-    spec: HistorySpec
+    spec: ApplySpec
     batches: tuple[pa.Table, ...]
     oracle: HistoryOracle
     rows: pa.Table
@@ -60,12 +60,12 @@ def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
     case: LatestCase = draw(histories(odd=odd))
     given_ = {each.name: getattr(case.spec, each.name) for each in dataclasses.fields(case.spec)}
     track = draw(st.sampled_from([case.spec.values, ("n",), ("n", "map"), ()]))
-    spec = HistorySpec(**given_, track=track)
+    spec = ApplySpec(**given_, history="intervals", track=track)
     oracle = HistoryOracle(spec.by, spec.values, "last", spec.snapshots, spec.time, track=track)
     return Case(spec, case.batches, oracle, case.rows, case.seed)
 
 
-def table(spec: HistorySpec, steps: Sequence[Step]) -> list[Row]:
+def table(spec: ApplySpec, steps: Sequence[Step]) -> list[Row]:
     """What the steps fold to, without revisions."""
     key = [*spec.by, "valid_from"]
     folded = fold((row for step in steps for row in changes_of(step)), key=key)
@@ -76,7 +76,7 @@ def ordered(rows: Sequence[Row]) -> list[Any]:
     return sorted(map(comparable, rows))
 
 
-def bags(spec: HistorySpec, rows: Sequence[Row]) -> dict[Any, Counter[Any]]:
+def bags(spec: ApplySpec, rows: Sequence[Row]) -> dict[Any, Counter[Any]]:
     return {key: Counter(rows) for key, rows in by_key(spec, rows).items()}
 
 
@@ -200,7 +200,7 @@ def test_state_has_the_changes_within_the_horizon_and_one_more_of_each_key(case:
         recent = Counter(
             comparable([row[f"key.{i}"] for i in range(len(case.spec.by))])
             for row in rows
-            if row["age"] >= newest - case.spec.horizon
+            if row["clock"] >= newest - case.spec.horizon
         )
         for key, count in of_key.items():
             old = count - recent[key]

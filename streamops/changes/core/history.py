@@ -1,9 +1,10 @@
-"""The history of the rows of each key, as intervals of the order of their changes.
+"""The history of the rows of each key, as intervals of the sequence.
 
-The changes within the horizon are remembered, and the last one before it, the *base*. The intervals
-of a key are computed from its changes, as they were and as they are, and what differs is told. A
-change at or below the base is rejected: what it would change is sealed. So is one beyond the horizon
-of a key without a base, at or below the highest place of the keys that were forgotten: it may be of one.
+The changes within the horizon are stored, and the last change before it: the *base*. The intervals of
+a key are computed from its changes, before and after a micro-batch, and the difference is emitted. A
+change at or below the base is rejected, as the intervals there are sealed. Of a key without a base, a
+change beyond the horizon is rejected if it is at or below the highest sequence evicted: its key may be
+evicted.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from streamops.changelog.batch import key_columns, max_evicted, over_limit, to_f
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.conflicts import Conflicts
 from streamops.changelog.latest import advance_clock
-from streamops.changes.core.intervals import Changes, Intervals
-from streamops.changes.core.rejects import rejected_rows
-from streamops.changes.core.retold import retold
-from streamops.changes.core.sealed import sealed
-from streamops.changes.core.spec import TOLD, ChangeCounts, HistorySpec
+from streamops.changes.core.intervals import (
+    IntervalChanges,
+    Intervals,
+    diff_intervals,
+    seal_changes,
+)
+from streamops.changes.core.spec import TOLD, ApplySpec, ChangeCounts, rejected_rows
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
 from streamops.kernel.contract import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
@@ -43,220 +46,222 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.history", 2)
+STATE = StateFormat("changes.history", 3)
 COUNTS = ChangeCounts
 
 
-def layout(spec: HistorySpec) -> Mapping[str, pa.Schema]:
+def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
     own = [
-        ("place", spec.position),
-        ("since", spec.position),
+        ("sequence", spec.position),
+        ("begin", spec.position),
         ("is_log", pa.bool_()),
         ("is_deleted", pa.bool_()),
         ("is_base", pa.bool_()),
-        ("age", pa.int64()),
+        ("clock", pa.int64()),
         ("revision", pa.int32()),
-        ("lacks", pa.list_(pa.int32())),
+        ("missing", pa.list_(pa.int32())),
     ]
     values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
     return {
         "changes": pa.schema([*keys, *own, *values]),
-        "forgotten": pa.schema([("place", spec.position), ("age", pa.int64())]),
+        "evicted": pa.schema([("sequence", spec.position), ("clock", pa.int64())]),
     }
 
 
-def empty(spec: HistorySpec) -> State:
+def empty(spec: ApplySpec) -> State:
     """The state before the first step."""
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: HistorySpec, rows: pa.Table) -> pa.Table:
+def pack(spec: ApplySpec, rows: pa.Table) -> pa.Table:
     """The rows as they are."""
     return conform(rows, spec.input)
 
 
-def step(spec: HistorySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
-    judged = ClassifiedChanges.of(spec, packed)
-    newest = advance_clock(state.watermark, judged.age)
-    cutoff = None if newest is None else spec.cutoff(newest)
-    changes, rest, duplicates = _admitted(spec, state, judged, cutoff)
-    old = np.flatnonzero(changes.is_old)
-    was = Intervals.of(spec, changes.take(old))[0].renumbered(old)
-    stays = np.flatnonzero(~changes.is_lost)
-    standing = changes.take(stays)
-    now, counted, values, begun = Intervals.of(spec, standing)
-    told = retold(spec, changes, was, now.renumbered(stays))
-    emitted = concat([told.rows, rejected_rows(spec, judged)])
-    beaten = ~standing.counts(spec.snapshots) & ~standing.is_old
+def step(spec: ApplySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+    """Process a micro-batch. The watermark does not matter."""
+    received = ClassifiedChanges.of(spec, packed)
+    clock = advance_clock(state.watermark, received.clock)
+    cutoff = None if clock is None else spec.cutoff(clock)
+    changes, untouched, duplicates = _accept_changes(spec, state, received, cutoff)
+    stored = np.flatnonzero(changes.is_stored)
+    before = Intervals.of(spec, changes.take(stored))[0].renumber(stored)
+    remaining = np.flatnonzero(~changes.is_dropped)
+    current = changes.take(remaining)
+    after, effective = Intervals.of(spec, current)
+    difference = diff_intervals(spec, changes, before, after.renumber(remaining))
+    emitted = concat([difference.rows, rejected_rows(spec, received)])
+    is_stale = ~current.is_effective(spec.snapshots) & ~current.is_stored
     counts = ChangeCounts(
         rows=len(packed),
-        rejected=int(np.count_nonzero(judged.is_rejected)),
-        results=told.inserts,
-        corrections=told.updates,
-        deletes=told.deletes,
-        stale=int(np.count_nonzero(beaten)),
+        rejected=int(np.count_nonzero(received.is_rejected)),
+        results=difference.inserts,
+        corrections=difference.updates,
+        deletes=difference.deletes,
+        stale=int(np.count_nonzero(is_stale)),
         duplicates=duplicates,
-        ignored=judged.ignored,
+        ignored=received.ignored,
     )
-    made = sealed(standing, told.revision[stays], counted, values, begun, cutoff)
-    tables = {"changes": _table(spec, made.changes), "forgotten": state.tables["forgotten"]}
-    tables["changes"] = concat([rest, tables["changes"]])
-    if len(made.forgotten):
-        gone = pa.table(
-            [made.forgotten.place, made.forgotten.age], schema=layout(spec)["forgotten"]
-        )
-        tables["forgotten"] = max_evicted(concat([tables["forgotten"], gone]))
-    return Step(State(newest, tables), emitted, spec.output.empty_table(), counts)
+    current = replace(current, revision=difference.revision[remaining])
+    current, tombstones = seal_changes(current, effective, cutoff)
+    tables = {
+        "changes": concat([untouched, _to_table(spec, current)]),
+        "evicted": state.tables["evicted"],
+    }
+    if len(tombstones):
+        new = pa.table([tombstones.sequence, tombstones.clock], schema=layout(spec)["evicted"])
+        tables["evicted"] = max_evicted(concat([tables["evicted"], new]))
+    return Step(State(clock, tables), emitted, spec.output.empty_table(), counts)
 
 
-def run(spec: HistorySpec, packed: pa.Table) -> pa.Table:
+def run(spec: ApplySpec, packed: pa.Table) -> pa.Table:
     """The batch result: all rows in one step."""
     return step(spec, empty(spec), packed, None).emitted
 
 
-def check(spec: HistorySpec, state: State) -> None:
-    """A key has one base at most, below all else; its intervals do not overlap, and one is open."""
-    rows, shown = state.tables["changes"], str(state.tables)
+def check(spec: ApplySpec, state: State) -> None:
+    """A key has at most one base, below its other changes; its intervals do not overlap."""
+    rows, found = state.tables["changes"], str(state.tables)
     key = key_codes([rows.column(name) for name in key_columns(spec)], len(rows))
-    changes = _changes(spec, rows, ClassifiedChanges.of(spec, spec.input.empty_table()), key, [])[
-        0
-    ].in_order()
-    assert not (changes.is_base & ~changes.begins).any(), f"a base above another change: {shown}"
-    assert len(state.tables["forgotten"]) <= 1, shown
+    nothing = ClassifiedChanges.of(spec, spec.input.empty_table())
+    changes = _changes(spec, rows, nothing, key, [])[0].sort()
+    assert not (changes.is_base & ~changes.begins).any(), f"a base above another change: {found}"
+    assert len(state.tables["evicted"]) <= 1, found
     intervals = Intervals.of(spec, changes)[0]
-    of = changes.key[intervals.start]
-    pool = ranks(pa.concat_arrays([intervals.since, intervals.until]))
-    since, until = np.split(pool, 2)
+    key = changes.key[intervals.start]
+    since, until = np.split(ranks(pa.concat_arrays([intervals.since, intervals.until])), 2)
     is_open = np.asarray(intervals.until.is_null())
-    assert (is_open | (since < until)).all(), f"an interval ends before it begins: {shown}"
-    together = of[1:] == of[:-1]
-    assert not (together & is_open[:-1]).any(), f"two open intervals: {shown}"
-    assert (~together | (until[:-1] <= since[1:])).all(), f"intervals overlap: {shown}"
+    assert (is_open | (since < until)).all(), f"an interval ends before it begins: {found}"
+    same_key = key[1:] == key[:-1]
+    assert not (same_key & is_open[:-1]).any(), f"two open intervals: {found}"
+    assert (~same_key | (until[:-1] <= since[1:])).all(), f"intervals overlap: {found}"
 
 
-def _admitted(
-    spec: HistorySpec, state: State, judged: ClassifiedChanges, cutoff: int | None
-) -> tuple[Changes, pa.Table, int]:
-    """What is remembered of keys with something to do, with the changes; the rest; duplicates.
+def _accept_changes(
+    spec: ApplySpec, state: State, received: ClassifiedChanges, cutoff: int | None
+) -> tuple[IntervalChanges, pa.Table, int]:
+    """The stored changes of keys with work to do, and the accepted changes.
 
-    A change that is sealed contradicts nothing, and is a duplicate where it is there as it was.
+    Also the stored rows of the other keys, and the number of duplicates. A sealed change conflicts
+    with no other one; it is a duplicate of an equal stored change.
     """
-    rows, forgotten = (
-        state.tables["changes"],
-        combine_chunks(state.tables["forgotten"].column("place")),
-    )
-    names = zip(key_columns(spec), spec.by, strict=True)
+    rows = state.tables["changes"]
+    evicted = combine_chunks(state.tables["evicted"].column("sequence"))
     keys = [
-        pa.concat_arrays([combine_chunks(rows.column(c)), judged.column(name)]) for c, name in names
+        pa.concat_arrays([combine_chunks(rows.column(column)), received.column(name)])
+        for column, name in zip(key_columns(spec), spec.by, strict=True)
     ]
-    groups, _ = Groups.of(key_codes(keys, len(rows) + len(judged.changes)))
-    number, came = groups.ids[: len(rows)], groups.ids[len(rows) :]
+    groups, _ = Groups.of(key_codes(keys, len(rows) + len(received)))
+    stored_key, received_key = groups.ids[: len(rows)], groups.ids[len(rows) :]
     is_touched = np.zeros(groups.count, np.bool_)
-    is_touched[came] = True
+    is_touched[received_key] = True
     if cutoff is not None and len(rows):
-        is_settled = _flags(rows, "is_base") & ~_flags(rows, "is_deleted")
-        age = np.asarray(combine_chunks(rows.column("age")))
-        is_touched[number[(age < cutoff) & ~is_settled]] = True
-    mine = is_touched[number]
-    kept = rows.filter(pa.array(mine))
-    key = np.append(number[mine], came)
-    changes, order = _changes(spec, kept, judged, key, [forgotten])
+        is_sealed = _flags(rows, "is_base") & ~_flags(rows, "is_deleted")
+        clock = np.asarray(combine_chunks(rows.column("clock")))
+        is_touched[stored_key[(clock < cutoff) & ~is_sealed]] = True
+    touched = is_touched[stored_key]
+    stored = rows.filter(pa.array(touched))
+    key = np.append(stored_key[touched], received_key)
+    changes, evicted_rank = _changes(spec, stored, received, key, [evicted])
 
-    size = len(kept)
-    place = pair_codes(changes.key, pair_codes(changes.at, changes.is_log.astype(np.int64)))
-    contested = Conflicts.of(place, changes.values, changes.lacks, changes.is_delete)
-    first = contested.firsts()
-    again = (first != np.arange(len(first))) & ~changes.is_old
+    size = len(stored)
+    position = pair_codes(changes.key, pair_codes(changes.rank, changes.is_log.astype(np.int64)))
+    conflicts = Conflicts.of(position, changes.values, changes.missing, changes.is_delete)
+    first = conflicts.firsts()
+    is_duplicate = (first != np.arange(len(first))) & ~changes.is_stored
     has_base, base = np.zeros(groups.count, np.bool_), np.zeros(groups.count, np.int64)
     has_base[changes.key[changes.is_base]] = True
-    base[changes.key[changes.is_base]] = changes.at[changes.is_base]
-    is_below = has_base[changes.key] & (changes.at <= base[changes.key])
-    if len(forgotten):
-        # What came at one place is judged as one, so that it can be compared.
-        ages = contested.newest(changes.age)
-        is_beyond = spec.is_beyond(ages, changes.is_log, state)
-        is_below |= ~has_base[changes.key] & is_beyond & (changes.at <= order[0])
-    late = ~changes.is_old & is_below & (first >= size)
-    loses = replace(contested, order=np.where(late, -1, contested.order)).loses()
-    conflict = loses & ~changes.is_old
-    late &= ~conflict
-    came_in = ~conflict & ~late
-    full = _full(spec, changes, came_in, np.unique(number))
-    again &= came_in & ~full
-    for dropped, reason in ((conflict, "conflict"), (late, "forgotten"), (full, "full")):
-        judged.reject(np.flatnonzero(dropped) - size, reason)
-    kept_of = np.flatnonzero(came_in & ~full & ~again)
-    rest = rows.filter(pa.array(~mine))
-    changes = replace(changes, is_lost=loses & changes.is_old).take(kept_of).in_order()
-    return changes, rest, int(np.count_nonzero(again))
+    base[changes.key[changes.is_base]] = changes.rank[changes.is_base]
+    is_below = has_base[changes.key] & (changes.rank <= base[changes.key])
+    if len(evicted):
+        # Changes of one key and sequence are late together, so that they can be compared.
+        is_beyond = spec.is_beyond(conflicts.latest_clock(changes.clock), changes.is_log, state)
+        is_below |= ~has_base[changes.key] & is_beyond & (changes.rank <= evicted_rank[0])
+    is_late = ~changes.is_stored & is_below & (first >= size)
+    loses = replace(conflicts, order=np.where(is_late, -1, conflicts.order)).loses()
+    in_conflict = loses & ~changes.is_stored
+    is_late &= ~in_conflict
+    is_accepted = ~in_conflict & ~is_late
+    is_full = _is_full(spec, changes, is_accepted, np.unique(stored_key))
+    is_duplicate &= is_accepted & ~is_full
+    rejected = ((in_conflict, "conflict"), (is_late, "forgotten"), (is_full, "full"))
+    for dropped, reason in rejected:
+        received.reject(np.flatnonzero(dropped) - size, reason)
+    accepted = np.flatnonzero(is_accepted & ~is_full & ~is_duplicate)
+    changes = replace(changes, is_dropped=loses & changes.is_stored).take(accepted).sort()
+    return changes, rows.filter(pa.array(~touched)), int(np.count_nonzero(is_duplicate))
 
 
-def _full(spec: HistorySpec, changes: Changes, stays: Mask, known: Ids) -> Mask:
-    """Changes of keys for which there is no room."""
-    came, first = np.unique(changes.key[stays], return_index=True)
-    new = ~np.isin(came, known)
-    at = pa.array(np.flatnonzero(stays)[first[new]])
-    out = over_limit(spec, [column.take(at) for column in changes.names], len(known))
-    return stays & np.isin(changes.key, came[new][out])
+def _is_full(spec: ApplySpec, changes: IntervalChanges, accepted: Mask, stored: Ids) -> Mask:
+    """Which changes have a new key that exceeds the limit."""
+    keys, first = np.unique(changes.key[accepted], return_index=True)
+    is_new = ~np.isin(keys, stored)
+    index = pa.array(np.flatnonzero(accepted)[first[is_new]])
+    out = over_limit(spec, [column.take(index) for column in changes.names], len(stored))
+    return accepted & np.isin(changes.key, keys[is_new][out])
 
 
 def _changes(
-    spec: HistorySpec, rows: pa.Table, judged: ClassifiedChanges, key: Ids, others: list[pa.Array]
-) -> tuple[Changes, Ids]:
-    """What is remembered and the changes, as they stand; and the order of other places."""
-    came = len(judged.changes)
-    place = pa.concat_arrays([combine_chunks(rows.column("place")), judged.sequence])
-    since = pa.concat_arrays([combine_chunks(rows.column("since")), judged.sequence])
-    order = ranks(pa.concat_arrays([place, since, *others]))
-    lacks = to_flags(combine_chunks(rows.column("lacks")), len(spec.values))
-    # Of a row that is deleted, what comes with the delete is not kept.
-    there = pa.array(np.arange(came), mask=judged.is_delete)
-    sent = [judged.column(name).take(there) for name in spec.values]
-    names = zip(key_columns(spec), spec.by, strict=True)
-    changes = Changes(
+    spec: ApplySpec,
+    rows: pa.Table,
+    received: ClassifiedChanges,
+    key: Ids,
+    others: list[pa.Array],
+) -> tuple[IntervalChanges, Ids]:
+    """The stored rows and the received changes, not sorted; and the ranks of other sequences."""
+    count = len(received)
+    sequence = pa.concat_arrays([combine_chunks(rows.column("sequence")), received.sequence])
+    begin = pa.concat_arrays([combine_chunks(rows.column("begin")), received.sequence])
+    rank = ranks(pa.concat_arrays([sequence, begin, *others]))
+    missing = to_flags(combine_chunks(rows.column("missing")), len(spec.values))
+    # The values that a delete comes with are not stored.
+    index = pa.array(np.arange(count), mask=received.is_delete)
+    changes = IntervalChanges(
         key=key,
         names=[
-            pa.concat_arrays([combine_chunks(rows.column(c)), judged.column(n)]) for c, n in names
+            pa.concat_arrays([combine_chunks(rows.column(column)), received.column(name)])
+            for column, name in zip(key_columns(spec), spec.by, strict=True)
         ],
-        place=place,
-        since=since,
-        at=order[: len(place)],
-        interval=pair_codes(key, order[len(place) : 2 * len(place)]),
-        is_log=np.append(_flags(rows, "is_log"), judged.is_log),
-        is_delete=np.append(_flags(rows, "is_deleted"), judged.is_delete),
-        is_base=np.append(_flags(rows, "is_base"), np.zeros(came, np.bool_)),
-        is_old=np.append(np.ones(len(rows), np.bool_), np.zeros(came, np.bool_)),
-        is_lost=np.zeros(len(place), np.bool_),
-        age=np.append(np.asarray(combine_chunks(rows.column("age"))), judged.age),
-        revision=np.append(np.asarray(combine_chunks(rows.column("revision"))), np.full(came, -1)),
-        lacks=np.concatenate([lacks, judged.lacks]),
+        sequence=sequence,
+        begin=begin,
+        rank=rank[: len(sequence)],
+        interval=pair_codes(key, rank[len(sequence) : 2 * len(sequence)]),
+        is_log=np.append(_flags(rows, "is_log"), received.is_log),
+        is_delete=np.append(_flags(rows, "is_deleted"), received.is_delete),
+        is_base=np.append(_flags(rows, "is_base"), np.zeros(count, np.bool_)),
+        is_stored=np.append(np.ones(len(rows), np.bool_), np.zeros(count, np.bool_)),
+        is_dropped=np.zeros(len(sequence), np.bool_),
+        clock=np.append(np.asarray(combine_chunks(rows.column("clock"))), received.clock),
+        revision=np.append(np.asarray(combine_chunks(rows.column("revision"))), np.full(count, -1)),
+        missing=np.concatenate([missing, received.missing]),
         values=[
-            pa.concat_arrays([combine_chunks(rows.column(f"value.{i}")), each])
-            for i, each in enumerate(sent)
+            pa.concat_arrays(
+                [combine_chunks(rows.column(f"value.{i}")), received.column(name).take(index)]
+            )
+            for i, name in enumerate(spec.values)
         ],
     )
-    return changes, order[2 * len(place) :]
+    return changes, rank[2 * len(sequence) :]
 
 
 def _flags(rows: pa.Table, name: str) -> Mask:
     return np.asarray(combine_chunks(rows.column(name)))
 
 
-def _table(spec: HistorySpec, changes: Changes) -> pa.Table:
-    """Changes, to be remembered."""
+def _to_table(spec: ApplySpec, changes: IntervalChanges) -> pa.Table:
+    """Changes, as they are stored."""
     columns = [
         *changes.names,
-        changes.place,
-        changes.since,
+        changes.sequence,
+        changes.begin,
         pa.array(changes.is_log),
         pa.array(changes.is_delete),
         pa.array(changes.is_base),
-        pa.array(changes.age),
+        pa.array(changes.clock),
         pa.array(changes.revision.astype(np.int32)),
-        to_positions(changes.lacks),
+        to_positions(changes.missing),
         *changes.values,
     ]
     return pa.table(columns, schema=layout(spec)["changes"])

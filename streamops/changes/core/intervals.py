@@ -1,114 +1,139 @@
-"""Changes of keys in their order, and the intervals in which the rows they make are valid."""
+"""Intervals for which the rows of keys are valid: compute, compare, and seal them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.carry_forward import OrderedChanges, carry_forward, gather_values
-from streamops.changes.core.replaced import is_replaced
-from streamops.changes.core.spec import HistorySpec
+from streamops.changelog.emit import emit_changes
+from streamops.changelog.table import REJECTED
+from streamops.changes.core.spec import ApplySpec, is_replaced
 from streamops.kernel.columns import rows_differ
-from streamops.kernel.groups import Ids, Ints, Mask, running_max
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, running_max
 
-__all__ = ["Changes", "Intervals", "Lists"]
+__all__ = ["Columns", "Effective", "IntervalChanges", "Intervals", "diff_intervals", "seal_changes"]
 
-Lists = list[pa.Array]
+Columns: TypeAlias = list[pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Changes, by key and place; at one place that of the log first.
+class IntervalChanges:
+    """Changes sorted by key and sequence; at the same sequence the change of the log is first.
 
     Parameters
     ----------
     key : array of int64
         Number of the key.
     names : list of Array
-        The key.
-    place, since : Array
-        Where the change stands, and where the interval begins that it is in: of a base, which may
-        go on from a change that is remembered no longer; of the others, their place.
-    at : array of int64
-        The place, in order.
+        Key columns.
+    sequence : Array
+        Sequence of each change.
+    begin : Array
+        Where the interval begins that a base is in, which may be at a change that is no longer
+        stored. Of other changes, their sequence.
+    rank : array of int64
+        Rank of the sequence.
     interval : array of int64
-        A code of key and ``since``.
-    is_log, is_delete, is_base, is_old, is_lost : arrays of bool
-        Whether it is of the log; deletes; is a base; was remembered before; is no more, as another
-        one that came contradicts it.
-    age, revision : array of int64
-        By which it is sealed; of the interval that begins here, as it was told last.
-    lacks : array of bool
-        Changes by values: which were not sent.
+        Code of key and begin.
+    is_log, is_delete, is_base : arrays of bool
+        Whether the change comes from the log; is a delete; is a base.
+    is_stored : array of bool
+        Whether the change was stored before this micro-batch.
+    is_dropped : array of bool
+        Whether a stored change is dropped: a change of this micro-batch is in conflict and greater.
+    clock, revision : array of int64
+        The measure of the horizon; the revision last emitted of the interval that begins here.
+    missing : array of bool
+        Changes by values: which values are missing.
     values : list of Array
         The values; of a base, all of the row.
     """
 
     key: Ids
-    names: Lists
-    place: pa.Array
-    since: pa.Array
-    at: Ids
+    names: Columns
+    sequence: pa.Array
+    begin: pa.Array
+    rank: Ids
     interval: Ids
     is_log: Mask
     is_delete: Mask
     is_base: Mask
-    is_old: Mask
-    is_lost: Mask
-    age: Ints
+    is_stored: Mask
+    is_dropped: Mask
+    clock: Ints
     revision: Ints
-    lacks: Mask
-    values: Lists
+    missing: Mask
+    values: Columns
 
     def __len__(self) -> int:
         return len(self.key)
 
-    def take(self, which: Ids) -> Changes:
+    def take(self, positions: Ids) -> IntervalChanges:
         """The changes at these positions."""
-        index = pa.array(which)
+        index = pa.array(positions)
         taken: dict[str, Any] = {}
-        for each in fields(self):
-            column = getattr(self, each.name)
+        for field in fields(self):
+            column = getattr(self, field.name)
             if isinstance(column, list):
-                taken[each.name] = [part.take(index) for part in column]
+                taken[field.name] = [part.take(index) for part in column]
             elif isinstance(column, pa.Array):
-                taken[each.name] = column.take(index)
+                taken[field.name] = column.take(index)
             else:
-                taken[each.name] = column[which]
-        return Changes(**taken)
+                taken[field.name] = column[positions]
+        return IntervalChanges(**taken)
 
-    def in_order(self) -> Changes:
-        """By key and place."""
-        return self.take(np.lexsort((~self.is_log, self.at, self.key)))
+    def sort(self) -> IntervalChanges:
+        """Sort by key and sequence."""
+        return self.take(np.lexsort((~self.is_log, self.rank, self.key)))
 
     @property
     def begins(self) -> Mask:
-        """Which are the first of their key."""
+        """Which changes are the first of their key."""
         return np.append(True, self.key[1:] != self.key[:-1])[: len(self)]
 
-    def counts(self, snapshots: str) -> Mask:
-        """Which count: rows of a snapshot lose against the log, all of it or at their place."""
-        beaten: Mask = running_max(self.is_log.astype(np.int64), self.begins) == 1
+    def is_effective(self, snapshots: str) -> Mask:
+        """Which changes are effective: a row of a snapshot loses against changes of the log."""
+        loses: Mask = running_max(self.is_log.astype(np.int64), self.begins) == 1
         if snapshots == "by_sequence":
-            twin = ~self.begins & np.append(False, self.at[1:] == self.at[:-1])[: len(self)]
-            beaten = twin & np.append(False, self.is_log[:-1])[: len(self)]
-        counted: Mask = self.is_log | ~beaten
-        return counted
+            follows = ~self.begins & np.append(False, self.rank[1:] == self.rank[:-1])[: len(self)]
+            loses = follows & np.append(False, self.is_log[:-1])[: len(self)]
+        effective: Mask = self.is_log | ~loses
+        return effective
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The effective changes, without deletes that are replaced in the same commit.
+
+    Parameters
+    ----------
+    position : array of int64
+        Position of each effective change among all.
+    values : list of Array
+        The row that each change leaves.
+    begin : array of int64
+        Position of the change that begins the interval; the change itself if it leaves no row.
+    """
+
+    position: Ids
+    values: Columns
+    begin: Ids
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals, by key and place, no two of a key at the same time.
+    """Intervals sorted by key and sequence. The intervals of a key do not overlap.
 
     Parameters
     ----------
     start : array of int64
-        Position of the change that each begins with.
+        Position of the change that begins the interval.
     since, until : Array
-        From which place up to which, not included; null where it is open.
+        The interval is ``[since, until)``; ``until`` is null if it is open.
     values : list of Array
         The row, as it is at the end.
     """
@@ -116,56 +141,149 @@ class Intervals:
     start: Ids
     since: pa.Array
     until: pa.Array
-    values: Lists
+    values: Columns
 
     @staticmethod
-    def of(spec: HistorySpec, changes: Changes) -> tuple[Intervals, Ids, Lists, Ids]:
-        """The intervals of changes in order.
-
-        Returns
-        -------
-        intervals : Intervals
-        counted : array of int64
-            Positions of the changes that count, but for deletes that are replaced.
-        values : list of Array
-            The rows they make.
-        begun : array of int64
-            For each of them, position of the change that its interval begins with; its own where it
-            leaves no row.
-        """
-        counted = np.flatnonzero(changes.counts(spec.snapshots))
-        own = changes.take(counted)
-        entries = OrderedChanges(own.key, own.at, np.arange(len(own)), own.is_delete)
-        source = carry_forward(entries, own.lacks & ~own.is_base[:, np.newaxis])
-        values = gather_values(own.values, entries, source)
-        # A delete that is replaced ends what is carried over, but no interval.
-        lasting = np.flatnonzero(~is_replaced(spec, own.key, own.place, own.is_delete))
+    def of(spec: ApplySpec, changes: IntervalChanges) -> tuple[Intervals, Effective]:
+        """The intervals of sorted changes, and which of the changes are effective."""
+        effective = np.flatnonzero(changes.is_effective(spec.snapshots))
+        own = changes.take(effective)
+        ordered = OrderedChanges(own.key, own.rank, np.arange(len(own)), own.is_delete)
+        source = carry_forward(ordered, own.missing & ~own.is_base[:, np.newaxis])
+        values = gather_values(own.values, ordered, source)
+        # A delete that is replaced stops values from being carried forward, but ends no interval.
+        lasting = np.flatnonzero(~is_replaced(spec, own.key, own.sequence, own.is_delete))
         if len(lasting) < len(own):
-            counted, own = counted[lasting], own.take(lasting)
-            values = [each.take(pa.array(lasting)) for each in values]
+            effective, own = effective[lasting], own.take(lasting)
+            values = [column.take(pa.array(lasting)) for column in values]
         size, number = len(own), np.arange(len(own))
-        there, begins = ~own.is_delete, own.begins
-        follows = ~begins & np.append(False, there[:-1])[:size]
-        tracked = [values[spec.values.index(name)] for name in spec.track]
+        has_row, begins = ~own.is_delete, own.begins
+        follows = ~begins & np.append(False, has_row[:-1])[:size]
+        tracked = [values[spec.values.index(name)] for name in spec.tracked]
         differs = np.zeros(size, np.bool_)
         if tracked and size:
-            pairs = [(each.slice(0, size - 1), each.slice(1)) for each in tracked]
+            pairs = [(column.slice(0, size - 1), column.slice(1)) for column in tracked]
             differs[1:] = rows_differ(*zip(*pairs, strict=True))
-        starts = there & (~follows | differs)
-        goes_on = there & ~starts
-        ends = there & ~np.append(goes_on[1:], False)[:size]
+        starts = has_row & (~follows | differs)
+        continues = has_row & ~starts
+        ends = has_row & ~np.append(continues[1:], False)[:size]
         first, last = np.flatnonzero(starts), np.flatnonzero(ends)
         after = last + 1
         is_open = np.append(begins, True)[after]
-        begun = np.where(there, np.maximum.accumulate(np.where(starts, number, 0)), number)
+        begin = np.where(has_row, np.maximum.accumulate(np.where(starts, number, 0)), number)
         intervals = Intervals(
-            counted[first],
-            own.since.take(pa.array(first)),
-            own.place.take(pa.array(after, mask=is_open)),
-            [each.take(pa.array(last)) for each in values],
+            effective[first],
+            own.begin.take(pa.array(first)),
+            own.sequence.take(pa.array(after, mask=is_open)),
+            [column.take(pa.array(last)) for column in values],
         )
-        return intervals, counted, values, counted[begun]
+        return intervals, Effective(effective, values, effective[begin])
 
-    def renumbered(self, position: Ids) -> Intervals:
-        """The same, of changes that stand elsewhere."""
-        return replace(self, start=position[self.start])
+    def renumber(self, positions: Ids) -> Intervals:
+        """The intervals, where the changes have these positions."""
+        return replace(self, start=positions[self.start])
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalDiff:
+    """The difference between two sets of intervals.
+
+    Parameters
+    ----------
+    rows : Table
+        Rows of the output. The retractions of a key come first.
+    revision : array of int64
+        Of each change: revision of the interval that begins there.
+    inserts, updates, deletes : int
+    """
+
+    rows: pa.Table
+    revision: Ints
+    inserts: int
+    updates: int
+    deletes: int
+
+
+def diff_intervals(
+    spec: ApplySpec, changes: IntervalChanges, before: Intervals, after: Intervals
+) -> IntervalDiff:
+    """Emit the difference between intervals. Key and begin identify an interval."""
+    groups, _ = Groups.of(changes.interval)
+    revision = np.full(groups.count, -1)
+    np.maximum.at(revision, groups.ids, changes.revision)
+    old, new = groups.ids[before.start], groups.ids[after.start]
+    start = np.append(before.start, after.start)
+    is_after = np.arange(len(start)) >= len(old)
+    rank = np.empty(len(start), np.int64)
+    rank[np.lexsort((changes.rank[start], is_after, changes.key[start]))] = np.arange(len(start))
+    emitted = emit_changes(
+        [before.until, *before.values],
+        [after.until, *after.values],
+        (old, new),
+        (revision[old], revision[new] + 1),
+        order=(rank[: len(old)], rank[len(old) :]),
+    )
+    latest = revision.copy()
+    latest[new] = emitted.after
+    first = pa.array(start[emitted.row])
+    since, *row = emitted.take(
+        [before.since, before.until, *before.values], [after.since, after.until, *after.values]
+    )
+    columns = [
+        *(column.take(first) for column in changes.names),
+        since,
+        *row,
+        pa.array(emitted.revision.astype(np.int32)),
+        emitted.change_type,
+        pa.nulls(len(first), spec.output.field(REJECTED).type),
+    ]
+    rows = pa.table(columns, schema=spec.output)
+    counts = emitted.inserts, emitted.updates, emitted.deletes
+    return IntervalDiff(rows, latest[groups.ids], *counts)
+
+
+def seal_changes(
+    changes: IntervalChanges, effective: Effective, cutoff: int | None
+) -> tuple[IntervalChanges, IntervalChanges]:
+    """Evict the changes older than the horizon, except the last one of each key: its base.
+
+    Parameters
+    ----------
+    changes : IntervalChanges
+        Sorted changes, with the revisions that are emitted.
+    effective : Effective
+    cutoff : int, optional
+        Changes with a lower clock are sealed, with all changes before them.
+
+    Returns
+    -------
+    stored, tombstones : IntervalChanges
+        The changes to store, and the deletes of the keys that are evicted.
+    """
+    if cutoff is None or not len(changes):
+        return changes, changes.take(np.empty(0, np.int64))
+    number = np.arange(len(changes))
+    is_sealed = running_max(changes.clock, changes.begins) < cutoff
+    index = np.full(len(changes), -1)
+    index[effective.position] = np.arange(len(effective.position))
+    base = running_max(np.where(is_sealed & (index >= 0), number, -1), changes.begins)
+    ends = np.append(changes.key[1:] != changes.key[:-1], True)
+    key = np.cumsum(changes.begins) - 1
+    base = base[ends][key]  # base of the key of each change
+    is_base = number == base
+    # A key whose last change is a sealed delete is evicted.
+    last = running_max(np.where(index >= 0, number, -1), changes.begins)[ends][key]
+    is_evicted = (base >= 0) & (base == last) & changes.is_delete[base]
+    remaining = np.flatnonzero((number >= base) & ~is_evicted)
+
+    begin = np.where(is_base, effective.begin[index], number)
+    row = np.where(is_base, len(changes) + index, number)
+    pools = zip(changes.values, effective.values, strict=True)
+    stored = replace(
+        changes,
+        begin=changes.begin.take(pa.array(begin)),
+        revision=changes.revision[begin],
+        is_base=is_base,
+        values=[pa.concat_arrays(pair).take(pa.array(row)) for pair in pools],
+    ).take(remaining)
+    return stored, changes.take(np.flatnonzero(is_evicted & is_base))

@@ -1,11 +1,12 @@
-"""The newest row of each key: remembered, and its changes told as before and after.
+"""The latest row of each key, and its changes as rows before and after.
 
-Which changes count, and which deletes are forgotten: :mod:`streamops.changelog.latest`.
+Which changes are effective, and which tombstones are evicted: :mod:`streamops.changelog.latest`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,11 @@ import pyarrow as pa
 from streamops.changelog.batch import KeyedBatch
 from streamops.changelog.carry_forward import NONE, OrderedChanges, carry_forward, gather_values
 from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.latest import (
     accept_changes,
     advance_clock,
+    apply_truncates,
     build_latest_rows,
     check_latest_rows,
     evict_tombstones,
@@ -23,13 +26,16 @@ from streamops.changelog.latest import (
     latest_layout,
 )
 from streamops.changelog.table import REJECTED
-from streamops.changes.core.rejects import rejected_rows
-from streamops.changes.core.replaced import is_replaced
-from streamops.changes.core.spec import TOLD, ChangeCounts, TableSpec
-from streamops.changes.core.told import Told, Versions
+from streamops.changes.core.spec import (
+    TOLD,
+    ChangeCounts,
+    TableSpec,
+    is_replaced,
+    rejected_rows,
+)
 from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.contract import State, StateFormat, Step
-from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
@@ -46,13 +52,14 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("changes.latest", 3)
+STATE = StateFormat("changes.latest", 4)
 COUNTS = ChangeCounts
 
 
 def layout(spec: TableSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    return latest_layout(spec, [("revision", pa.int32())])
+    truncated = pa.schema([("sequence", spec.position)])
+    return {**latest_layout(spec, [("revision", pa.int32())]), "truncated": truncated}
 
 
 def empty(spec: TableSpec) -> State:
@@ -66,36 +73,42 @@ def pack(spec: TableSpec, rows: pa.Table) -> pa.Table:
 
 
 def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
-    judged = ClassifiedChanges.of(spec, packed)
-    meeting, duplicates = accept_changes(spec, state, judged)
-    entries = meeting.entries
-    source = carry_forward(entries, meeting.lacks)
-    standing, stale = find_effective(meeting, entries)
-    counted = np.flatnonzero(standing & entries.ends if spec.publish == "last" else standing)
-    counted = counted[~_is_replaced(meeting, entries, counted)]
-    values = gather_values(meeting.values, entries, source[counted])
-    versions = _versions(meeting, state, entries, counted, values)
-    told = Told.of(versions)
-    emitted = [_rows(spec, meeting, versions, told), rejected_rows(spec, judged)]
+    """Process a micro-batch. The watermark does not matter."""
+    received = ClassifiedChanges.of(spec, packed)
+    clock = advance_clock(advance_clock(state.watermark, received.clock), received.truncates.clock)
+    truncation = apply_truncates(spec, state, received)
+    changes = truncation.changes
+    batch, duplicates = accept_changes(spec, state, changes)
+    ordered = batch.ordered
+    source = carry_forward(ordered, batch.missing)
+    is_effective, stale = find_effective(batch, ordered)
+    if spec.publish == "last":
+        is_effective &= ordered.ends
+    effective = np.flatnonzero(is_effective)
+    effective = effective[~_is_replaced(batch, ordered, effective)]
+    values = gather_values(batch.values, ordered, source[effective])
+    versions = _versions(batch, state, ordered, effective, values)
+    updates = versions.emit()
+    emitted = [_rows(spec, batch, versions, updates), rejected_rows(spec, changes)]
     ends = np.flatnonzero(versions.ends)
-    now = [value.take(pa.array(ends)) for value in values]
-    revision = {"revision": pa.array(told.after[ends].astype(np.int32))}
-    rows = build_latest_rows(meeting, entries, counted[ends], source[counted[ends]], now, revision)
-    counts = ChangeCounts(
-        rows=len(packed),
-        rejected=int(np.count_nonzero(judged.is_rejected)),
-        results=told.inserts,
-        corrections=told.updates,
-        deletes=told.deletes,
-        stale=stale,
-        duplicates=duplicates,
-        ignored=judged.ignored,
+    last = [value.take(pa.array(ends)) for value in values]
+    revision = {"revision": pa.array(updates.after[ends].astype(np.int32))}
+    rows = build_latest_rows(
+        batch, ordered, effective[ends], source[effective[ends]], last, revision
     )
-    newest = advance_clock(state.watermark, judged.age)
-    kept = concat([meeting.rest, rows])
-    tables = evict_tombstones(spec, newest, kept, state.tables["forgotten"])
-    return Step(State(newest, tables), concat(emitted), spec.output.empty_table(), counts)
+    counts = ChangeCounts(
+        rows=changes.counted,
+        rejected=int(np.count_nonzero(changes.is_rejected)),
+        results=updates.changes.inserts,
+        corrections=updates.changes.updates,
+        deletes=updates.changes.deletes,
+        stale=stale + truncation.stale,
+        duplicates=duplicates + truncation.duplicates,
+        ignored=changes.ignored,
+    )
+    tables = evict_tombstones(spec, clock, concat([batch.untouched, rows]), state.tables["evicted"])
+    tables["truncated"] = truncation.truncated
+    return Step(State(clock, tables), concat(emitted), spec.output.empty_table(), counts)
 
 
 def run(spec: TableSpec, packed: pa.Table) -> pa.Table:
@@ -104,39 +117,122 @@ def run(spec: TableSpec, packed: pa.Table) -> pa.Table:
 
 
 def check(spec: TableSpec, state: State) -> None:
-    """Each key is there once, deletes are not too old, and what is deleted has no values."""
+    """A key is stored once; tombstones are within the horizon and have no values."""
     check_latest_rows(spec, state)
+    assert len(state.tables["truncated"]) <= 1, str(state.tables)
 
 
-def _is_replaced(meeting: KeyedBatch, entries: OrderedChanges, counted: Ids) -> Mask:
-    places = meeting.places.take(pa.array(entries.row[counted]))
-    return is_replaced(meeting.spec, entries.key[counted], places, entries.is_delete[counted])
+def _is_replaced(batch: KeyedBatch, ordered: OrderedChanges, effective: Ids) -> Mask:
+    sequence = batch.sequences.take(pa.array(ordered.row[effective]))
+    return is_replaced(batch.spec, ordered.key[effective], sequence, ordered.is_delete[effective])
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """The rows that each key has in a micro-batch, in order, and the row before.
+
+    Parameters
+    ----------
+    key : array of int64
+        Key of each version. Versions are sorted by key.
+    has_row : array of bool
+        Whether the key has a row.
+    values : list of Array
+        Values of the versions, then of the stored rows.
+    previous : array of int64
+        For each key the position of the stored row among these values; ``NONE`` without one.
+    revision : array of int64
+        For each key the revision emitted last.
+    """
+
+    key: Ids
+    has_row: Mask
+    values: Sequence[pa.Array]
+    previous: Ids
+    revision: Ids
+
+    @property
+    def begins(self) -> Mask:
+        """Which versions are the first of their key."""
+        return np.append(True, self.key[1:] != self.key[:-1])[: len(self.key)]
+
+    @property
+    def ends(self) -> Mask:
+        """Which versions are the last of their key."""
+        return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
+
+    def emit(self) -> _Updates:
+        """Emit each version that differs from the one before."""
+        number, begins = np.arange(len(self.key)), self.begins
+        before = np.where(begins, self.previous[self.key], number - 1)
+        existed = np.where(begins, before != NONE, self.has_row[number - 1])
+        old, new = np.flatnonzero(existed), np.flatnonzero(self.has_row)
+        changes = emit_changes(
+            [value.take(pa.array(before[old])) for value in self.values],
+            [value.take(pa.array(new)) for value in self.values],
+            (old, new),
+            order=(2 * old, 2 * new + 1),
+        )
+        publishes = np.zeros(len(number), np.int64)
+        publishes[new] = changes.is_emitted
+        total = np.cumsum(publishes)
+        start = (total - publishes)[begins]
+        after = self.revision[self.key] + total - start[np.cumsum(begins) - 1]
+        return _Updates(
+            changes,
+            changes.take_ints(before[old], new),
+            self.key[changes.take_ints(old, new)],
+            changes.take_ints((after - publishes)[old], after[new]),
+            after,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Updates:
+    """The changes emitted of versions.
+
+    Parameters
+    ----------
+    changes : EmittedChanges
+    row, key, revision : array of int64
+        Of each emitted row: position of its values, its key, its revision.
+    after : array of int64
+        Revision of the key after each version.
+    """
+
+    changes: EmittedChanges
+    row: Ids
+    key: Ids
+    revision: Ints
+    after: Ints
 
 
 def _versions(
-    meeting: KeyedBatch, state: State, entries: OrderedChanges, counted: Ids, values: list[pa.Array]
-) -> Versions:
-    kept = meeting.kept
-    before = [combine_chunks(kept.column(f"value.{i}")) for i in range(len(values))]
-    number = int(entries.key.max(initial=NONE)) + 1
-    was, revision = np.full(number, NONE), np.full(number, NONE)
-    was[: len(kept)] = np.where(
-        np.asarray(combine_chunks(kept.column("is_deleted"))),
-        NONE,
-        len(counted) + np.arange(len(kept)),
-    )
-    # A key that comes back goes on from the highest revision that was forgotten.
-    revision[:] = max(state.tables["forgotten"].column("revision").to_pylist(), default=NONE)
-    revision[: len(kept)] = np.asarray(combine_chunks(kept.column("revision")))
-    pools = [pa.concat_arrays(both) for both in zip(values, before, strict=True)]
-    return Versions(entries.key[counted], ~entries.is_delete[counted], pools, was, revision)
+    batch: KeyedBatch,
+    state: State,
+    ordered: OrderedChanges,
+    effective: Ids,
+    values: list[pa.Array],
+) -> _Versions:
+    stored = batch.stored
+    before = [combine_chunks(stored.column(f"value.{i}")) for i in range(len(values))]
+    keys = int(ordered.key.max(initial=NONE)) + 1
+    previous, revision = np.full(keys, NONE), np.full(keys, NONE)
+    is_deleted = np.asarray(combine_chunks(stored.column("is_deleted")))
+    previous[: len(stored)] = np.where(is_deleted, NONE, len(effective) + np.arange(len(stored)))
+    # An unknown key may be an evicted one: it continues above the highest revision evicted.
+    revision[:] = max(state.tables["evicted"].column("revision").to_pylist(), default=NONE)
+    revision[: len(stored)] = np.asarray(combine_chunks(stored.column("revision")))
+    pools = [pa.concat_arrays(pair) for pair in zip(values, before, strict=True)]
+    has_row = ~ordered.is_delete[effective]
+    return _Versions(ordered.key[effective], has_row, pools, previous, revision)
 
 
-def _rows(spec: TableSpec, meeting: KeyedBatch, versions: Versions, told: Told) -> pa.Table:
-    """What is told, as rows of the output."""
-    index = pa.array(told.row)
-    columns = meeting.keys_of(told.key)
+def _rows(spec: TableSpec, batch: KeyedBatch, versions: _Versions, updates: _Updates) -> pa.Table:
+    """The emitted changes, as rows of the output."""
+    index = pa.array(updates.row)
+    columns = batch.keys_of(updates.key)
     columns += [value.take(index) for value in versions.values]
-    columns += [pa.array(told.revision.astype(np.int32)), told.words]
+    columns += [pa.array(updates.revision.astype(np.int32)), updates.changes.change_type]
     columns.append(pa.nulls(len(index), spec.output.field(REJECTED).type))
     return pa.table(columns, schema=spec.output)

@@ -1,45 +1,68 @@
-"""What the operators that remember rows of a table know of their input."""
+"""Parameters of ``normalize`` and ``apply``, and what their algorithms share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.changelog.table import REJECTED, KeyedTable
+from streamops.changelog.classify import ClassifiedChanges, copy_truncates
+from streamops.changelog.parameters import (
+    DEFAULT_MAX_KEYS,
+    require_change_columns,
+    value_columns,
+)
+from streamops.changelog.table import (
+    DELTA_SEQUENCE,
+    REJECTED,
+    KeyedTable,
+    Snapshots,
+    WhenFull,
+)
+from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.contract import Counts
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.parameters import require_choice, require_keys, require_most_keys
 
 __all__ = [
     "TOLD",
     "VALID_FROM",
     "VALID_TO",
+    "ApplySpec",
     "ChangeCounts",
-    "HistorySpec",
+    "History",
     "Publish",
     "TableSpec",
+    "is_replaced",
+    "rejected_rows",
 ]
 
 Publish = Literal["every change", "last"]
+History = Literal["overwrite", "intervals"]
+Flag = Literal[True, False]
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts(Counts):
-    """What happened to changes in a step.
+    """Metrics of a step.
 
     Parameters
     ----------
     stale : int
-        Changes older than what is remembered of their key.
+        Changes older than the stored row of their key, or below a truncate.
     duplicates : int
-        Changes that came before, as they are.
+        Changes that are known already.
     ignored : int
-        Rows that are no change to a state: preimages, tombstones.
+        Rows that do not change the table: preimages, tombstones.
     deletes : int
         Rows that were deleted.
     """
@@ -60,20 +83,89 @@ TOLD = {
     "corrections": "corrections",
     "deletes": "deletes",
 }
-"""What is told of a micro-batch, and where it stands among the counts."""
+"""Observed metrics of a micro-batch, and the field of the counts that has each."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableSpec(KeyedTable):
-    """Settings, bound to the schema of their input.
+    """Parameters of an operator that stores the latest row of each key, and emits its changes.
 
     Parameters
     ----------
+    max_keys : int
+        Number of keys that the operator may store, over all shards.
     publish : str
-        Which changes of a micro-batch are told.
+        Which changes of a micro-batch are emitted.
     """
 
+    max_keys: int
     publish: Publish
+
+    of_results: ClassVar[bool] = True
+    needs_preimages: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        if {*self.key} & {*self.sequence, self.time}:
+            raise SpecError(
+                "SAME_COLUMN",
+                "a key column cannot order the changes of a key",
+                where=self.where,
+                got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}",
+                expected="other columns",
+                fix="name the position in the log as `sequence`",
+            )
+        require_choice(self.publish, Publish, parameter="publish", where=self.where)
+        require_choice(self.snapshots, Snapshots, parameter="snapshots", where=self.where)
+        require_choice(self.when_full, WhenFull, parameter="when_full", where=self.where)
+        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls", where=self.where)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a truncate is a change, and not an unknown operation."""
+        return True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns whose values are compared."""
+        return (*self.key, *self.sequence)
+
+    def replicate(self, rows: pa.Table) -> pa.Table | None:
+        """Copies of the truncates among these rows, which every shard receives; None if there are none."""
+        return copy_truncates(self, rows)
+
+    def bind(self, schema: pa.Schema, *, shards: int) -> TableSpec:
+        """The parameters, with the columns of a frame.
+
+        Raises
+        ------
+        SchemaError, ColumnNotFound
+            A column does not exist or has the wrong type, or a name is taken.
+        """
+        roles = {"key": self.key, "sequence": self.sequence, "time": (self.time,)}
+        for role, names in roles.items():
+            for name in names:
+                if name is not None and name not in schema.names:
+                    raise ColumnNotFound(name, schema.names, where=self.where, role=role)
+        require_keys(schema, self.key, where=self.where)
+        require_change_columns(schema, self.sequence, self.time, where=self.where)
+        values = value_columns(schema, self.key, self.sequence)
+        self._refuse_taken((*self.key, *values), (REVISION, CHANGE_TYPE, REJECTED))
+        limit = -(-self.max_keys // shards)
+        return replace(self, input=schema, values=values, limit=limit)
+
+    def _refuse_taken(self, names: Sequence[str], added: Sequence[str]) -> None:
+        taken = sorted(name for name in names if name.lower() in added)
+        if taken:
+            raise SchemaError(
+                "NAME_TAKEN",
+                f"a column of the row has the name of one that is added: {', '.join(taken)}",
+                where=self.where,
+                got=f"columns {', '.join(names)}",
+                expected=f"names unlike {', '.join(added)}",
+                fix=f"df.withColumnRenamed({taken[0]!r}, ...) before this operator",
+            )
 
     @property
     def row(self) -> list[pa.Field]:
@@ -82,59 +174,134 @@ class TableSpec(KeyedTable):
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The row, how often its key was published, and what became of it."""
-        told = pa.struct([("reason", pa.string()), ("row", pa.struct(list(self.input)))])
-        own = [(REVISION, pa.int32()), (CHANGE_TYPE, pa.string()), (REJECTED, told)]
+        """The row, the revision of its key, and its change type; or a rejected row."""
+        rejected = pa.struct([("reason", pa.string()), ("row", pa.struct(list(self.input)))])
+        own = [(REVISION, pa.int32()), (CHANGE_TYPE, pa.string()), (REJECTED, rejected)]
         return pa.schema([*self.row, *own])
 
     @property
     def origins(self) -> dict[str, str]:
-        """Columns of the output that hold values of one of the input."""
+        """Columns of the output that hold values of a column of the input."""
         return {name: name for name in (*self.by, *self.values)}
 
     @property
     def event_time(self) -> str:
-        """There is none; the column that carries what the next operator must know."""
+        """There is none: the column that carries the metadata for the next operator."""
         return REVISION
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on. The limit is not in it, nor is what is told."""
+        """Everything that the state depends on. The limit is not in it, nor is `publish`."""
         return {
             "key": [[name, str(self.input.field(name).type)] for name in self.by],
             "values": [[name, str(self.input.field(name).type)] for name in self.values],
             "sequence": [[name, str(self.input.field(name).type)] for name in self.sequence],
             "time": self.time,
             "snapshots": self.snapshots,
+            "ignore_nulls": self.ignore_nulls,
         }
 
 
-@dataclass(frozen=True)
-class HistorySpec(TableSpec):
-    """The same, of rows with their history.
+@dataclass(frozen=True, kw_only=True)
+class ApplySpec(TableSpec):
+    """Parameters of ``apply``.
 
     Parameters
     ----------
-    track : tuple of str
-        Values in which a new interval begins when they change.
+    publish : str
+        The operator emits the difference that a micro-batch makes.
+    history : str
+        Whether a row replaces the previous one, or ends its interval.
+    track : tuple of str, optional
+        Values that begin a new interval when they change; all, if left out.
     """
 
-    track: tuple[str, ...] = field(kw_only=True)
+    publish: Publish = field(default="last", repr=False)
+    history: History
+    track: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        require_choice(self.history, History, parameter="history", where=self.where)
+        if self.track is not None and self.history == "overwrite":
+            raise SpecError(
+                "TRACK_WITHOUT_HISTORY",
+                "`track` defines where an interval ends, and the table has no intervals",
+                where=self.where,
+                got=f"track={self.track!r}, history={self.history!r}",
+                expected="history='intervals' beside it",
+                fix="leave track out",
+            )
+        super().__post_init__()
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a truncate is a change. A table with intervals keeps the truncated rows."""
+        return self.history == "overwrite"
+
+    def bind(self, schema: pa.Schema, *, shards: int) -> TableSpec:
+        """The parameters, with the columns of a frame."""
+        spec = super().bind(schema, shards=shards)
+        if self.history == "intervals":
+            for name in self.track or ():
+                if name not in spec.values:
+                    raise ColumnNotFound(name, spec.values, where=self.where, role="track")
+            self._refuse_taken((*spec.by, *spec.values), (VALID_FROM, VALID_TO))
+        return spec
+
+    @property
+    def tracked(self) -> tuple[str, ...]:
+        """Values that begin a new interval when they change."""
+        return self.values if self.track is None else self.track
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The row, for which interval it is valid, how often that was told, what became of it."""
-        rest = list(super().output)[len(self.row) :]
-        place = [pa.field(VALID_FROM, self.position), pa.field(VALID_TO, self.position)]
-        row = self.row
-        return pa.schema([*row[: len(self.by)], *place, *row[len(self.by) :], *rest])
-
-    @property
-    def event_time(self) -> str:
-        """The column that carries what the next operator must know."""
-        return REVISION
+        """As of ``TableSpec``; with intervals, also those."""
+        schema = super().output
+        if self.history == "overwrite":
+            return schema
+        interval = [pa.field(VALID_FROM, self.position), pa.field(VALID_TO, self.position)]
+        size = len(self.by)
+        return pa.schema([*list(schema)[:size], *interval, *list(schema)[size:]])
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What is told is computed from what is remembered, by the values that are tracked."""
-        return {**super().identity, "track": list(self.track)}
+        """As of ``TableSpec``; with intervals, also the tracked values: the state determines them."""
+        if self.history == "overwrite":
+            return super().identity
+        return {**super().identity, "track": list(self.tracked)}
+
+
+def rejected_rows(spec: TableSpec, changes: ClassifiedChanges) -> pa.Table:
+    """The rejected rows, as rows of the output."""
+    positions = np.flatnonzero(changes.is_rejected)
+    index, dtype = pa.array(positions), spec.output.field(REJECTED).type
+    rows = [combine_chunks(changes.rows.column(name)).take(index) for name in spec.input.names]
+    row = pa.StructArray.from_arrays(rows, fields=list(spec.input))
+    rejected = pa.StructArray.from_arrays([changes.reasons(positions), row], fields=list(dtype))
+    table = null_table(pa.schema(list(spec.output)[:-1]), len(positions))
+    return table.append_column(spec.output.field(REJECTED), rejected)
+
+
+def is_replaced(spec: KeyedTable, key: Ids, sequence: pa.Array, is_delete: Mask) -> Mask:
+    """Which deletes are followed by another change of their key in the same Delta commit.
+
+    Delta's log has an update as two changes of a commit. Of other logs it is not known which changes
+    belong together.
+
+    Parameters
+    ----------
+    spec : KeyedTable
+    key : array of int64
+        Key of each change. Changes are sorted by key and sequence.
+    sequence : Array
+        Sequence of each change.
+    is_delete : array of bool
+        Whether the change is a delete.
+    """
+    if len(spec.sequence) > 1 or sequence.type != DELTA_SEQUENCE or not len(sequence):
+        return np.zeros(len(sequence), np.bool_)
+    version = np.asarray(pc.struct_field(sequence, "version"))
+    continues = (key[1:] == key[:-1]) & (version[1:] == version[:-1])
+    result: Mask = is_delete & np.append(continues, False)
+    return result

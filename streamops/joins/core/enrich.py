@@ -47,7 +47,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("joins.latest", 3)
+STATE = StateFormat("joins.latest", 4)
 
 _STATUS = pa.array(["missing", "matched"])
 
@@ -128,36 +128,34 @@ def _of_snapshot(spec: LatestSpec, waiting: pa.Table) -> pa.Table:
 
 
 def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, pa.Table, Counts]:
-    """The state after the changes; what is delivered of them; how they were judged."""
+    """The state after the changes; what is delivered of them; their counts."""
     table = spec.table
-    judged = ClassifiedChanges.of(table, changes)
-    meeting, again = accept_changes(table, state, judged)
-    entries = meeting.entries
-    standing, below = find_effective(meeting, entries)
-    last = np.flatnonzero(standing & entries.ends)
-    source = carry_forward(entries, meeting.lacks)[last]
-    values = gather_values(meeting.values, entries, source)
-    rows = build_latest_rows(meeting, entries, last, source, values, {})
-    newest = advance_clock(state.watermark, judged.age)
-    kept = concat([meeting.rest, rows])
-    tables = evict_tombstones(table, newest, kept, state.tables["forgotten"])
+    received = ClassifiedChanges.of(table, changes)
+    batch, duplicates = accept_changes(table, state, received)
+    ordered = batch.ordered
+    is_effective, stale = find_effective(batch, ordered)
+    last = np.flatnonzero(is_effective & ordered.ends)
+    source = carry_forward(ordered, batch.missing)[last]
+    values = gather_values(batch.values, ordered, source)
+    rows = build_latest_rows(batch, ordered, last, source, values, {})
+    clock = advance_clock(state.watermark, received.clock)
+    stored = concat([batch.untouched, rows])
+    tables = evict_tombstones(table, clock, stored, state.tables["evicted"])
     tables["snapshot"] = state.tables["snapshot"].slice(0, 0)
 
-    bad = np.flatnonzero(judged.is_rejected)
+    bad = np.flatnonzero(received.is_rejected)
     late = spec.output.empty_table()
     if spec.rejected == "route" and len(bad):
         came = take(changes.select(table.came.names), bad)
-        reasons = judged.reasons(bad).to_numpy(zero_copy_only=False).astype(np.str_)
+        reasons = received.reasons(bad).to_numpy(zero_copy_only=False).astype(np.str_)
         late = deliver(spec.output, "right", came, reasons, None, None)
-    # What came again, or is below what is remembered; not what something newer came with.
-    stale = again + below
     counts = Counts(
         rows=len(changes),
         rejected=len(bad),
-        on_time=len(changes) - len(bad) - stale,
-        too_late=stale,
+        on_time=len(changes) - len(bad) - stale - duplicates,
+        too_late=stale + duplicates,
     )
-    return State(newest, tables), late, counts
+    return State(clock, tables), late, counts
 
 
 def _answered(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:

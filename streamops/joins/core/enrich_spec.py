@@ -21,7 +21,7 @@ How = Literal["left", "inner"]
 Rejected = Literal["drop", "route"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopiedTable(KeyedTable):
     """A table, of whose changes a local copy is made.
 

@@ -109,7 +109,7 @@ def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
     gone = {"k": "a", "lsn": 5, "ts": at(5), CHANGE_TYPE: "delete"}
     newer = {"k": "b", "lsn": 30, "ts": at(30), CHANGE_TYPE: "insert"}
     state = core.step(short, core.empty(short), packed(core, short, gone, newer), None).state
-    assert len(state.tables["forgotten"]) == 1
+    assert len(state.tables["evicted"]) == 1
     core, long = bound("1 day")
     late = {"k": "a", "lsn": 4, "ts": at(4), CHANGE_TYPE: "insert"}
     step = core.step(long, state, packed(core, long, late), None)

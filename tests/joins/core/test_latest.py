@@ -86,7 +86,7 @@ class Played:
     @property
     def kept(self) -> tuple[int, int]:
         """Keys that something is known of, and whether something was forgotten."""
-        return len(self.state.tables["rows"]), len(self.state.tables["forgotten"])
+        return len(self.state.tables["rows"]), len(self.state.tables["evicted"])
 
 
 def test_a_delete_is_forgotten_when_the_newest_change_is_further_ahead_than_the_horizon() -> None:
