@@ -93,7 +93,7 @@ def apply_truncates(spec: KeyedTable, state: State, changes: ClassifiedChanges) 
         return Truncation(changes, known, 0, 0)
     rank = ranks(pool)
     highest = int(rank.argmax())
-    is_new = len(known) == 0 or rank[highest] > rank[0]
+    is_new = len(known) == 0 or bool(rank[highest] > rank[0])
     is_highest = rank[len(known) :] == rank[highest]
     counted = truncates.is_counted
     repeated = int(np.count_nonzero(is_highest & counted))

@@ -111,3 +111,51 @@ def test_a_batch_tells_every_change_in_order(spark: SparkSession) -> None:
         assert {name: result.schema[name].metadata for name in comments} == comments
         said = result.where("k = 'a'").select("_change_type").collect()
         assert [each["_change_type"] for each in said] == words
+
+
+def truncate(lsn: int | None) -> dict[str, Any]:
+    return upsert(None, lsn, None, None, _change_type="truncate")
+
+
+TRUNCATED: list[list[dict[str, Any]]] = [
+    [upsert(key, lsn, lsn) for lsn, key in enumerate("abcdefgh")],
+    [truncate(5), truncate(None), upsert("a", 9, None, "new")],
+    [upsert("b", 4, 1), upsert("c", 6, None, "x"), truncate(3), truncate(5)],
+    [upsert("a", 8, 7), truncate(7), upsert("h", 11, None, None)],
+]
+
+
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_a_truncate_reaches_every_shard_and_is_remembered_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    upserts = changes.normalize(
+        "k", sequence="lsn", horizon=100, ignore_nulls=True, shards=3, state_api=api
+    )
+    results = [
+        result
+        for part in (TRUNCATED[:2], TRUNCATED[2:])
+        for result in stream(spark, upserts, part, schema=SCHEMA, directory=tmp_path)
+    ]
+    expected = replay(upserts, TRUNCATED, schema=SCHEMA, restart=True)
+    for ours, theirs in zip(results, expected, strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
+    rows = [row for result in results for row in result.rows if row["rejected"] is None]
+    names = ("k", "v", "w", "ts", "revision", "_change_type")
+    table = fold([{name: row[name] for name in names} for row in rows], key="k")
+    assert sorted((row["k"], row["v"], row["w"]) for row in table) == [
+        ("a", 7, "new"),
+        ("h", 7, "w"),
+    ]
+
+
+def test_a_batch_of_all_changes_has_the_rows_above_the_truncate(spark: SparkSession) -> None:
+    rows = [row for batch in TRUNCATED for row in batch]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
+    table = changes.apply("k", sequence="lsn", horizon=100, ignore_nulls=True, shards=3)
+    result = frame.repartition(4).transform(table).where("rejected is null")
+    assert sorted((row["k"], row["v"], row["w"]) for row in result.collect()) == [
+        ("a", 7, "new"),
+        ("h", 7, "w"),
+    ]

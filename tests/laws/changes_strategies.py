@@ -121,6 +121,10 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
         )
         for number in range(count)
     ]
+    truncates, ignore_nulls = draw(st.sampled_from([0, 0, 1, 3])), draw(st.booleans())
+    for row in rows:
+        if dice.randrange(10) < truncates:
+            row |= {"_change_type": "truncate", "k": dice.choice([None, None, "a"])}
     kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
     values = tuple(name for name in kept if name not in {"rejected", "ts"})
     kind = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_SEQUENCE]))
@@ -165,8 +169,9 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
         max_keys=100,
         when_full="fail",
         publish=publish,
+        ignore_nulls=ignore_nulls,
     )
-    oracle = LatestOracle(by, values, publish, snapshots, time, horizon)
+    oracle = LatestOracle(by, values, publish, snapshots, time, horizon, ignore_nulls)
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))
 
 
@@ -181,13 +186,15 @@ def images(row: Row, dice: random.Random) -> list[Row]:
     """The change in a log of Delta's, with what it takes back in one version with what it brings."""
     if row["seq"] is None:
         return [row]
+    is_truncate = row["_change_type"] == "truncate"
     version = 4 * row["seq"]["log"] + row["seq"]["offset"]
     goes = {**row, **dict.fromkeys(VALUES), "_change_type": "delete", "_unavailable": None}
     goes |= {"seq": {"version": version, "position": 0}}
     if row["_change_type"] == "delete":
         return [goes]
     comes = {**row, "seq": {"version": version, "position": 1}}
-    return [goes, comes] if dice.random() < 0.5 and not row["_snapshot"] else [comes]
+    goes_first = dice.random() < 0.5 and not row["_snapshot"] and not is_truncate
+    return [goes, comes] if goes_first else [comes]
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

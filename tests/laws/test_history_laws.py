@@ -61,7 +61,15 @@ def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
     given_ = {each.name: getattr(case.spec, each.name) for each in dataclasses.fields(case.spec)}
     track = draw(st.sampled_from([case.spec.values, ("n",), ("n", "map"), ()]))
     spec = ApplySpec(**given_, history="intervals", track=track)
-    oracle = HistoryOracle(spec.by, spec.values, "last", spec.snapshots, spec.time, track=track)
+    oracle = HistoryOracle(
+        spec.by,
+        spec.values,
+        "last",
+        spec.snapshots,
+        spec.time,
+        ignore_nulls=spec.ignore_nulls,
+        track=track,
+    )
     return Case(spec, case.batches, oracle, case.rows, case.seed)
 
 

@@ -19,6 +19,7 @@ class HistoryOracle(LatestOracle):
     """Changes of rows, and the intervals they make."""
 
     track: tuple[str, ...] = ()
+    truncates: bool = False
 
     taken: dict[Any, dict[Place, Row]] = field(default_factory=dict)  # type: ignore[assignment]
     published: dict[Any, dict[Place, Row]] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class HistoryOracle(LatestOracle):
     def _after(self, key: Any, before: Row | None, change: Row) -> Row | None:
         if change["_change_type"] == "delete":
             return None
-        lacks = change.get("_unavailable") or []
+        lacks = self._lacks(change)
         row = dict(self.named[key])
         for name in self.values:
             row[name] = (before or {}).get(name) if name in lacks else change[name]

@@ -1,9 +1,9 @@
-"""The newest row of each key, and its changes, in the plainest Python there is.
+"""The latest row of each key, and its changes, in the plainest Python there is.
 
-No change is ever forgotten: what a table looks like is computed from all changes that were taken in.
-Of a key that was deleted longer ago than the horizon the revision is, but for the highest of all such
-keys, above which a key that is not known begins. Of changes that contradict one another the greatest
-counts; the others only have values for it.
+No change is ever evicted: the table is computed from all accepted changes that are not below the
+highest truncate. Of a key that was deleted longer ago than the horizon only the revision is evicted:
+an unknown key continues above the highest of these. Of changes in conflict the greatest is effective;
+the others only supply values to it.
 """
 
 from __future__ import annotations
@@ -40,20 +40,28 @@ class LatestOracle:
     snapshots: str = "below_log"
     time: str | None = None
     horizon: int | None = None
+    ignore_nulls: bool = False
+    truncates: bool = True
 
     taken: dict[Any, dict[Place, list[Row]]] = field(default_factory=dict)
     named: dict[Any, Row] = field(default_factory=dict)
     table: dict[Any, Row] = field(default_factory=dict)
     revisions: dict[Any, int] = field(default_factory=dict)
     forgotten: int = -1
+    clock: int | None = None
+    truncate: Row | None = None
+    truncated: dict[Any, Row] = field(default_factory=dict)
 
     def fresh(self) -> LatestOracle:
         """The same settings; nothing has been seen."""
-        return replace(self, taken={}, named={}, table={}, revisions={}, forgotten=-1)
+        fresh: dict[str, Any] = {"taken": {}, "named": {}, "table": {}, "revisions": {}}
+        fresh |= {"forgotten": -1, "clock": None, "truncate": None, "truncated": {}}
+        return replace(self, **fresh)
 
     def step(self, rows: Sequence[Row]) -> Told:
         """What a micro-batch must give."""
-        told, came = Told(), {}
+        told, good = Told(), []
+        came: dict[Any, dict[Place, list[Row]]] = {}
         for row in rows:
             reason = self._wrong(row)
             if reason == "ignored":
@@ -61,32 +69,78 @@ class LatestOracle:
             elif reason:
                 told.rejected.append(reason)
             else:
-                places = came.setdefault(key_of(row, self.by), {})
-                places.setdefault(self._place(row), []).append(row)
-        for key, places in came.items():
-            self._meet(key, places, told)
+                good.append(row)
+        for row in good:
+            self.clock = max(self._age(row), self._age(row) if self.clock is None else self.clock)
+        truncated = self._truncate([r for r in good if r["_change_type"] == "truncate"], told)
+        for row in good:
+            if row["_change_type"] == "truncate":
+                continue
+            if self._is_truncated(self._place(row)):
+                told.stale += 1
+                continue
+            places = came.setdefault(key_of(row, self.by), {})
+            places.setdefault(self._place(row), []).append(row)
+        for key in [*came, *(key for key in truncated if key not in came)]:
+            self._meet(key, came.get(key, {}), told)
         self._forget()
         return told
+
+    def _truncate(self, rows: Sequence[Row], told: Told) -> list[Any]:
+        """Take in truncates; the keys that may have a row below the highest one."""
+        if not rows:
+            return []
+        known = [] if self.truncate is None else [self._place(self.truncate)]
+        places = [self._place(row) for row in rows]
+        highest = max([*known, *places])
+        told.stale += sum(place < highest for place in places)
+        told.duplicates += sum(place == highest for place in places)
+        if highest in known:
+            return []
+        told.duplicates -= 1
+        before = {key: self._newest(key) for key in self.taken}
+        self.truncate = max(
+            (row for row in rows if self._place(row) == highest), key=lambda row: self._age(row)
+        )
+        for key, newest in before.items():
+            if key in self.table:
+                self.truncated[key] = self.truncate
+            elif newest is not None:
+                self.truncated.pop(key, None)
+        return list(self.table)
+
+    def _is_truncated(self, place: Place) -> bool:
+        return self.truncate is not None and place < self._place(self.truncate)
+
+    def _newest(self, key: Any) -> Place | None:
+        """The newest place of a key that is not below the truncate."""
+        places = self.taken.get(key, {})
+        return max((place for place in places if not self._is_truncated(place)), default=None)
 
     def _forget(self) -> None:
         """The revisions of keys that are deleted, but for the highest."""
         if self.horizon is None or not self.taken:
             return
-        came = (row for known in self.taken.values() for rows in known.values() for row in rows)
-        edge = max(self._age(row) for row in came) - self.horizon
+        assert self.clock is not None
         for key, known in self.taken.items():
             last = known[max(known)][-1]
-            if last["_change_type"] == "delete" and self._age(last) < edge:
+            is_deleted, age = last["_change_type"] == "delete", self._age(last)
+            if self._newest(key) is None and key in self.truncated:
+                is_deleted, age = True, self._age(self.truncated[key])
+            if is_deleted and age < self.clock - self.horizon:
                 self.forgotten = max(self.forgotten, self.revisions.pop(key, -1))
 
     def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
         known = self.taken.setdefault(key, {})
         self.revisions.setdefault(key, self.forgotten)
-        newest = max(known, default=None)
+        newest = self._newest(key)
         published: list[Place] = []
         for place in sorted(places):
             rows = places[place]
             was = known.get(place, []) if place == newest else []
+            last = None if newest is not None else self.truncated.get(key)
+            if last is not None and last is self.truncate and place == self._place(last):
+                was = [{**last, "_change_type": "delete"}]
             best = max([*was, *rows], key=self._rank)
             good = [row for row in rows if self._alike(row, best)]
             told.rejected += ["conflict"] * (len(rows) - len(good))
@@ -104,11 +158,13 @@ class LatestOracle:
         told_of = published
         if newest is not None and newest not in published:
             told_of = [newest, *published]
-        changes = [known[place][-1] for place in told_of]
-        for number, place in enumerate(told_of):
-            left_out = self.publish == "last" and number < len(told_of) - 1
-            if not left_out and not self._is_replaced(changes[number:]):
-                self._tell(key, self._row_at(key, place), told)
+        changes = [(known[place][-1], self._row_at(key, place)) for place in told_of]
+        if newest is None and self.truncate is not None:
+            changes.insert(0, ({**self.truncate, "_change_type": "delete"}, None))
+        for number, (_, row) in enumerate(changes):
+            left_out = self.publish == "last" and number < len(changes) - 1
+            if not left_out and not self._is_replaced([change for change, _ in changes[number:]]):
+                self._tell(key, row, told)
 
     def _tell(self, key: Any, row: Row | None, told: Told) -> None:
         was, revision = self.table.get(key), self.revisions[key]
@@ -127,12 +183,13 @@ class LatestOracle:
     def _row_at(self, key: Any, at: Place) -> Row | None:
         """The row after all changes up to a place."""
         row: Row | None = None
-        changes = self.taken[key]
-        for change in (each for place in sorted(changes) if place <= at for each in changes[place]):
+        known = self.taken[key]
+        places = [place for place in sorted(known) if place <= at and not self._is_truncated(place)]
+        for change in (each for place in places for each in known[place]):
             if change["_change_type"] == "delete":
                 row = None
                 continue
-            lacks = change.get("_unavailable") or []
+            lacks = self._lacks(change)
             before = row or {}
             row = dict(self.named[key])
             for name in self.values:
@@ -153,7 +210,7 @@ class LatestOracle:
     def _place(self, row: Row) -> Place:
         seq = row["seq"]
         parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
-        is_log = not row.get("_snapshot")
+        is_log = row["_change_type"] == "truncate" or not row.get("_snapshot")
         return (is_log, *parts) if self.snapshots == "below_log" else (*parts, is_log)
 
     def _age(self, row: Row) -> int:
@@ -163,7 +220,7 @@ class LatestOracle:
         """Of changes at one place the one that is greatest by this counts."""
         if row["_change_type"] == "delete":
             return (False,)
-        lacks = row.get("_unavailable") or []
+        lacks = self._lacks(row)
         said = [() if name in lacks else (comparable(row[name]),) for name in self.values]
         return (True, said)
 
@@ -171,19 +228,26 @@ class LatestOracle:
         deletes = [row["_change_type"] == "delete" for row in (one, other)]
         if any(deletes):
             return all(deletes)
-        lacks = [set(row.get("_unavailable") or []) & set(self.values) for row in (one, other)]
+        lacks = [self._lacks(row) for row in (one, other)]
         return lacks[0] == lacks[1] and all(
             same(one[name], other[name]) for name in self.values if name not in lacks[0]
         )
+
+    def _lacks(self, row: Row) -> set[str]:
+        """Values that the row before has."""
+        unavailable = row.get("_unavailable") or []
+        nulls = [name for name in self.values if self.ignore_nulls and row[name] is None]
+        return {*unavailable, *nulls} & set(self.values)
 
     def _wrong(self, row: Row) -> str:
         if row.get("rejected") is not None:
             return str(row["rejected"]["reason"])
         if row["_change_type"] == "update_preimage" or row.get("_tombstone"):
             return "ignored"
-        if row["_change_type"] not in WORDS:
+        is_truncate = self.truncates and row["_change_type"] == "truncate"
+        if row["_change_type"] not in WORDS and not is_truncate:
             return "unknown_operation"
-        if any(row[name] is None for name in self.by):
+        if not is_truncate and any(row[name] is None for name in self.by):
             return "null_key"
         if row["seq"] is None:
             return "no_sequence"
