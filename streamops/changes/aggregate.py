@@ -1,13 +1,14 @@
-"""Aggregates per group over a change stream, right after deletes."""
+"""Aggregate a change stream by key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamops.changes.aggregate_settings import AggregateSettings
+from streamops.aggregates import Aggregate
 from streamops.changes.core import aggregate as core
-from streamops.changes.core.aggregate_spec import Rejected
+from streamops.changes.core.aggregate_spec import AggregateSpec, Rejected
 from streamops.kernel.contract import Aggregation
+from streamops.kernel.parameters import parse_names, require_aggregates
 from streamops.spark.running import RunningTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
@@ -23,54 +24,54 @@ def aggregate(
     shards: int = DEFAULT_SHARDS,
     name: str | None = None,
 ) -> RunningTransform:
-    """Counts, sums and other aggregates of a table that changes, as a change stream.
+    """Aggregate a table that changes, and emit the changes of the aggregates.
 
     After each micro-batch the published changes fold to the aggregates of the table that the input
-    folds to: a row that is inserted, or is the image after an update, counts; one that is deleted, or
-    is the image before it, no longer does. A group is there as long as it has rows.
+    folds to: an insert or a postimage adds its row, a delete or a preimage retracts it. A group exists
+    while it has rows.
 
-    Input        _change_type: string, "insert", "update_preimage", "update_postimage" or "delete", an
+    Input        _change_type: string, "insert", "update_preimage", "update_postimage" or "delete"; an
                  update as its two images, a delete with the values of its row · key columns of any
                  type without a map in it (null is a key) · columns that the aggregates read
     Output       key columns · the aggregates · _change_type: string: "insert" for a new group, the
-                 two images where a value changes, "delete" for a group that has no row any more ·
-                 where rejected rows are routed: rejected: struct<reason, row>, null in a change
+                 two images where a value changes, "delete" for a group without rows · if rejected
+                 rows are routed: rejected: struct<reason, row>, null in a change
     Output mode  append
     Watermark    none is needed
-    State        per group that has rows: a counter, 8 to 24 bytes for each count, sum or mean of
+    State        per group with rows: a counter, 8 to 24 bytes for each count, sum or mean of
                  integers or decimals, some 70 for one of doubles; with other aggregates also the
-                 rows of the table, of the columns that these read, equal ones once. And deletes whose
-                 insert has not come yet
-    Order        changes may come in any order; each once. While a delete is ahead of its insert, its
-                 group has a row too few, and no count is told below 0. In a shard, what goes is told
-                 before what comes
+                 rows of the table, of the columns that these read, equal rows once. And deletes whose
+                 insert has not arrived yet
+    Order        changes may arrive in any order; each once. While a delete is ahead of its insert, its
+                 group has a row too few, and no count is below 0. A shard emits retractions first
     Batch        the aggregates of the table that the changes fold to, as inserts
 
     Parameters
     ----------
     by : str or sequence of str
-        Key columns. None: one group.
+        Key columns. Without any, there is one group.
     agg : mapping of str to aggregate
-        What to compute, under which name. ``count``, ``sum`` and ``mean`` are kept as totals; sums of
-        doubles without rounding, so that they are the double nearest to the sum of the values that
-        are there, whatever came and went, NaN and infinities included. For ``min``, ``max``, ``top``,
+        Names and aggregates. ``count``, ``sum`` and ``mean`` are stored as totals; sums of doubles
+        without rounding, so that the result is the double nearest to the sum of the current values,
+        whatever was added and retracted, NaN and infinities included. For ``min``, ``max``, ``top``,
         ``distinct``, ``quantile``, ``quantiles``, ``variance``, ``stddev``, and aggregates of your
-        own, rows are kept, and of each group that changes they are computed again: their cost is that
-        of the group. Sketches cannot forget and are refused, as are ``first``, ``last`` and
-        ``collect``, which go by event time.
+        own, rows are stored, and the aggregates of each group that changes are computed again: their
+        cost is that of the group. Sketches are refused, as rows cannot be retracted from them, and so
+        are ``first``, ``last`` and ``collect``, which are ordered by event time.
     rejected : "drop" or "route"
-        What happens to a row whose _change_type is no word of a change stream: dropped, or delivered
-        as a row of its own, whole, to be told apart by :func:`split_rejected`; counted in either
-        case. Reason: "unknown_operation"; of a row that an operator before put aside, in its column
-        ``rejected`` or ``late``, the one it had.
+        What happens to a row whose _change_type is not one of the four: it is dropped, or delivered
+        whole as a row of the output, for :func:`split_rejected`; it is counted in either case. Reason:
+        "unknown_operation"; a row that an earlier operator rejected, in its column ``rejected`` or
+        ``late``, has the reason of that operator. Truncates are among these rows: let ``normalize``
+        resolve them first.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        Spark's interface to state. "auto" is the second, which needs RocksDB and lets operators be
-        chained.
+        Spark's interface to state. "auto" is the second, which needs RocksDB and allows operators to
+        be chained.
     shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint.
+        Number of shards that the keys are distributed over. It belongs to the checkpoint.
     name : str
-        Under which the counts appear in the query's ``observedMetrics``: `rows`, `rejected`,
-        `results`, `corrections`, `state_rows`, `state_bytes`.
+        Name of the metrics in the query's ``observedMetrics``: `rows`, `rejected`, `results`,
+        `corrections`, `state_rows`, `state_bytes`.
 
     Returns
     -------
@@ -108,9 +109,9 @@ def aggregate(
 
     See Also
     --------
-    split_rejected : changes and rejected rows apart.
-    streamops.joins.tables : the join of two tables that change, whose output this understands.
-    streamops.windows.tumbling : aggregates of events that are only ever added, per window.
+    split_rejected : split changes and rejected rows.
+    streamops.joins.tables : the join of two tables that change, whose output this operator reads.
+    streamops.windows.tumbling : aggregates of events, which are never retracted, per window.
 
     References
     ----------
@@ -118,6 +119,15 @@ def aggregate(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Maintaining materialized views".
     """
     where = "changes.aggregate"
-    settings = AggregateSettings.of(where, by=by, agg=agg, rejected=rejected)
+    require_aggregates(agg, where=where)
+    spec = AggregateSpec(
+        where=where,
+        by=parse_names(by, parameter="by", where=where),
+        agg=tuple(agg.items()),
+        functions=tuple(
+            value.function if isinstance(value, Aggregate) else "" for value in agg.values()
+        ),
+        rejected=rejected,
+    )
     options = Options("kernel", state_api, shards, name or "aggregate").validated(where)
-    return RunningTransform(where, settings, options, core)
+    return RunningTransform(where, spec, options, core)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import aggregates as agg
-from streamops.changes.aggregate_settings import AggregateSettings
+from streamops.changes import aggregate as changes_aggregate
 from streamops.changes.core import aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.codec import encode
@@ -70,7 +70,8 @@ def spec_of(history: str, **changed: Any) -> AggregateSpec:
     """The operator, or one with other parameters."""
     asked = {name: asked for name, (asked, _) in HISTORIES[history].items()}
     said: dict[str, Any] = {"by": ("page", "line"), "agg": asked} | changed
-    return AggregateSettings.of("golden", **said).bind(SCHEMA, shards=SHARDS)
+    spec: AggregateSpec = changes_aggregate(**said).settings.bind(SCHEMA, shards=SHARDS)
+    return spec
 
 
 def oracle_of(history: str) -> AggregateOracle:

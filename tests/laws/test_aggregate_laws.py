@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
-from streamops.changes.aggregate_settings import AggregateSettings
+from streamops import changes
 from streamops.changes.core import aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.columns import concat
@@ -64,7 +64,7 @@ UNDO = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Timed(AggregateSpec):
     """Laws speak of times; this operator does not look at them."""
 
@@ -145,10 +145,12 @@ def histories(draw: st.DrawFn) -> laws.Case:
         dice.shuffle(ahead)
         parts = iter(ahead)
         batches = [[next(parts) for _ in rows] for rows in batches]
-    settings = AggregateSettings.of("laws", by=by, agg={name: ANSWERS[name][0] for name in names})
-    bound = settings.bind(SCHEMA, shards=1)
+    bound = changes.aggregate(by=by, agg={name: ANSWERS[name][0] for name in names}).settings.bind(
+        SCHEMA, shards=1
+    )
     read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
-    spec = Timed(bound.where, bound.by, bound.asked, pa.schema(read), "drop")
+    given_ = {field.name: getattr(bound, field.name) for field in fields(bound)}
+    spec = Timed(**{**given_, "input": pa.schema(read)})
     kept = {name: ANSWERS[name][0].columns for name in names if name in FROM_ROWS}
     seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names}, kept)
 
@@ -195,7 +197,7 @@ def test_each_rejected_row_is_delivered_once_and_whole_and_changes_nothing(
     case: laws.Case, seed: int
 ) -> None:
     dice, rng = random.Random(seed), np.random.default_rng(seed)
-    routing = AggregateSpec(case.spec.where, case.spec.by, case.spec.asked, SCHEMA, "route")
+    routing = replace(case.spec, input=SCHEMA, rejected="route")
     restarted = playing.restart(aggregate, routing)
     dropped, state = aggregate.empty(case.spec), aggregate.empty(routing)
     for whole in case.batches:

@@ -1,27 +1,30 @@
-"""Aggregates per group over a change stream, told as a change stream whenever they are others.
+"""Aggregates of groups over a change stream, emitted as a change stream.
 
-A row that is published counts, one that is taken back no longer does. Counts, sums and means are
-kept as totals that can be taken back exactly; for everything else the rows of the group are kept
-(:mod:`streamops.changes.core.bags`). A group says something as long as it has more rows than none.
-All of it is addition, so the order of changes does not matter, and nothing is left of what was added
-and taken away: nor of what is taken away first.
+A row that is added counts, a row that is retracted no longer does. Counts, sums and means are stored as
+totals from which rows can be retracted exactly. For other aggregates the rows of the group are stored,
+and the aggregate is computed again: the minimum of a group does not determine the next one, once its
+row is deleted. A group has a result while more rows are added than retracted. State is a sum of
+changes, so their order does not matter, and a row that was added and retracted leaves nothing,
+including a row that was retracted first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import EmittedChanges, emit_changes
-from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.changes.core.bags import by_value, estimated, netted
-from streamops.changes.core.packs import States, apart, pack, weighed
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take
+from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
+from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.contract import Counts, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.ordering import ranks
 from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
@@ -40,12 +43,18 @@ __all__ = [
 STATE = StateFormat("changes.aggregate", 2)
 
 TOLD = {name: name for name in ("rows", "rejected", "results", "corrections")}
-"""What is told of a micro-batch, and where it stands among the counts."""
+"""Observed metrics of a micro-batch, and the field of the counts that has each."""
+
+Columns = list[pa.Array]
+
+_ROUTED = (REJECTED, "late")
 
 
 def layout(spec: AggregateSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    return {"groups": spec.groups, "rows": spec.rows} if spec.again else {"groups": spec.groups}
+    if spec.recomputed:
+        return {"groups": spec.groups, "rows": spec.rows}
+    return {"groups": spec.groups}
 
 
 def empty(spec: AggregateSpec) -> State:
@@ -53,188 +62,64 @@ def empty(spec: AggregateSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-@dataclass(frozen=True, slots=True)
-class _Touched:
-    """The groups that something came for: those that were kept, in their order, then new ones.
+def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
+    """Net changes: totals of the groups; or distinct rows, if rows are stored.
 
-    Parameters
-    ----------
-    kept : array of int64
-        Rows of those that were kept.
-    count : int
-        How many groups there are.
-    slots : array of int64
-        The group of each row of the pack.
-    of_rows : array of int64
-        The group of each row that is kept for aggregates; -1: of one that nothing came for.
-    keys : list of Array
-        The key of each group.
+    Rows that are not changes are counted, or passed on whole if they are routed.
     """
-
-    kept: Ids
-    count: int
-    slots: Ids
-    of_rows: Ids
-    keys: list[pa.Array]
+    rows = conform(rows, spec.input)
+    weight = change_weights(rows.column(CHANGE_TYPE))
+    if not spec.routed or weight.all():
+        return _net_changes(spec, rows, weight)
+    good, bad = np.flatnonzero(weight), np.flatnonzero(weight == 0)
+    net = _net_changes(spec, take(rows, good), weight[good])
+    return concat([net, _pack_rejected(spec, take(rows, bad))])
 
 
 def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
-    rows, bad = (
+    """Process a micro-batch. The watermark does not matter."""
+    received, bad = (
         int(np.asarray(combine_chunks(packed.column(name))).sum()) for name in ("changes", "bad")
     )
-    packed, rejected = apart(spec, packed)
-    kept = state.tables["groups"]
-    touched = _touched(spec, state, packed)
-    was = [combine_chunks(column).take(pa.array(touched.kept)) for column in _states(spec, kept)]
-    rows_was = np.zeros(touched.count, np.int64)
-    rows_was[: len(touched.kept)] = np.asarray(combine_chunks(kept.column("rows")))[touched.kept]
-    among = Groups(touched.slots, touched.count)
+    packed, rejected = _split_rejected(spec, packed)
+    stored = state.tables["groups"]
+    groups = _TouchedGroups.of(spec, state, packed)
+    states_before = [
+        combine_chunks(column).take(pa.array(groups.stored)) for column in _totals(spec, stored)
+    ]
+    size_before = np.zeros(groups.count, np.int64)
+    size_before[: len(groups.stored)] = np.asarray(combine_chunks(stored.column("rows")))[
+        groups.stored
+    ]
     weight = np.asarray(combine_chunks(packed.column("weight")))
-    rows_is = rows_was + among.sum_ints(weight)
-    states = _merged(spec, touched, was, packed, weight)
+    size_after = size_before + Groups(groups.of_changes, groups.count).sum_ints(weight)
+    states = _merge_totals(spec, groups, states_before, packed, weight)
 
-    before, after = np.flatnonzero(rows_was > 0), np.flatnonzero(rows_is > 0)
-    said, says = _estimates(spec, was, before), _estimates(spec, states, after)
-    tables: dict[str, pa.Table] = {}
-    has_rows = np.zeros(touched.count, np.bool_)
-    if spec.again:
-        bag, ids, weight_was, weight_is = _bags(spec, state, touched, packed, weight)
-        there = np.flatnonzero(weight_is)
-        fresh = take(bag, there).columns
-        groups_of = pa.array(ids[there])
-        own = [key.take(groups_of) for key in touched.keys]
-        fresh = pa.table([*own, *fresh, pa.array(weight_is[there])], schema=spec.rows)
-        untouched = pa.array(touched.of_rows < 0)
-        tables["rows"] = concat([state.tables["rows"].filter(untouched), fresh])
-        has_rows[ids[there]] = True
-        groups = Groups(ids, touched.count)
-        orders = by_value(spec.again, bag, groups)
-        was_again = estimated(spec.again, bag, groups, weight_was, orders)
-        is_again = estimated(spec.again, bag, groups, weight_is, orders)
-        said = _beside(spec, said, was_again, before)
-        says = _beside(spec, says, is_again, after)
+    before, after = np.flatnonzero(size_before > 0), np.flatnonzero(size_after > 0)
+    values_before = _estimate_totals(spec, states_before, before)
+    values_after = _estimate_totals(spec, states, after)
+    rows_table: dict[str, pa.Table] = {}
+    has_rows = np.zeros(groups.count, np.bool_)
+    if spec.recomputed:
+        rows = _Multiset.of(spec, state, groups, packed, weight)
+        rows_table["rows"] = rows.store(spec, state, groups)
+        has_rows[rows.groups.ids[rows.after != 0]] = True
+        recomputed_before, recomputed_after = rows.estimate(spec.recomputed)
+        values_before = _in_order(spec, values_before, recomputed_before, before)
+        values_after = _in_order(spec, values_after, recomputed_after, after)
 
-    stays = (rows_is != 0) | has_rows | _is_something(spec, states, touched.count)
-    entries = pa.table([*touched.keys, pa.array(rows_is), *states], schema=spec.groups)
-    untouched = np.ones(len(kept), np.bool_)
-    untouched[touched.kept] = False
-    tables = {
-        "groups": concat([kept.filter(pa.array(untouched)), entries.filter(pa.array(stays))]),
-        **tables,
-    }
-    emitted, changes = _emit(spec, touched.keys, before, said, after, says)
-    counts = Counts(rows=rows, rejected=bad, results=changes.inserts, corrections=changes.updates)
+    remains = (size_after != 0) | has_rows | ~_is_empty(spec, states, groups.count)
+    touched = pa.table([*groups.keys, pa.array(size_after), *states], schema=spec.groups)
+    untouched = np.ones(len(stored), np.bool_)
+    untouched[groups.stored] = False
+    table = concat([stored.filter(pa.array(untouched)), touched.filter(pa.array(remains))])
+    emitted, changes = _emit(spec, groups.keys, (before, values_before), (after, values_after))
+    counts = Counts(
+        rows=received, rejected=bad, results=changes.inserts, corrections=changes.updates
+    )
+    tables = {"groups": table, **rows_table}
     emitted = concat([emitted, rejected])
     return Step(State(None, tables), emitted, spec.output.empty_table(), counts)
-
-
-def _touched(spec: AggregateSpec, state: State, packed: pa.Table) -> _Touched:
-    tables = [state.tables["groups"], packed]
-    if spec.again:
-        tables.append(state.tables["rows"])
-    columns = [
-        pa.concat_arrays([combine_chunks(table.column(at)) for table in tables])
-        for at in range(len(spec.by))
-    ]
-    sizes = [len(table) for table in tables]
-    # A kept group is there once and stands first: its number is its place.
-    groups, firsts = Groups.of(key_codes(columns, sum(sizes)))
-    numbers = np.split(groups.ids, np.cumsum(sizes)[:-1])
-    came = np.unique(numbers[1])
-    slot = np.full(groups.count, -1, np.int64)
-    slot[came] = np.arange(len(came))
-    keys = [column.take(pa.array(firsts[came])) for column in columns]
-    of_rows = slot[numbers[2]] if spec.again else np.zeros(0, np.int64)
-    return _Touched(came[came < sizes[0]], len(came), slot[numbers[1]], of_rows, keys)
-
-
-def _states(spec: AggregateSpec, table: pa.Table) -> list[pa.ChunkedArray]:
-    width = sum(len(total.fields) for total in spec.totals)
-    columns: list[pa.ChunkedArray] = table.columns
-    return columns[len(columns) - width :]
-
-
-def _merged(
-    spec: AggregateSpec, touched: _Touched, was: States, packed: pa.Table, weight: Ints
-) -> States:
-    """The totals of the groups with what came."""
-    if spec.again:
-        came = weighed(spec, Groups(touched.slots, touched.count), _told_rows(spec, packed), weight)
-        slots = np.arange(touched.count)
-    else:
-        came = [combine_chunks(column) for column in _states(spec, packed)]
-        slots = touched.slots
-    both = [pa.concat_arrays(pieces) for pieces in zip(was, came, strict=True)]
-    members = Groups(np.concatenate([np.arange(len(touched.kept)), slots]), touched.count)
-    result: States = []
-    for total in spec.totals:
-        width, at = len(total.fields), len(result)
-        result += total.merge(members, both[at : at + width])
-    return result
-
-
-def _told_rows(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
-    """The rows of a pack, with the names that the aggregates know."""
-    at = len(spec.by)
-    return packed.select(range(at, at + len(spec.told))).rename_columns(spec.told)
-
-
-def _estimates(spec: AggregateSpec, states: States, groups: Ids) -> States:
-    """What the totals of these groups say."""
-    index, said, at = pa.array(groups), [], 0
-    for total in spec.totals:
-        width = len(total.fields)
-        said.append(total.estimate([state.take(index) for state in states[at : at + width]]))
-        at += width
-    return said
-
-
-def _is_something(spec: AggregateSpec, states: States, count: int) -> Mask:
-    something, at = np.zeros(count, np.bool_), 0
-    for total in spec.totals:
-        width = len(total.fields)
-        something |= ~total.is_nothing(states[at : at + width])
-        at += width
-    return something
-
-
-def _bags(
-    spec: AggregateSpec, state: State, touched: _Touched, packed: pa.Table, weight: Ints
-) -> tuple[pa.Table, Ids, Ints, Ints]:
-    """Rows of the groups, the group of each, and how often it was and is there."""
-    active = np.flatnonzero(touched.of_rows >= 0)
-    kept = take(state.tables["rows"], active)
-    weight_was = np.asarray(combine_chunks(kept.column("weight")))
-    columns = [field.name for field in spec.rows][len(spec.by) : -1]
-    both = [
-        kept.select(columns).rename_columns(spec.columns),
-        _told_rows(spec, packed).select(spec.columns),
-    ]
-    ids = np.concatenate([touched.of_rows[active], touched.slots])
-    rows, of, weight_is = netted(concat(both), ids, np.concatenate([weight_was, weight]))
-    # A kept row is there once and stands first.
-    before = np.zeros(len(of), np.int64)
-    before[: len(active)] = weight_was
-    return rows, of, before, weight_is
-
-
-def _beside(spec: AggregateSpec, said: States, again: States, groups: Ids) -> States:
-    """What the totals of these groups say, and what the rows of all do, in the order asked for."""
-    totals, rest = iter(said), (each.take(pa.array(groups)) for each in again)
-    return [next(rest if each.total is None else totals) for each in spec.asked]
-
-
-def _emit(
-    spec: AggregateSpec, keys: States, before: Ids, was: States, after: Ids, values: States
-) -> tuple[pa.Table, EmittedChanges]:
-    """The changes of the groups that had rows before, or have them after the step."""
-    changes = emit_changes(was, values, (before, after))
-    index = pa.array(changes.take_ints(before, after))
-    columns = [key.take(index) for key in keys] + changes.take(was, values)
-    columns.append(changes.change_type)
-    columns += [pa.nulls(len(index), field.type) for field in spec.aside]
-    return pa.table(columns, schema=spec.output), changes
 
 
 def run(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
@@ -243,20 +128,280 @@ def run(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
 
 
 def check(spec: AggregateSpec, state: State) -> None:
-    """Groups and rows are there once each, and only where there is something to say of them."""
+    """Groups and rows are stored once, and only if they are not empty."""
     groups = state.tables["groups"]
-    shown = str({name: table.to_pylist() for name, table in state.tables.items()})
+    found = str({name: table.to_pylist() for name, table in state.tables.items()})
     keys = [combine_chunks(column) for column in groups.columns[: len(spec.by)]]
-    found, _ = Groups.of(key_codes(keys, len(groups)))
-    assert found.count == len(groups), f"a group twice: {shown}"
-    if spec.again:
+    distinct, _ = Groups.of(key_codes(keys, len(groups)))
+    assert distinct.count == len(groups), f"a group twice: {found}"
+    if spec.recomputed:
         rows = state.tables["rows"]
         weight = np.asarray(combine_chunks(rows.column("weight")))
-        assert (weight != 0).all(), f"a row that is not there: {shown}"
-        every, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
-        assert every.count == len(rows), f"a row twice: {shown}"
+        assert (weight != 0).all(), f"a row with weight 0: {found}"
+        distinct, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
+        assert distinct.count == len(rows), f"a row twice: {found}"
     else:
-        nothing = np.asarray(combine_chunks(groups.column("rows"))) == 0
-        states = [combine_chunks(column) for column in _states(spec, groups)]
-        nothing &= ~_is_something(spec, states, len(groups))
-        assert not nothing.any(), f"a group of nothing: {shown}"
+        is_empty = np.asarray(combine_chunks(groups.column("rows"))) == 0
+        states = [combine_chunks(column) for column in _totals(spec, groups)]
+        is_empty &= _is_empty(spec, states, len(groups))
+        assert not is_empty.any(), f"an empty group: {found}"
+
+
+def _net_changes(spec: AggregateSpec, rows: pa.Table, weight: Ints) -> pa.Table:
+    names = [*spec.by, *spec.read_columns] if spec.recomputed else [*spec.by]
+    columns = [combine_chunks(rows.column(name)) for name in names]
+    groups, firsts = Groups.of(key_codes(columns, len(rows)))
+    index = pa.array(firsts)
+    counts = [groups.sum_ints(weight), groups.sizes(), groups.sum_ints((weight == 0) * 1)]
+    states = [] if spec.recomputed else _update_totals(spec, groups, rows, weight)
+    arrays = [*(column.take(index) for column in columns), *map(pa.array, counts), *states]
+    arrays += [pa.nulls(groups.count, field.type) for field in spec.routed]
+    return pa.table(arrays, schema=spec.packed)
+
+
+def _pack_rejected(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
+    """Rejected rows, as packed rows that change no group.
+
+    A row that another operator rejected has the reason of that operator.
+    """
+    count = len(rows)
+    reason = pa.repeat(UNKNOWN_OPERATION, count)
+    for name in _ROUTED:
+        if name in spec.input.names and is_rejected_type(spec.input.field(name).type):
+            own = pc.struct_field(combine_chunks(rows.column(name)), "reason")
+            reason = pc.coalesce(own, reason)
+    (field,) = spec.routed
+    columns = [combine_chunks(column) for column in rows.columns]
+    row = pa.StructArray.from_arrays(columns, fields=list(spec.input))
+    values: dict[str, pa.Array] = {
+        "weight": pa.repeat(0, count),
+        "changes": pa.repeat(1, count),
+        "bad": pa.repeat(1, count),
+        REJECTED: pa.StructArray.from_arrays([reason, row], fields=list(field.type)),
+    }
+    arrays = [values.get(column.name, pa.nulls(count, column.type)) for column in spec.packed]
+    return pa.table(arrays, schema=spec.packed)
+
+
+def _split_rejected(spec: AggregateSpec, packed: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The net changes, without the column of rejected rows; the rejected rows, as output."""
+    if not spec.routed:
+        return packed, spec.output.empty_table()
+    *columns, last = packed.columns
+    rejected = combine_chunks(last).drop_null()
+    net = pa.table(columns, schema=pa.schema(list(spec.packed)[:-1])).filter(last.is_null())
+    blank = null_table(pa.schema(list(spec.output)[:-1]), len(rejected))
+    return net, pa.table([*blank.columns, rejected], schema=spec.output)
+
+
+@dataclass(frozen=True, slots=True)
+class _TouchedGroups:
+    """The groups that have changes: the stored ones in their order, then new ones.
+
+    Parameters
+    ----------
+    stored : array of int64
+        Positions of the stored groups.
+    count : int
+        Number of groups.
+    of_changes : array of int64
+        Group of each packed row.
+    of_rows : array of int64
+        Group of each stored row; -1 for rows of other groups.
+    keys : list of Array
+        Key of each group.
+    """
+
+    stored: Ids
+    count: int
+    of_changes: Ids
+    of_rows: Ids
+    keys: Columns
+
+    @staticmethod
+    def of(spec: AggregateSpec, state: State, packed: pa.Table) -> _TouchedGroups:
+        """Find the groups."""
+        tables = [state.tables["groups"], packed]
+        if spec.recomputed:
+            tables.append(state.tables["rows"])
+        columns = [
+            pa.concat_arrays([combine_chunks(table.column(i)) for table in tables])
+            for i in range(len(spec.by))
+        ]
+        sizes = [len(table) for table in tables]
+        # A stored group occurs once and is first: its number is its position.
+        groups, firsts = Groups.of(key_codes(columns, sum(sizes)))
+        numbers = np.split(groups.ids, np.cumsum(sizes)[:-1])
+        touched = np.unique(numbers[1])
+        slot = np.full(groups.count, -1, np.int64)
+        slot[touched] = np.arange(len(touched))
+        keys = [column.take(pa.array(firsts[touched])) for column in columns]
+        of_rows = slot[numbers[2]] if spec.recomputed else np.zeros(0, np.int64)
+        stored = touched[touched < sizes[0]]
+        return _TouchedGroups(stored, len(touched), slot[numbers[1]], of_rows, keys)
+
+
+def _totals(spec: AggregateSpec, table: pa.Table) -> list[pa.ChunkedArray]:
+    """The columns of totals, which are the last ones of a table."""
+    width = sum(len(total.fields) for total in spec.totals)
+    columns: list[pa.ChunkedArray] = table.columns
+    return columns[len(columns) - width :]
+
+
+def _update_totals(spec: AggregateSpec, groups: Groups, rows: pa.Table, weight: Ints) -> Columns:
+    """The totals of the rows of each group."""
+    return [state for total in spec.totals for state in total.update(groups, rows, weight)]
+
+
+def _merge_totals(
+    spec: AggregateSpec, groups: _TouchedGroups, before: Columns, packed: pa.Table, weight: Ints
+) -> Columns:
+    """The totals of the groups after the changes."""
+    if spec.recomputed:
+        members = Groups(groups.of_changes, groups.count)
+        added = _update_totals(spec, members, _changed_rows(spec, packed), weight)
+        slots = np.arange(groups.count)
+    else:
+        added = [combine_chunks(column) for column in _totals(spec, packed)]
+        slots = groups.of_changes
+    pools = [pa.concat_arrays(pair) for pair in zip(before, added, strict=True)]
+    members = Groups(np.concatenate([np.arange(len(groups.stored)), slots]), groups.count)
+    result: Columns = []
+    for total in spec.totals:
+        width, start = len(total.fields), len(result)
+        result += total.merge(members, pools[start : start + width])
+    return result
+
+
+def _changed_rows(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
+    """The rows of net changes, with the names of their columns."""
+    start = len(spec.by)
+    names = spec.read_columns
+    return packed.select(range(start, start + len(names))).rename_columns(names)
+
+
+def _estimate_totals(spec: AggregateSpec, states: Columns, groups: Ids) -> Columns:
+    """The aggregates of these groups that have totals."""
+    index, values, start = pa.array(groups), [], 0
+    for total in spec.totals:
+        end = start + len(total.fields)
+        values.append(total.estimate([state.take(index) for state in states[start:end]]))
+        start = end
+    return values
+
+
+def _is_empty(spec: AggregateSpec, states: Columns, count: int) -> Mask:
+    """Which groups have only empty totals."""
+    empty, start = np.ones(count, np.bool_), 0
+    for total in spec.totals:
+        end = start + len(total.fields)
+        empty &= total.is_empty(states[start:end])
+        start = end
+    return empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Multiset:
+    """The distinct rows of the touched groups.
+
+    Parameters
+    ----------
+    rows : Table
+    groups : Groups
+        Group of each row.
+    before, after : array of int64
+        Multiplicity of each row before and after the step.
+    """
+
+    rows: pa.Table
+    groups: Groups
+    before: Ints
+    after: Ints
+
+    @staticmethod
+    def of(
+        spec: AggregateSpec,
+        state: State,
+        touched: _TouchedGroups,
+        packed: pa.Table,
+        weight: Ints,
+    ) -> _Multiset:
+        """Add the changes to the stored rows."""
+        active = np.flatnonzero(touched.of_rows >= 0)
+        stored = take(state.tables["rows"], active)
+        stored_weight = np.asarray(combine_chunks(stored.column("weight")))
+        columns = [field.name for field in spec.rows][len(spec.by) : -1]
+        rows = concat(
+            [
+                stored.select(columns).rename_columns(spec.stored_columns),
+                _changed_rows(spec, packed).select(spec.stored_columns),
+            ]
+        )
+        ids = np.concatenate([touched.of_rows[active], touched.of_changes])
+        distinct, firsts = Groups.of(key_codes([pa.array(ids), *rows.columns], len(rows)))
+        after = distinct.sum_ints(np.concatenate([stored_weight, weight]))
+        before = np.zeros(len(firsts), np.int64)
+        before[: len(active)] = stored_weight  # a stored row occurs once and is first
+        return _Multiset(take(rows, firsts), Groups(ids[firsts], touched.count), before, after)
+
+    def store(self, spec: AggregateSpec, state: State, touched: _TouchedGroups) -> pa.Table:
+        """The rows to store, with those of the other groups."""
+        remaining = np.flatnonzero(self.after)
+        index = pa.array(self.groups.ids[remaining])
+        keys = [key.take(index) for key in touched.keys]
+        columns = take(self.rows, remaining).columns
+        rows = pa.table([*keys, *columns, pa.array(self.after[remaining])], schema=spec.rows)
+        return concat([state.tables["rows"].filter(pa.array(touched.of_rows < 0)), rows])
+
+    def estimate(self, aggregates: Sequence[BoundAggregate]) -> tuple[Columns, Columns]:
+        """Aggregates of all groups, before and after the step."""
+        orders = [self._order(aggregate) for aggregate in aggregates]
+        before, after = (
+            [
+                self._estimate(aggregate, order, weight)
+                for aggregate, order in zip(aggregates, orders, strict=True)
+            ]
+            for weight in (self.before, self.after)
+        )
+        return before, after
+
+    def _order(self, aggregate: BoundAggregate) -> Ids:
+        """The order in which an aggregate reads the rows: by group and value.
+
+        The rounding of a variance depends on the order of values, and among tied rows ``top`` takes the
+        last ones: the result must depend on the rows, not on the order of their arrival.
+        """
+        if aggregate.ignores_equal_rows:
+            return np.arange(len(self.groups.ids))
+        inputs = aggregate.summary.inputs
+        values = [ranks(combine_chunks(self.rows.column(name))) for name in inputs]
+        return np.lexsort((*reversed(values), self.groups.ids))
+
+    def _estimate(self, aggregate: BoundAggregate, order: Ids, weight: Ints) -> pa.Array:
+        """An aggregate of the groups. A row with a weight below 1 is not read."""
+        summary, most = aggregate.summary, 1 if aggregate.ignores_equal_rows else None
+        index = np.repeat(order, np.clip(weight[order], 0, most))
+        rows = take(self.rows.select(list(dict.fromkeys(summary.inputs))), index)
+        groups = Groups(self.groups.ids[index], self.groups.count)
+        return summary.estimate(summary.update(groups, rows))
+
+
+def _in_order(spec: AggregateSpec, totals: Columns, recomputed: Columns, groups: Ids) -> Columns:
+    """The aggregates of these groups, in the order in which the user named them."""
+    from_totals = iter(totals)
+    from_rows = (column.take(pa.array(groups)) for column in recomputed)
+    return [
+        next(from_rows if aggregate.total is None else from_totals) for aggregate in spec.aggregates
+    ]
+
+
+def _emit(
+    spec: AggregateSpec, keys: Columns, before: tuple[Ids, Columns], after: tuple[Ids, Columns]
+) -> tuple[pa.Table, EmittedChanges]:
+    """The changes from the groups and values before the step to those after it."""
+    changes = emit_changes(before[1], after[1], (before[0], after[0]))
+    index = pa.array(changes.take_ints(before[0], after[0]))
+    columns = [key.take(index) for key in keys] + changes.take(before[1], after[1])
+    columns.append(changes.change_type)
+    columns += [pa.nulls(len(index), field.type) for field in spec.routed]
+    return pa.table(columns, schema=spec.output), changes

@@ -1,169 +1,272 @@
-"""Settings of aggregates over a change stream, bound to its schema."""
+"""Parameters of aggregates over a change stream."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.table import REJECTED
-from streamops.changes.core.totals import Total
-from streamops.kernel.contract import Summary, aggregate_identity
+from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
+from streamops.kernel.contract import Aggregation, Summary, aggregate_identity
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.parameters import refuse_taken_names, require_choice, require_keys
 
-__all__ = ["AggregateSpec", "Asked", "Rejected"]
+__all__ = ["AggregateSpec", "BoundAggregate", "Rejected"]
 
 Rejected = Literal["drop", "route"]
 
+_BY_EVENT_TIME = ("first", "last", "collect")
+_IGNORE_EQUAL_ROWS = ("min", "max", "distinct")
+
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One aggregate.
+class BoundAggregate:
+    """An aggregate over columns of known types.
 
     Parameters
     ----------
-    name, words : str
-        What it is called in the result, and in the words of the user.
+    name, text : str
+        Name of the result; the aggregate as the user wrote it.
     summary : Summary
-        The summary that says it of rows that are only added.
+        Computes the aggregate of rows that are never retracted.
     total : Total, optional
-        What is kept where it can be taken back; None: the rows are kept, and it is computed again.
-    counted_once : bool
-        Then: whether equal rows are one to it.
+        The state from which rows can be retracted. None: the rows are stored, and the aggregate is
+        computed again.
+    ignores_equal_rows : bool
+        Whether equal rows count once.
     """
 
     name: str
-    words: str
+    text: str
     summary: Summary
     total: Total | None
-    counted_once: bool
+    ignores_equal_rows: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class AggregateSpec:
-    """Settings, bound to the schema of their input.
+    """Parameters of ``aggregate``.
 
     Parameters
     ----------
     where : str
-        The operator, for errors.
+        Name of the operator, for errors.
     by : tuple of str
         Key columns.
-    asked : tuple of Asked
-        The aggregates.
-    input : Schema
-        The columns that are read; where rows are routed, all of them.
+    agg : tuple of (str, aggregate)
+        Names and aggregates.
+    functions : tuple of str
+        Function of each aggregate; empty for an aggregate of the user's own.
     rejected : str
-        What happens to rows that are no change.
+        What happens to rows that are not changes.
+    aggregates : tuple of BoundAggregate
+        Known once the operator is bound to a frame, as is the input.
+    input : Schema
+        Columns that are read; all columns, if rejected rows are routed.
     """
 
-    where: str
+    where: str = field(repr=False)
     by: tuple[str, ...]
-    asked: tuple[Asked, ...]
-    input: pa.Schema
+    agg: tuple[tuple[str, Aggregation], ...]
+    functions: tuple[str, ...] = field(repr=False)
     rejected: Rejected
+    aggregates: tuple[BoundAggregate, ...] = field(default=(), repr=False)
+    input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
+
+    of_results: ClassVar[bool] = True
+    needs_preimages: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        require_choice(self.rejected, Rejected, parameter="rejected", where=self.where)
+        if not self.agg:
+            raise SpecError(
+                "NO_AGGREGATE",
+                "no aggregate to compute",
+                where=self.where,
+                got="agg={}",
+                expected="at least one named aggregate",
+                fix='agg={"rows": aggregates.count()}',
+            )
+        for (name, aggregation), function in zip(self.agg, self.functions, strict=True):
+            if function in _BY_EVENT_TIME:
+                column = aggregation.columns[0]
+                raise SpecError(
+                    "AGGREGATE_BY_TIME",
+                    f"{aggregation!r} is ordered by event time, which rows of a table do not have",
+                    where=self.where,
+                    got=f"{name}={aggregation!r}",
+                    expected="count, sum, mean, min, max, variance, stddev, distinct, quantiles or top",
+                    fix=f"aggregates.top(1, {column!r}, ranked_by=..., tie_break=...) takes the value "
+                    "of the row that is greatest in a column",
+                )
+        names = [name for name, _ in self.agg]
+        fix = "name the aggregate, or rename the key column, differently"
+        added = (CHANGE_TYPE, *([REJECTED] if self.rejected == "route" else []))
+        given = {"by": list(self.by), "agg": names}
+        refuse_taken_names([*self.by, *names], added, given, fix, self.where)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns whose values are compared or aggregated."""
+        return (*self.by, *(name for _, aggregation in self.agg for name in aggregation.columns))
+
+    def bind(self, schema: pa.Schema, *, shards: int) -> AggregateSpec:
+        """The parameters, with the columns of a frame."""
+        if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
+            raise SchemaError(
+                "NOT_A_CHANGE_STREAM",
+                "the frame is not a change stream",
+                where=self.where,
+                got=f"columns {', '.join(schema.names)}",
+                expected=f"a column {CHANGE_TYPE!r} of type string",
+                fix=f"for rows that are only inserted: df.withColumn({CHANGE_TYPE!r}, "
+                "F.lit('insert'))",
+            )
+        for name in self.by:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=self.where, role="by")
+        require_keys(schema, self.by, where=self.where)
+        pairs = zip(self.agg, self.functions, strict=True)
+        aggregates = tuple(self._bound(*pair, function, schema) for pair, function in pairs)
+        if self.rejected == "drop":
+            read = {*self.by, CHANGE_TYPE}
+            read |= {name for aggregate in aggregates for name in aggregate.summary.inputs}
+            schema = pa.schema([column for column in schema if column.name in read])
+        return replace(self, aggregates=aggregates, input=schema)
+
+    def _bound(
+        self, name: str, aggregation: Aggregation, function: str, schema: pa.Schema
+    ) -> BoundAggregate:
+        for column in aggregation.columns:  # an aggregate of the user's own may not check this
+            if column not in schema.names:
+                role = f"agg: {aggregation!r}"
+                raise ColumnNotFound(column, schema.names, where=self.where, role=role)
+        # A sketch refuses to be bound, as rows cannot be retracted from it.
+        summary = aggregation.bind(schema, time="", where=self.where)
+        total = _total(function, summary, schema)
+        return BoundAggregate(
+            name, repr(aggregation), summary, total, function in _IGNORE_EQUAL_ROWS
+        )
 
     @property
     def keys(self) -> list[pa.Field]:
-        """Fields of the key columns, by what they are called in the state."""
+        """Fields of the key columns, with their names in the state."""
         return [self.input.field(name).with_name(f"key.{i}") for i, name in enumerate(self.by)]
 
-    @property
+    @cached_property
     def totals(self) -> list[Total]:
-        """What can be taken back."""
-        return [each.total for each in self.asked if each.total is not None]
+        """Totals of the aggregates that have one."""
+        return [aggregate.total for aggregate in self.aggregates if aggregate.total is not None]
 
-    @property
-    def again(self) -> list[tuple[Summary, bool]]:
-        """What is computed again from the rows, and whether equal ones are one to it."""
-        return [(each.summary, each.counted_once) for each in self.asked if each.total is None]
+    @cached_property
+    def recomputed(self) -> list[BoundAggregate]:
+        """Aggregates that are computed again from the rows."""
+        return [aggregate for aggregate in self.aggregates if aggregate.total is None]
 
-    @property
-    def told(self) -> list[str]:
-        """Columns that any aggregate reads, by name: the frame may have them in another order."""
-        return sorted({name for each in self.asked for name in each.summary.inputs})
+    @cached_property
+    def read_columns(self) -> list[str]:
+        """Columns that any aggregate reads, sorted: frames have them in different orders."""
+        return sorted({name for each in self.aggregates for name in each.summary.inputs})
 
-    @property
-    def columns(self) -> list[str]:
-        """Columns of the rows that are kept for that, by name, as above."""
-        return sorted({name for summary, _ in self.again for name in summary.inputs})
+    @cached_property
+    def stored_columns(self) -> list[str]:
+        """Columns of the stored rows, sorted."""
+        return sorted({name for each in self.recomputed for name in each.summary.inputs})
 
-    @property
+    @cached_property
     def groups(self) -> pa.Schema:
-        """The state of the groups: how many rows each has, and its totals."""
+        """State of the groups: the number of rows of each, and its totals."""
         states = [
-            (f"agg.{i}.{name}", kind)
+            (f"agg.{i}.{name}", dtype)
             for i, total in enumerate(self.totals)
-            for name, kind in total.fields
+            for name, dtype in total.fields
         ]
         return pa.schema([*self.keys, ("rows", pa.int64()), *states])
 
-    @property
+    @cached_property
     def rows(self) -> pa.Schema:
-        """The rows that are kept, each with its group and how often it is there."""
-        named = [self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.columns)]
-        return pa.schema([*self.keys, *named, ("weight", pa.int64())])
+        """The stored rows, each with its group and multiplicity."""
+        columns = [
+            self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.stored_columns)
+        ]
+        return pa.schema([*self.keys, *columns, ("weight", pa.int64())])
 
     @property
-    def aside(self) -> list[pa.Field]:
-        """Where rejected rows are routed, the column that tells of them."""
+    def routed(self) -> list[pa.Field]:
+        """The column of rejected rows, if they are routed."""
         if self.rejected == "drop":
             return []
-        told = pa.struct([("reason", pa.string()), ("row", pa.struct(list(self.input)))])
-        return [pa.field(REJECTED, told)]
+        dtype = pa.struct([("reason", pa.string()), ("row", pa.struct(list(self.input)))])
+        return [pa.field(REJECTED, dtype)]
 
-    @property
+    @cached_property
     def packed(self) -> pa.Schema:
-        """Net changes: totals of the groups; or different rows, where rows are kept.
+        """Net changes: totals of the groups; or distinct rows, if rows are stored.
 
-        Rejected rows stand beside them where they are routed.
+        Rejected rows are further rows, if they are routed.
         """
-        counted = [(name, pa.int64()) for name in ("weight", "changes", "bad")]
-        if not self.again:
+        counts = [(name, pa.int64()) for name in ("weight", "changes", "bad")]
+        if not self.recomputed:
             totals = list(self.groups)[len(self.by) + 1 :]
-            return pa.schema([*self.keys, *counted, *totals, *self.aside])
-        told = [self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.told)]
-        return pa.schema([*self.keys, *told, *counted, *self.aside])
+            return pa.schema([*self.keys, *counts, *totals, *self.routed])
+        columns = [
+            self.input.field(name).with_name(f"c.{i}") for i, name in enumerate(self.read_columns)
+        ]
+        return pa.schema([*self.keys, *columns, *counts, *self.routed])
 
-    @property
+    @cached_property
     def output(self) -> pa.Schema:
-        """Keys, values, what happens to them, and rejected rows where they are routed."""
+        """Keys, aggregates, the change type, and rejected rows if they are routed."""
         keys = [self.input.field(name) for name in self.by]
-        values = [(each.name, each.summary.result) for each in self.asked]
-        return pa.schema([*keys, *values, (CHANGE_TYPE, pa.string()), *self.aside])
+        values = [(aggregate.name, aggregate.summary.result) for aggregate in self.aggregates]
+        return pa.schema([*keys, *values, (CHANGE_TYPE, pa.string()), *self.routed])
 
     @property
     def origins(self) -> dict[str, str]:
-        """Columns of the output that hold values of one of the input, or lists of them."""
+        """Columns of the output that hold values of a column of the input, or lists of them."""
         found = {name: name for name in self.by}
-        for each in self.asked:
-            if each.summary.inputs:
-                kind = self.input.field(each.summary.inputs[0]).type
-                if each.summary.result in (kind, pa.list_(kind)):
-                    found[each.name] = each.summary.inputs[0]
+        for aggregate in self.aggregates:
+            summary = aggregate.summary
+            if summary.inputs:
+                dtype = self.input.field(summary.inputs[0]).type
+                if summary.result in (dtype, pa.list_(dtype)):
+                    found[aggregate.name] = summary.inputs[0]
         return found
 
     @property
     def event_time(self) -> str:
-        """There is none; the column that carries what the next operator must know."""
+        """There is none: the column that carries the metadata for the next operator."""
         return CHANGE_TYPE
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on. What happens to rejected rows is not in it."""
+        """Everything that the state depends on. What happens to rejected rows is not in it."""
         return {
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "agg": [
                 [
-                    *aggregate_identity(each.name, each.words, each.summary, self.input),
-                    *(
-                        f"{column} {self.input.field(column).type}"
-                        for column in each.summary.inputs
-                    ),
+                    *aggregate_identity(each.name, each.text, each.summary, self.input),
+                    *(f"{name} {self.input.field(name).type}" for name in each.summary.inputs),
                     *(["rows"] if each.total is None else [name for name, _ in each.total.fields]),
                 ]
-                for each in self.asked
+                for each in self.aggregates
             ],
         }
+
+
+def _total(function: str, summary: Summary, schema: pa.Schema) -> Total | None:
+    """The total of an aggregate from which rows can be retracted exactly; None for others."""
+    if function == "count":
+        return CountTotal(summary)
+    if function not in ("sum", "mean"):
+        return None
+    dtype, mean = schema.field(summary.inputs[0]).type, function == "mean"
+    if pa.types.is_decimal(dtype):
+        return DecimalTotal(summary, dtype, mean)
+    return FloatTotal(summary, mean) if pa.types.is_floating(dtype) else IntTotal(summary, mean)

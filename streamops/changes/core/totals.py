@@ -1,11 +1,10 @@
-"""Aggregates that can be taken back exactly: counts, sums and means over rows with weights.
+"""Totals from which rows can be retracted exactly: counts, sums and means of weighted rows.
 
-A row that is taken away counts with weight -1. Nothing here is rounded before it is published, so
-what is added and taken away again leaves a state of nothing, in whatever order that happened; also
-where something was taken away before it was added.
+A retracted row has weight -1. Totals are rounded only when a value is published, so that rows that are
+added and retracted leave an empty total, in whatever order that happens.
 
-Each is the state of a *summary* of the same rows in another form: what is published is that
-summary's estimate, with its types and its errors.
+A total is the state of a *summary* of the same rows in another form: the published value is that
+summary's estimate, with its types and errors.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Groups, Ints, Mask
 
-__all__ = ["Counted", "DecimalTotal", "FloatTotal", "IntTotal", "Total"]
+__all__ = ["CountTotal", "DecimalTotal", "FloatTotal", "IntTotal", "Total"]
 
 States = list[pa.Array]
 Fields = tuple[tuple[str, pa.DataType], ...]
@@ -36,7 +35,7 @@ _WIDE = 76  # digits of Arrow's 256-bit decimals
 
 
 class Total(Protocol):
-    """What is kept per group, and can be taken back."""
+    """State of a group from which rows can be retracted."""
 
     @property
     def summary(self) -> Summary:
@@ -46,31 +45,31 @@ class Total(Protocol):
     def fields(self) -> Fields:
         """Columns of the state: name and type."""
 
-    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
-        """States of the groups over rows that are there so many times."""
+    def update(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """States of the groups over rows with these weights."""
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
         """States of the groups over their members' states."""
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The value that each state stands for."""
+        """The value of each state."""
 
-    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
         """Which states are those of no rows."""
 
 
 def _present(
     groups: Groups, column: pa.Array | pa.ChunkedArray, weights: Ints
 ) -> tuple[Groups, pa.Array, Ints]:
-    """The same without nulls."""
+    """Groups, values and weights, without nulls."""
     values = combine_chunks(column)
     if values.null_count:
-        there = np.asarray(values.is_valid())
-        groups, weights, values = groups.where(there), weights[there], values.drop_null()
+        is_valid = np.asarray(values.is_valid())
+        groups, weights, values = groups.where(is_valid), weights[is_valid], values.drop_null()
     return groups, values, weights
 
 
-def _added(groups: Groups, states: Sequence[pa.Array]) -> States:
+def _sum_states(groups: Groups, states: Sequence[pa.Array]) -> States:
     return [pa.array(groups.sum_ints(np.asarray(state))) for state in states]
 
 
@@ -82,7 +81,7 @@ def _all_zero(states: Sequence[pa.Array]) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountTotal:
     """Rows, or the values of a column that are not null."""
 
     summary: Summary
@@ -92,21 +91,21 @@ class Counted:
         """The count."""
         return (("count", pa.int64()),)
 
-    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
-        """Add up the weights."""
+    def update(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add the weights."""
         for name in self.summary.inputs:
             groups, _, weights = _present(groups, rows.column(name), weights)
         return [pa.array(groups.sum_ints(weights))]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
         """Add the counts."""
-        return _added(groups, states)
+        return _sum_states(groups, states)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The count, of no values where some were taken away ahead of being added."""
+        """The count; 0 where more values are retracted than added."""
         return self.summary.estimate([pc.max_element_wise(states[0], 0)])
 
-    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
         """Where the count is 0."""
         return _all_zero(states)
 
@@ -123,17 +122,17 @@ class IntTotal:
         """High and low half of the sum, number of values."""
         return (("high", pa.int64()), ("low", pa.int64()), ("count", pa.int64()))
 
-    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
-        """Add up the values, each so many times."""
+    def update(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add the weighted values."""
         column = rows.column(self.summary.inputs[0])
         groups, values, weights = _present(groups, column, weights)
         numbers = np.asarray(values.cast(pa.int64()))
         high, low = (numbers >> _HALF) * weights, (numbers & _LOW) * weights
-        return self._halves(*(groups.sum_ints(each) for each in (high, low, weights)))
+        return self._halves(*map(groups.sum_ints, (high, low, weights)))
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
         """Add the halves."""
-        return self._halves(*(np.asarray(state) for state in _added(groups, states)))
+        return self._halves(*(np.asarray(state) for state in _sum_states(groups, states)))
 
     def _halves(self, high: Ints, low: Ints, count: Ints) -> States:
         return [pa.array(high + (low >> _HALF)), pa.array(low & _LOW), pa.array(count)]
@@ -145,19 +144,19 @@ class IntTotal:
             total = high * float(1 << _HALF) + low
             return self.summary.estimate([pa.array(total), pa.array(np.maximum(count, 0))])
         whole = (high << _HALF) + low
-        there = count > 0
-        if (there & (whole >> _HALF != high)).any():
+        has_values = count > 0
+        if (has_values & (whole >> _HALF != high)).any():
             raise _overflow(self.summary, "bigint, or a day-time interval")
-        return self.summary.estimate([pa.array(whole, mask=~there).cast(self.summary.result)])
+        return self.summary.estimate([pa.array(whole, mask=~has_values).cast(self.summary.result)])
 
-    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
         """Where sum and number are 0."""
         return _all_zero(states)
 
 
 @dataclass(frozen=True, slots=True)
 class FloatTotal:
-    """Sum or mean of doubles, exact until it is published; NaN and infinities are counted."""
+    """Sum or mean of doubles, rounded only when published; NaN and infinities are counted."""
 
     summary: Summary
     mean: bool
@@ -167,35 +166,35 @@ class FloatTotal:
         """The sum of the finite values; numbers of all, of NaN and of both infinities."""
         return (*exact.FIELDS, *((n, pa.int64()) for n in ("count", "nan", "above", "below")))
 
-    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
-        """Add up the values, each so many times."""
+    def update(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add the weighted values."""
         column = rows.column(self.summary.inputs[0])
         groups, values, weights = _present(groups, column, weights)
         numbers = to_floats(values)
-        kinds = [np.isnan(numbers), numbers == np.inf, numbers == -np.inf]
+        special = [np.isnan(numbers), numbers == np.inf, numbers == -np.inf]
         finite = np.isfinite(numbers)
-        numbers_of = [groups.where(kind).sum_ints(weights[kind]) for kind in kinds]
-        sums = exact.weighed(groups.where(finite), numbers[finite], weights[finite])
-        return [*sums, *map(pa.array, [groups.sum_ints(weights), *numbers_of])]
+        counts = [groups.where(found).sum_ints(weights[found]) for found in special]
+        sums = exact.sum_weighted(groups.where(finite), numbers[finite], weights[finite])
+        return [*sums, *map(pa.array, [groups.sum_ints(weights), *counts])]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
         """Add sums and numbers."""
-        return [*exact.added(groups, states[:2]), *_added(groups, states[2:])]
+        return [*exact.merge_sums(groups, states[:2]), *_sum_states(groups, states[2:])]
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The double nearest to the sum, or its share of the number of values."""
         count, nan, above, below = (np.asarray(state) for state in states[2:])
-        total = exact.nearest(states[:2])
+        total = exact.round_sums(states[:2])
         total = np.where(above > 0, np.inf, np.where(below > 0, -np.inf, total))
         total = np.where((nan > 0) | ((above > 0) & (below > 0)), np.nan, total)
         if self.mean:
             return self.summary.estimate([pa.array(total), pa.array(np.maximum(count, 0))])
         return self.summary.estimate([pa.array(total, mask=count <= 0)])
 
-    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
         """Where there are no digits, and all numbers are 0."""
-        none: Mask = (list_sizes(states[1]) == 0) & _all_zero(states[2:])
-        return none
+        empty: Mask = (list_sizes(states[1]) == 0) & _all_zero(states[2:])
+        return empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,26 +202,26 @@ class DecimalTotal:
     """Sum or mean of decimals."""
 
     summary: Summary
-    kind: pa.DataType
+    dtype: pa.DataType
     mean: bool
 
     @property
     def fields(self) -> Fields:
-        """The sum, twice as wide as what is published, and the number of values."""
-        return (("sum", pa.decimal256(_WIDE, self.kind.scale)), ("count", pa.int64()))
+        """The sum, twice as wide as the published value, and the number of values."""
+        return (("sum", pa.decimal256(_WIDE, self.dtype.scale)), ("count", pa.int64()))
 
-    def weighed(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
-        """Add up the values, each so many times."""
+    def update(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
+        """Add the weighted values."""
         column = rows.column(self.summary.inputs[0])
         groups, values, weights = _present(groups, column, weights)
-        wide = values.cast(pa.decimal256(_WIDE - 20, self.kind.scale))
+        wide = values.cast(pa.decimal256(_WIDE - 20, self.dtype.scale))
         times = pa.array(weights).cast(pa.decimal256(19, 0))
         products = pc.multiply(wide, times).cast(self.fields[0][1])
         return [self._sum(groups, products), pa.array(groups.sum_ints(weights))]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
         """Add sums and numbers."""
-        return [self._sum(groups, states[0]), *_added(groups, states[1:])]
+        return [self._sum(groups, states[0]), *_sum_states(groups, states[1:])]
 
     def _sum(self, groups: Groups, values: pa.Array) -> pa.Array:
         kind = self.fields[0][1]
@@ -240,7 +239,7 @@ class DecimalTotal:
             return self.summary.estimate([total, pc.if_else(there, states[1], 0)])
         return self.summary.estimate([total])
 
-    def is_nothing(self, states: Sequence[pa.Array]) -> Mask:
+    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
         """Where sum and number are 0."""
         zero = pa.scalar(0).cast(states[0].type)
         return np.asarray(pc.equal(states[0], zero)) & _all_zero(states[1:])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops.changes.aggregate_settings import AggregateSettings
+from streamops import changes
 from streamops.changes.core import aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.contract import Counts, State, Step
@@ -26,7 +26,7 @@ Change = tuple[str | None, Any, str]
 def spec_of(
     schema: pa.Schema = SCHEMA, *, by: Any = "k", rejected: Any = "drop", **asked: Any
 ) -> AggregateSpec:
-    settings = AggregateSettings.of("changes.aggregate", by=by, agg=asked, rejected=rejected)
+    settings = changes.aggregate(by=by, agg=asked, rejected=rejected).settings
     return settings.bind(schema, shards=1)
 
 
