@@ -1,12 +1,12 @@
-"""Event times that can be trusted, and the watermark that is defined on them.
+"""Validation and correction of event times, and watermarks defined on them.
 
 =====================  ==========================================================
-``guard``              no event time from the future, from before a bound, or unusable
-``correct_clock``      event times of devices, by the clock of the server
-``track_clock``        the same, by the least delay that each device had of late
-``producers``          a watermark that waits for the slowest producer, unless it is silent
-``split_quarantined``  good and quarantined rows of a micro-batch, apart
-``processing_time``    when a row was processed, for windows by processing time
+``guard``              reject event times from the future, before a bound, or unusable
+``correct_clock``      correct event times of devices by the clock of the server
+``track_clock``        the same, by the minimum delay observed for each device
+``producers``          a watermark that waits for the slowest active producer
+``split_quarantined``  split valid and quarantined rows of a micro-batch
+``processing_time``    the processing time of each row, for windows
 =====================  ==========================================================
 """
 

@@ -1,12 +1,24 @@
-"""Clocks of devices, corrected by the clock of the server."""
+"""Correction of device clocks by the clock of the server."""
 
 from __future__ import annotations
 
-from streamops.kernel.time import Duration
-from streamops.spark.rowwise import RowTransform
-from streamops.time.clock_settings import ClockSettings, Otherwise
+from collections.abc import Mapping, Sequence
 
-__all__ = ["correct_clock"]
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel.time import MIN_INSTANT, Duration, parse_duration
+from streamops.spark.columns import column
+from streamops.spark.rowwise import RowTransform, instant_field
+from streamops.time.core.correct_clock import CORRECTED, PLAUSIBLE, CorrectClockSpec, Otherwise
+from streamops.time.instants import interval, micros
+
+__all__ = ["add_corrected_time", "check_timestamps", "correct_clock", "count_qualities"]
+
+# Names of intermediate columns: microseconds.
+_EVENT, _SENT, _RECEIVED, _QUALITY = (
+    f"__streamops_{name}" for name in ("event", "sent", "received", "quality")
+)
 
 
 def correct_clock(
@@ -20,24 +32,25 @@ def correct_clock(
     otherwise: Otherwise = "received",
     name: str | None = None,
 ) -> RowTransform:
-    """Event times by the server's clock, of events that were stamped by devices.
+    """Correct event times of devices with wrong clocks, by the clock of the server.
 
-    A device says when the event happened and when it sent it, by one clock that may be wrong; the
-    server says when it was received. The offset of the clock is ``received - sent``, and the
-    corrected time ``time + offset``: ``received`` less the time the event waited in the device.
+    Each row has three timestamps. The device records when the event happened and when the message
+    was sent, by its own clock, which may be wrong. The server records when the message was
+    received. The offset of the device's clock is ``received - sent``. The corrected time is
+    ``time + offset``, which equals ``received`` minus the time that the event waited on the device.
 
-    The corrected time is later than the truth, by the delay of the network: it lies in
-    ``[truth, truth + delay]`` if the device's clock ran evenly from the event to the sending. A
-    clock that runs fast by a share of `p` adds an error of `p` times the wait.
+    The corrected time is later than the true time by the network delay: it lies in
+    ``[truth, truth + delay]`` if the device's clock ran at the right rate between the event and
+    the sending. A clock that runs fast by a fraction `p` adds an error of `p` times the wait.
 
     Input        `time`, `sent`: timestamp, by the device's clock · `received`: timestamp, by the
                  server's · other columns of any type
     Output       the same columns · corrected_time: timestamp · clock_offset: interval day to second,
                  received - sent · clock_quality: string
     Output mode  any
-    Watermark    none before it on `corrected_time`: it is defined after it
+    Watermark    none on the input; define it on the output, on `corrected_time`
     State        none
-    Order        rows may come in any order; each is corrected by itself
+    Order        rows may arrive in any order; each row is corrected independently
     Batch        same rows out
 
     Parameters
@@ -47,20 +60,20 @@ def correct_clock(
     received : str
         Column: when it was received, by the clock of the server.
     tolerance : duration
-        An offset from 0 to this is taken for the delay of the network: the clock is held to be
-        right and the event time kept.
+        An offset from 0 to `tolerance` is attributed to network delay: the device's clock is
+        treated as right, and the event time is not changed.
     longest_wait : duration, optional
-        The longest that an event may have waited in the device, ``sent - time``. A longer wait is
-        a sign that the clock was set in between. Left out: any.
+        Maximum time between event and sending, ``sent - time``. A longer wait indicates that the
+        clock was set in between. Default: no limit.
     largest_offset : duration, optional
-        The largest offset, ahead or behind, that is believed. Left out: any.
+        Maximum absolute offset that is corrected. Default: no limit.
     otherwise : "received", "device" or "null"
-        What is the corrected time of a row whose clock cannot be corrected. "received": when it
-        was received. "device": the event time as it is, but not later than when it was received.
-        "null": none, so that operators count the row as rejected.
+        Value of `corrected_time` for rows that cannot be corrected. "received": the time of
+        receipt. "device": the original event time, or the time of receipt if that is earlier.
+        "null": null, so that operators count the row as rejected.
     name : str, optional
-        Under which the counts, rows by quality, appear in the query's ``observedMetrics``. A batch
-        is counted only where it is given.
+        Name of the metrics, rows by quality, in the query's ``observedMetrics``. A batch query
+        reports metrics only if a name is given.
 
     Returns
     -------
@@ -70,7 +83,7 @@ def correct_clock(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range, or names the column of another.
+        A parameter has the wrong type, is out of range, or names the same column as another.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type, or the frame has a column of the result.
 
@@ -82,29 +95,140 @@ def correct_clock(
 
     Notes
     -----
-    ``clock_quality`` is the first of these that holds: "no_event_time", "no_received_time",
+    ``clock_quality`` is the first of these that applies: "no_event_time", "no_received_time",
     "no_sent_time" (null, or outside the years 1 to 9999), "sent_before_event", "waited_too_long",
     "offset_too_large", "plausible" (within the tolerance), "corrected".
 
-    The server's clock is believed. A guard behind it, with ``arrival=received``, does not.
+    The server's clock is trusted. To validate the result against another clock, add a guard after
+    this operator, with ``arrival=received``.
 
     See Also
     --------
-    guard : no event time from the future.
+    guard : validate event times before a watermark is defined.
+    track_clock : estimate the offset from several messages of the device.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Whose clock are you using,
     anyway?".
     """
-    settings = ClockSettings.of(
-        "time.correct_clock",
+    where = CorrectClockSpec.where
+    limits = {
+        parameter: None
+        if value is None
+        else parse_duration(value, parameter=parameter, where=where, minimum=0)
+        for parameter, value in (("longest_wait", longest_wait), ("largest_offset", largest_offset))
+    }
+    spec = _CorrectClock(
         time=time,
         sent=sent,
         received=received,
-        tolerance=tolerance,
-        longest_wait=longest_wait,
-        largest_offset=largest_offset,
+        tolerance=parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
+        longest_wait=limits["longest_wait"],
+        largest_offset=limits["largest_offset"],
         otherwise=otherwise,
     )
-    return RowTransform.of("time.correct_clock", settings, name)
+    return RowTransform.of(where, spec, name)
+
+
+class _CorrectClock(CorrectClockSpec):
+    """The specification with its Spark expressions."""
+
+    __slots__ = ()
+
+    def check(self, frame: DataFrame) -> None:
+        """Reject frames without the three timestamps."""
+        check_timestamps(self, frame)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with its corrected time."""
+        offset = F.col(_RECEIVED) - F.col(_SENT)
+        return add_corrected_time(self, frame, frame.schema.names, offset, F.lit(CORRECTED))
+
+    def counts(self) -> Mapping[str, Column]:
+        """Count all rows, and rows by quality."""
+        return count_qualities(self)
+
+
+def check_timestamps(spec: CorrectClockSpec, frame: DataFrame) -> None:
+    """Reject frames without the three timestamps."""
+    for role in ("time", "sent", "received"):
+        instant_field(frame, getattr(spec, role), role=role, where=spec.where)
+
+
+def add_corrected_time(
+    spec: CorrectClockSpec, frame: DataFrame, names: Sequence[str], offset: Column, good: Column
+) -> DataFrame:
+    """Select these columns of the frame, and add the columns of the result.
+
+    Parameters
+    ----------
+    spec : CorrectClockSpec
+    frame : DataFrame
+    names : sequence of str
+        Columns of the frame.
+    offset : Column
+        Offset of the device's clock, in microseconds.
+    good : Column
+        The quality of a time corrected by this offset.
+    """
+    event = F.col(_EVENT)
+    timestamps = {_EVENT: spec.time, _SENT: spec.sent, _RECEIVED: spec.received}
+    rows = frame.select(
+        "*", *(micros(column(name)).alias(alias) for alias, name in timestamps.items())
+    )
+    rows = rows.select("*", _quality(spec, offset, good).alias(_QUALITY))
+    corrected = (
+        F.when(F.col(_QUALITY) == PLAUSIBLE, event)
+        .when(F.col(_QUALITY) == good, event + offset)
+        .otherwise(_fallback(spec))
+    )
+    added = (F.timestamp_micros(corrected), interval(offset), F.col(_QUALITY))
+    return rows.select(
+        *(column(name) for name in names),
+        *(value.alias(name) for name, value in zip(spec.adds, added, strict=True)),
+    )
+
+
+def count_qualities(spec: CorrectClockSpec) -> Mapping[str, Column]:
+    """Count all rows, and rows by quality."""
+    quality = column(spec.adds[2])
+    return {
+        "rows": F.count(F.lit(1)),
+        **{value: F.count_if(quality == value) for value in spec.qualities},
+    }
+
+
+def _quality(spec: CorrectClockSpec, offset: Column, good: Column) -> Column:
+    event, sent, received = map(F.col, (_EVENT, _SENT, _RECEIVED))
+    wait = sent - event
+    # With a longer wait, the event would have happened before the year 1.
+    too_long = event + offset < F.lit(MIN_INSTANT)
+    if spec.longest_wait is not None:
+        too_long |= wait > F.lit(spec.longest_wait)
+    quality = (
+        F.when(event.isNull(), "no_event_time")
+        .when(received.isNull(), "no_received_time")
+        .when(sent.isNull(), "no_sent_time")
+        .when(wait < F.lit(0), "sent_before_event")
+        .when(too_long, "waited_too_long")
+    )
+    if spec.largest_offset is not None:
+        too_large = F.abs(received - sent) > F.lit(spec.largest_offset)
+        quality = quality.when(too_large, "offset_too_large")
+    near = offset.between(F.lit(0), F.lit(spec.tolerance))
+    return quality.when(near, PLAUSIBLE).otherwise(good)
+
+
+def _fallback(spec: CorrectClockSpec) -> Column:
+    """Return the value of rows that cannot be corrected."""
+    match spec.otherwise:
+        case "received":
+            return F.col(_RECEIVED)
+        case "device":
+            # No event happens after its receipt. `least` ignores nulls, so rows without an event
+            # time are handled separately.
+            event = F.col(_EVENT)
+            return F.when(event.isNotNull(), F.least(event, F.col(_RECEIVED)))
+        case _:
+            return F.lit(None).cast("bigint")

@@ -1,7 +1,7 @@
-"""Instants as expressions: microseconds since 1970.
+"""Spark expressions over instants, as microseconds since 1970.
 
-Not as timestamps and intervals: Spark adds and subtracts those by the calendar of the session's
-time zone, where a day may have 23 hours.
+Timestamps and intervals are not used for arithmetic: Spark adds and subtracts them by the calendar
+of the session's time zone, in which a day may have 23 hours.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ __all__ = ["FROM_YEAR_1", "as_instant", "interval", "micros", "now"]
 FROM_YEAR_1 = "0001-01-01 00:00:00Z"
 
 
-def as_instant(value: Column, kind: DataType) -> Column:
-    """The timestamp that a column of this type holds; null where text is none."""
-    return value.try_cast("timestamp") if isinstance(kind, StringType) else value
+def as_instant(value: Column, data_type: DataType) -> Column:
+    """Cast a column of this type to a timestamp; null if a string cannot be cast."""
+    return value.try_cast("timestamp") if isinstance(data_type, StringType) else value
 
 
 def micros(value: Column) -> Column:
-    """Microseconds of a timestamp; null outside of the years 1 to 9999."""
+    """Convert a timestamp to microseconds; null outside the years 1 to 9999."""
     count = F.unix_micros(value)
     return F.when(count.between(F.lit(MIN_INSTANT), F.lit(MAX_INSTANT)), count)
 
 
 def now() -> Column:
-    """When this micro-batch, or this batch, was started; the same if it runs again.
+    """Return the start of the micro-batch or the batch; a repeated micro-batch has the same.
 
-    Spark writes it into the checkpoint before a micro-batch runs.
+    Spark writes it to the checkpoint before a micro-batch runs.
     """
     return F.unix_micros(F.current_timestamp())
 
 
 def interval(count: Column) -> Column:
-    """So many microseconds as an interval, day to second."""
+    """Convert microseconds to an interval, day to second."""
     return F.lit(dt.timedelta(microseconds=1)) * count

@@ -1,42 +1,49 @@
-"""When rows were processed, as a column."""
+"""The processing time of each row, as a column."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel.parameters import require_name
 from streamops.spark.rowwise import RowTransform
-from streamops.time.processing_settings import ProcessingTimeSettings
 
 __all__ = ["processing_time"]
 
 
 def processing_time(into: str = "processed_at", *, name: str | None = None) -> RowTransform:
-    """Adds the processing time of each row: the start of the micro-batch that took it.
+    """Add the processing time of each row: the start of its micro-batch.
 
-    For windows by processing time: give the column to any window as its `time`, with
-    ``delay="0 seconds"``. No row of a later micro-batch has an earlier one, so nothing has to be
-    waited for and nothing is late.
+    Use it for windows by processing time: pass the column to any window as its `time`, with
+    ``delay="0 seconds"``. Processing times never decrease from one micro-batch to the next, so no
+    row has to wait and no row is late.
 
-    It says when *this query* saw a row, and nothing about when anything happened: a query that
-    works off a backlog sees a spike that never was, and one that reads the same rows again sees
-    other windows. Use it to watch the query, and where rows have no time of their own; for
-    everything that is about the world, use event time.
+    Processing time describes when *this query* read a row, not when the event happened: a query
+    that processes a backlog shows a spike that did not occur, and a query that reads the same rows
+    again produces different windows. Use it to monitor the query, and for rows without a timestamp
+    of their own; use event time for everything else.
 
     Input        columns of any type
     Output       the same columns · `into`: timestamp, in whole milliseconds, never null
     Output mode  any
-    Watermark    none before it on `into`: it is defined after it, by ``withWatermark`` or an
+    Watermark    none on the input; define it on the output, on `into`, by ``withWatermark`` or an
                  operator's `delay`
-    State        none; Spark keeps the start of a micro-batch in the checkpoint before it runs, so
-                 a micro-batch that is repeated has the same
-    Order        rows may come in any order; those of a micro-batch have one processing time
+    State        none; Spark writes the start of a micro-batch to the checkpoint before it runs, so
+                 a repeated micro-batch has the same processing time
+    Order        rows may arrive in any order; all rows of a micro-batch have the same processing time
     Batch        one processing time for all rows: the start of the batch
 
     Parameters
     ----------
     into : str
-        The column that is added.
+        Name of the added column.
     name : str, optional
-        Under which the count of rows appears in the query's ``observedMetrics``. A batch is
-        counted only where it is given.
+        Name of the metrics in the query's ``observedMetrics``. A batch query reports metrics only
+        if a name is given.
 
     Returns
     -------
@@ -46,9 +53,9 @@ def processing_time(into: str = "processed_at", *, name: str | None = None) -> R
     Raises
     ------
     SpecError
-        `into` or `name` is not text.
+        `into` or `name` is not a string.
     SchemaError
-        The frame has a column of this name.
+        The frame already has a column `into`.
 
     Examples
     --------
@@ -63,18 +70,50 @@ def processing_time(into: str = "processed_at", *, name: str | None = None) -> R
 
     Notes
     -----
-    A window is published by the first micro-batch that follows one that started at its end or
-    later, so the last window of a stream that falls silent stays open. Where the clock of the
-    driver is set back, rows are late until it has caught up.
+    A window is emitted by the first micro-batch after one that started at or after the end of the
+    window, so the last window of an idle stream stays open. If the clock of the driver is set back,
+    rows are late until the clock has caught up.
 
     See Also
     --------
-    guard : event times that can be trusted.
+    guard : validate event times.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11 (12 in the second edition),
     "Event time versus processing time".
     """
-    settings = ProcessingTimeSettings.of("time.processing_time", into=into)
-    return RowTransform.of("time.processing_time", settings, name)
+    return RowTransform.of(_ProcessingTime.where, _ProcessingTime(into), name)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessingTime:
+    """The parameters of the operator, and its Spark expressions."""
+
+    where: ClassVar[str] = "time.processing_time"
+
+    into: str
+
+    def __post_init__(self) -> None:
+        require_name(self.into, parameter="into", where=self.where)
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """The processing time."""
+        return (self.into,)
+
+    @property
+    def marked(self) -> str:
+        """The processing time: downstream operators read it."""
+        return self.into
+
+    def check(self, frame: DataFrame) -> None:
+        """Accept every frame: no column is read."""
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with the start of its micro-batch, which Spark stores in the checkpoint."""
+        return frame.select("*", F.current_timestamp().alias(self.into))
+
+    def counts(self) -> Mapping[str, Column]:
+        """Count the rows."""
+        return {"rows": F.count(F.lit(1))}

@@ -1,15 +1,22 @@
-"""One watermark per producer, and their minimum for the stream."""
+"""A watermark per producer, and their minimum for the stream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from streamops.kernel.time import Duration
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel.errors import ColumnNotFound
+from streamops.kernel.parameters import parse_delay
+from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.clocks import ClockOptions, ClockTransform
+from streamops.spark.columns import column
+from streamops.spark.rowwise import instant_field
 from streamops.spark.transform import StateApi
 from streamops.time.core import producers as core
-from streamops.time.producers_settings import ProducersSettings
+from streamops.time.instants import micros, now
 
 __all__ = ["producers"]
 
@@ -25,57 +32,59 @@ def producers(
     state_api: StateApi = "auto",
     name: str | None = None,
 ) -> ClockTransform:
-    """Defines the watermark by the slowest of the producers that are active.
+    """Define a watermark that follows the slowest active producer.
 
-    Spark's watermark goes by the greatest event time of the whole stream: a device that is a minute
-    behind the others has all its rows late. Here each producer has a newest event time of its own.
-    The *clock* is the least of them, and the watermark is `delay` behind the clock.
+    Spark derives the watermark from the greatest event time of the whole stream: if one device is a
+    minute behind the others, all its rows are late. This operator tracks the newest event time of
+    each producer. The *clock* is their minimum, and the watermark is `delay` behind the clock.
 
-    A producer is active from its first row until none has come of it for `idle`: then it stops
-    holding the others back, and is forgotten. One that comes, or comes back, with event times
-    behind the clock does not stop it, for a clock never goes back. Its rows are late by the rules
-    of the operators that follow, until it has caught up; then it holds the clock like the others.
+    A producer is active from its first row until it has been silent for `idle`; then it no longer
+    holds back the clock and is evicted. A producer that joins or returns with event times behind
+    the clock does not stop the clock, because a clock never goes back. Its rows are late by the
+    rules of the downstream operators until it has caught up; then it holds the clock like the
+    others.
 
     Input        `producer`: any type but maps (null is a producer) · `time`: timestamp (event time) ·
                  `arrival`: timestamp · other columns of any type
-    Output       the same rows and columns, which may all be null
-    Output mode  that of the operators that follow; append without any
-    Watermark    none before it; it defines one on `time`. Operators behind it are given no `delay`:
-                 theirs is the `delay` given here less their `allowed_lateness`
-    State        in one place: an entry per producer that was seen within `idle` before the one that
-                 was seen last
-    Order        rows may come in any order within a micro-batch
-    Batch        the frame as it is: nothing is late there
+    Output       the same rows and columns, all nullable
+    Output mode  that of the downstream operators; append if there are none
+    Watermark    none on the input; the operator defines one on `time`. Downstream operators take no
+                 `delay`: theirs is this `delay` minus their `allowed_lateness`
+    State        in a single task: one entry per producer with a row within `idle` before the newest
+                 arrival
+    Order        rows may arrive in any order within a micro-batch
+    Batch        the frame unchanged: no row is late in a batch
 
     Parameters
     ----------
     producer : str
-        Column that says who sent the row: a device, a partition of a log, a server.
+        Column that identifies the sender of the row: a device, a partition of a log, a server.
     time : str
         Event-time column, of type timestamp.
     delay : duration
-        How far the watermark is behind the clock, >= 0, in whole milliseconds: how much each
-        producer's own rows are out of order. With `allowed_lateness` in an operator behind: how
-        long its results wait and how much longer stragglers are accepted, together.
+        How far the watermark is behind the clock, >= 0, in whole milliseconds: the disorder of the
+        rows of one producer. If a downstream operator has an `allowed_lateness`, `delay` is the
+        sum of the time that its results wait and the time for which stragglers are accepted.
     idle : duration
-        How long a producer may be silent, > 0, before it no longer holds the others back.
+        How long a producer may be silent, > 0, before it no longer holds back the clock.
     arrival : str, optional
-        Column with the instant at which the row arrived, by a clock that can be trusted: when the
-        server or the log took it. Silence is measured by it. A later one than the start of the
-        micro-batch counts as that start. Left out: the start of the micro-batch, so that in a
-        backlog that is read faster than it came hardly anybody is ever idle, and that a pause of
-        the query longer than `idle` makes everybody look silent who is not in the first
-        micro-batch after it.
+        Column with the time at which the row arrived, by a trusted clock, such as the time at
+        which the server or the log received it. Silence is measured by it. An arrival later than
+        the start of the micro-batch is replaced by that start. Default: the start of the
+        micro-batch. With the default, producers are rarely idle in a backlog that is read faster
+        than it was written, and after a pause of the query longer than `idle` every producer
+        without a row in the first micro-batch is idle.
     expected : list of values of `producer`
-        Producers that are waited for when the query starts for the first time: before each of them
-        has sent a row, or has been silent for `idle` since the first micro-batch, there is no
-        watermark. Left out, the first micro-batch decides who holds the clock, and rows of those
-        that come after it may be late.
+        Producers to wait for when the query starts for the first time: until each of them has sent
+        a row, or `idle` has passed since the first micro-batch, there is no watermark. By default,
+        the producers in the first micro-batch hold the clock, and rows of producers that join
+        later may be late.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets any operator follow. Behind the first,
-        operators of ours must take the second, or ``engine="native"``.
+        "auto" is ``transformWithStateInPandas``, which needs RocksDB and allows any downstream
+        operator. After ``applyInPandasWithState``, operators of this library need
+        ``transformWithStateInPandas`` or ``engine="native"``.
     name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``.
+        Name of the metrics in the query's ``observedMetrics``.
 
     Returns
     -------
@@ -85,13 +94,13 @@ def producers(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range, or names the column of another.
+        A parameter has the wrong type, is out of range, or names the same column as another.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
     WatermarkError
-        The frame has a watermark already.
+        The frame already has a watermark.
     RequirementError
-        The state API needs something that is not there.
+        A requirement of the state API is not met.
 
     Examples
     --------
@@ -103,34 +112,58 @@ def producers(
 
     Notes
     -----
-    A row whose event time, or `arrival`, is null or outside the years 1 to 9999 passes like the
-    others. It is counted as ``rejected`` and moves nothing: neither the clock, nor the time at which
-    its producer was last seen.
+    A row whose event time or `arrival` is null or outside the years 1 to 9999 is passed on and
+    counted as ``rejected``. It affects neither the clock nor the idle timeout of its producer.
 
-    Whoever was seen last is never idle. So while everybody is silent the clock stands.
+    The producer with the newest arrival is never idle, so the clock does not move while all
+    producers are silent.
 
-    The frame is read twice, and what is computed before is computed twice: once for the rows, once
+    The frame is read twice, and all upstream computations run twice: once for the rows, and once
     for the three columns named here.
 
     See Also
     --------
-    guard : no event time from the future; put it before. One producer alone can still run ahead
-        of the others with it, but not away from the present.
+    guard : validate event times; apply it before this operator. It limits how far a producer can
+        run ahead of the current time.
 
     References
     ----------
     Akidau et al.: "Watermarks in Stream Processing Systems", VLDB 2021.
     Flink: WatermarkStrategy.withIdleness.
     """
-    where = "time.producers"
-    settings = ProducersSettings.of(
-        where,
+    where = _Producers.where
+    spec = _Producers(
         producer=producer,
         time=time,
-        delay=delay,
-        idle=idle,
+        delay=parse_delay(delay, parameter="delay", where=where),
+        idle=parse_duration(idle, parameter="idle", where=where, minimum=1),
         arrival=arrival,
         expected=expected,
     )
     options = ClockOptions(state_api, "producers" if name is None else name)
-    return ClockTransform(where, settings, options.validated(where), core)
+    return ClockTransform(where, spec, options.validated(where), core)
+
+
+class _Producers(core.ProducersSpec):
+    """The specification with its Spark expressions."""
+
+    __slots__ = ()
+
+    def check(self, frame: DataFrame) -> None:
+        """Reject frames without the columns."""
+        names = frame.schema.names
+        if self.producer not in names:
+            raise ColumnNotFound(self.producer, names, where=self.where, role="producer")
+        instant_field(frame, self.time, role="time", where=self.where)
+        if self.arrival is not None:
+            instant_field(frame, self.arrival, role="arrival", where=self.where)
+
+    def inputs(self) -> Sequence[Column]:
+        """Return the producer, the event time, and the arrival."""
+        arrived = now()
+        if self.arrival is not None:
+            arrival = micros(column(self.arrival))
+            # An arrival after the start of the micro-batch is wrong; without the limit, it would
+            # make all other producers look silent. A null stays null; `least` alone ignores it.
+            arrived = F.when(arrival.isNotNull(), F.least(arrival, arrived))
+        return column(self.producer), column(self.time), F.timestamp_micros(arrived)

@@ -1,15 +1,22 @@
-"""Clocks of devices, followed from message to message."""
+"""Correction of device clocks by offsets that are tracked from message to message."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from streamops.kernel.time import Duration
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel.errors import ColumnNotFound, WatermarkError
+from streamops.kernel.parameters import parse_names
+from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.annotate import AnnotateTransform
+from streamops.spark.checks import WATERMARK
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
-from streamops.time.clock_settings import Otherwise
-from streamops.time.core import tracking
-from streamops.time.track_settings import TrackSettings
+from streamops.time.core import track_clock as core
+from streamops.time.core.correct_clock import Otherwise
+from streamops.time.correct_clock import add_corrected_time, check_timestamps, count_qualities
 
 __all__ = ["track_clock"]
 
@@ -30,62 +37,64 @@ def track_clock(
     shards: int = DEFAULT_SHARDS,
     name: str | None = None,
 ) -> AnnotateTransform:
-    """Event times by the server's clock, from the least delay that each device had of late.
+    """Correct event times of devices, by the minimum delay observed recently for each device.
 
-    As :func:`correct_clock`, but the offset of a device's clock is the least ``received - sent`` of
-    its messages within `horizon`, and not that of one message alone: a message that was long under
-    way does not make its events late. Where ``received - sent`` changes by more than `step` from one
-    message to the next, the clock was set: what was known of it is forgotten.
+    Like :func:`correct_clock`, but the offset of a device's clock is the minimum
+    ``received - sent`` of its messages within `horizon`, and not that of a single message: a
+    message with a long network delay does not make its events late. If ``received - sent`` changes
+    by more than `step` from one message to the next, the clock was set, and earlier offsets are
+    discarded.
 
-    The corrected time is later than the truth by the least delay within the horizon, and never
-    later than what ``correct_clock`` says of the same message.
+    The corrected time is later than the true time by the minimum delay within the horizon, and
+    never later than the result of ``correct_clock`` for the same message.
 
     Input        `time`, `sent`: timestamp, by the device's clock · `received`: timestamp, by the
                  server's · `by`: key columns of any type but maps (null is a key) · other columns
-                 of any type that Spark hands to Python
+                 of any type that Spark passes to Python
     Output       the same columns · corrected_time: timestamp · clock_offset: interval day to second,
-                 null where there is none to go by · clock_quality: string
+                 null if unknown · clock_quality: string
     Output mode  append
-    Watermark    none before it: it is defined after it, on `corrected_time`
-    State        per shard: at most 17 offsets for each device that was heard of less than two
-                 horizons, and two sixteenths of one, before the newest message
-    Order        by `received`: each row comes out in its own micro-batch, judged by what was
-                 received before it. Rows of a micro-batch may come in any order, and ties do not
-                 matter. A row received before one of its device that came in an earlier micro-batch
-                 is taken for received with that
-    Batch        same rows out, judged in the order of `received`
+    Watermark    none on the input; define it on the output, on `corrected_time`
+    State        per shard: at most 17 offsets for each device with a message within two horizons,
+                 and two sixteenths of one, before the newest message
+    Order        by `received`: each row is emitted in its own micro-batch and corrected by the
+                 messages received before it. Rows of a micro-batch may arrive in any order, ties
+                 included. A row received before a row of its device in an earlier micro-batch is
+                 treated as received together with that row
+    Batch        same rows out, processed in the order of `received`
 
     Parameters
     ----------
     time, sent : str
         Columns: when the event happened and when it was sent, by the clock of the device.
     by : str or sequence of str
-        Columns that tell the devices apart.
+        Columns that identify the device.
     received : str
         Column: when it was received, by the clock of the server.
     horizon : duration
-        How far back offsets are looked for, > 0, and up to a sixteenth of it more. Longer finds a
-        smaller delay; where a clock runs slow by a share of `p`, events may be early by `p` times the
-        horizon.
+        Time range of the offsets that are used, > 0; up to a sixteenth longer. A longer horizon
+        finds a smaller delay; if a clock runs slow by a fraction `p`, event times may be early by
+        `p` times the horizon.
     step : duration
-        A change of the offset that no delay explains, >= 0. Longer than messages are ever under way:
-        a slower one is taken for a clock that was set.
+        Change of the offset, >= 0, above which the clock is considered to have been set. It must
+        exceed the longest network delay: a message that takes longer looks like a clock that was
+        set.
     tolerance : duration
-        An offset from 0 to this is taken for the delay of the network: the clock is held to be
-        right and the event time kept.
+        An offset from 0 to `tolerance` is attributed to network delay: the device's clock is
+        treated as right, and the event time is not changed.
     longest_wait : duration, optional
-        The longest that an event may have waited in the device, ``sent - time``. Left out: any.
+        Maximum time between event and sending, ``sent - time``. Default: no limit.
     largest_offset : duration, optional
-        The largest offset, ahead or behind, that is believed. Left out: any.
+        Maximum absolute offset that is corrected. Default: no limit.
     otherwise : "received", "device" or "null"
-        What is the corrected time of a row whose clock cannot be corrected: see ``correct_clock``.
+        Value of `corrected_time` for rows that cannot be corrected: see ``correct_clock``.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and allows chained operators.
     shards : int
-        Pieces that the devices are spread over. Belongs to the checkpoint.
+        Number of shards that the devices are distributed over. Part of the checkpoint.
     name : str, optional
-        Under which the counts, rows by quality, appear in the query's ``observedMetrics``. A batch
-        is counted only where it is given.
+        Name of the metrics, rows by quality, in the query's ``observedMetrics``. A batch query
+        reports metrics only if a name is given.
 
     Returns
     -------
@@ -95,13 +104,13 @@ def track_clock(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range, or names the column of another.
+        A parameter has the wrong type, is out of range, or names the same column as another.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type, or the frame has a column of the result.
     WatermarkError
-        The frame has a watermark already.
+        The frame already has a watermark.
     RequirementError
-        The state API needs something that is not there.
+        A requirement of the state API is not met.
 
     Examples
     --------
@@ -111,13 +120,14 @@ def track_clock(
 
     Notes
     -----
-    ``clock_quality`` is that of ``correct_clock``, with two more words: "estimated" by the least of
-    several offsets; "stepped", the clock was set since the message before. "corrected" is by the
-    offset of the message itself: none of its device came before it within the horizon.
+    ``clock_quality`` has the values of ``correct_clock`` and two more: "estimated", the minimum of
+    several offsets was used; "stepped", the clock was set since the previous message. "corrected"
+    means that the message's own offset was used, because the device has no earlier message within
+    the horizon.
 
     See Also
     --------
-    correct_clock : each message by itself, without state.
+    correct_clock : correct each message independently, without state.
 
     References
     ----------
@@ -125,18 +135,62 @@ def track_clock(
     anyway?".
     Mills et al.: "Network Time Protocol Version 4", RFC 5905, section 10, "Clock Filter Algorithm".
     """
-    settings = TrackSettings.tracked(
-        "time.track_clock",
-        by=by,
-        horizon=horizon,
-        step=step,
+    where = _TrackClock.where
+    limits = {
+        parameter: None
+        if value is None
+        else parse_duration(value, parameter=parameter, where=where, minimum=0)
+        for parameter, value in (("longest_wait", longest_wait), ("largest_offset", largest_offset))
+    }
+    spec = _TrackClock(
         time=time,
         sent=sent,
         received=received,
-        tolerance=tolerance,
-        longest_wait=longest_wait,
-        largest_offset=largest_offset,
+        tolerance=parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
+        longest_wait=limits["longest_wait"],
+        largest_offset=limits["largest_offset"],
         otherwise=otherwise,
+        by=parse_names(by, parameter="by", where=where),
+        horizon=parse_duration(horizon, parameter="horizon", where=where, minimum=1),
+        step=parse_duration(step, parameter="step", where=where, minimum=0),
     )
     options = Options("kernel", state_api, shards, name or "track_clock")
-    return AnnotateTransform(settings.where, settings, options.validated(settings.where), tracking)
+    return AnnotateTransform(where, spec, options.validated(where), core)
+
+
+class _TrackClock(core.TrackClockSpec):
+    """The specification with its Spark expressions."""
+
+    __slots__ = ()
+
+    def check(self, frame: DataFrame) -> None:
+        """Reject frames without the columns, and streams that already have a watermark."""
+        check_timestamps(self, frame)
+        for name in self.by:
+            if name not in frame.schema.names:
+                raise ColumnNotFound(name, frame.schema.names, where=self.where, role="by")
+        marked = [
+            field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})
+        ]
+        if frame.isStreaming and marked:
+            raise WatermarkError(
+                "TRACK_BEHIND_WATERMARK",
+                "the watermark is defined before the correction, on times that are not corrected",
+                where=self.where,
+                got=f"a frame with a watermark on {marked[0]!r}",
+                expected="a frame without a watermark",
+                fix="correct first, then withWatermark('corrected_time', ...) or delay=...",
+            )
+
+    def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the rows of the core with their corrected times."""
+        # A sample has a method; rows without one have a quality other than a corrected one.
+        return add_corrected_time(self, frame, names, F.col(core.OFFSET), F.col(core.METHOD))
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """Return the same for a table."""
+        return core.add_corrected_time(self, rows)
+
+    def counts(self) -> Mapping[str, Column]:
+        """Count all rows, and rows by quality."""
+        return count_qualities(self)

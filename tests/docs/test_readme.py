@@ -29,7 +29,7 @@ from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.contract import Counts
 from streamops.spark.runners import STORED
 from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
-from streamops.time.core import producers, tracking
+from streamops.time.core import correct_clock, producers, track_clock
 from streamops.windows.core import compare, fixed, sliding
 from streamops.windows.core.comparison import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
@@ -248,8 +248,8 @@ def test_every_choice_and_every_column_is_documented() -> None:
 
 def test_every_word_about_event_times_is_documented_and_every_operator_in_the_readme() -> None:
     times = streamops.time
-    guarding, clocks = import_module("streamops.time.guard"), times.clock_settings
-    choices = (guarding.OutOfBounds, guarding.Unusable, clocks.Otherwise)
+    guarding = import_module("streamops.time.guard")
+    choices = (guarding.OutOfBounds, guarding.Unusable, correct_clock.Otherwise)
     clock = times.correct_clock("a", sent="b", received="c")
     tracked = times.track_clock("a", by="d", sent="b", received="c")
     of_time = (times.guard("a"), clock, tracked, times.processing_time())
@@ -310,7 +310,15 @@ def test_the_state_format_of_producers_is_that_of_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {producers.STATE.kind}, version {producers.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
-    spec = producers.ProducersSpec("k", "ts", None, pa.string(), 1, pa.array([], pa.string()))
+    spec = producers.ProducersSpec(
+        producer="k",
+        time="ts",
+        delay=0,
+        idle=1,
+        arrival=None,
+        expected=(),
+        producer_type=pa.string(),
+    )
     for name, schema in producers.layout(spec).items():
         assert f"**Table `{name}`**" in own
         assert (
@@ -334,11 +342,23 @@ def test_the_words_and_the_state_of_a_comparison_are_documented() -> None:
 
 def test_the_state_of_clocks_that_are_followed_is_documented() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
-    heading = f"## {tracking.STATE.kind}, version {tracking.STATE.version}\n"
+    heading = f"## {track_clock.STATE.kind}, version {track_clock.STATE.version}\n"
     own = text.partition(heading)[2].partition("## What may change")[0]
     kinds = {"by": pa.string(), "sent": pa.timestamp("us"), "received": pa.timestamp("us")}
-    spec = tracking.TrackSpec(("by",), "sent", "received", 1, 1, None, pa.schema(kinds))
-    for name, schema in tracking.layout(spec).items():
+    spec = track_clock.TrackClockSpec(
+        time="time",
+        sent="sent",
+        received="received",
+        tolerance=0,
+        longest_wait=None,
+        largest_offset=None,
+        otherwise="received",
+        by=("by",),
+        horizon=1,
+        step=1,
+        input=pa.schema(kinds),
+    )
+    for name, schema in track_clock.layout(spec).items():
         assert f"**Table `{name}`**" in own
         assert {column for column in schema.names if column != "key.0"} <= set(
             re.findall(r"`(\w+)`", own)

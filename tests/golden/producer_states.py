@@ -17,7 +17,13 @@ SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
 FILE = Path(__file__).parent / "time.producers-v1.bin"
 SPEC = producers.ProducersSpec(
-    "device", "ts", "received", pa.string(), 60 * SECOND, pa.array(["awaited", "a"])
+    producer="device",
+    time="ts",
+    delay=0,
+    idle=60 * SECOND,
+    arrival="received",
+    expected=("awaited", "a"),
+    producer_type=pa.string(),
 )
 # Micro-batches of (producer, second of the event, second of the arrival).
 BATCHES = [

@@ -35,7 +35,7 @@ def test_a_stream_goes_on_from_it() -> None:
 
 
 def test_it_is_refused_for_another_column_of_producers() -> None:
-    other = dataclasses.replace(SPEC, producer="server", kind=pa.int64())
+    other = dataclasses.replace(SPEC, producer="server", producer_type=pa.int64())
     with pytest.raises(StateFormatError) as caught:
         decode(FILE.read_bytes(), producers.STATE, other.identity, 1, where="time.producers")
     assert str(caught.value) == (

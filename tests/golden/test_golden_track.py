@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamops.testing.laws import rows_of
-from streamops.time.core import tracking
-from streamops.time.core.tracking import HOW, OFFSET
+from streamops.time.core import track_clock
+from streamops.time.core.track_clock import METHOD, OFFSET
 from tests.golden.reading import Format, Kept
 from tests.golden.states import NOW, SECOND
 from tests.golden.track_states import BATCHES, FILE, MORE, SPEC, state, table
@@ -19,7 +19,7 @@ from tests.oracles.tracking import TrackOracle
 LAST = NOW + max(row[0] for row in BATCHES[-1]) * SECOND
 
 
-FORMAT = Format(tracking, "time.track_clock")
+FORMAT = Format(track_clock, "time.track_clock")
 KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 
@@ -36,8 +36,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
         oracle.judge(rows_of(table(rows)))
     now = read()
     for rows in MORE:
-        now, out = tracking.step(SPEC, now, tracking.pack(SPEC, table(rows)))
-        said = [(row[OFFSET], row[HOW]) for row in rows_of(out)]
+        now, out = track_clock.step(SPEC, now, track_clock.pack(SPEC, table(rows)))
+        said = [(row[OFFSET], row[METHOD]) for row in rows_of(out)]
         assert said == oracle.judge(rows_of(table(rows)))
     assert {how for _, how in said} == {"corrected"}  # a silence of more than an hour
 
@@ -53,8 +53,8 @@ def test_state_of_version_1_is_refused_by_another_version() -> None:
         {"step": 1},
         {"largest_offset": None},
         {"by": ("device",)},
-        {"sent": "received"},
-        {"received": "sent"},
+        {"sent": "sent_at"},
+        {"received": "received_at"},
     ],
     ids=repr,
 )

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
-from streamops.time.core import tracking
-from streamops.time.core.tracking import TrackSpec
+from streamops.time.core import track_clock
+from streamops.time.core.track_clock import TrackClockSpec
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -21,7 +21,11 @@ SCHEMA = pa.schema(
     [("device", pa.string()), ("line", pa.float64()), ("sent", INSTANT), ("received", INSTANT)]
 )
 FILE = FOLDER / "time.track_clock-v1.bin"
-SPEC = TrackSpec(
+SPEC = TrackClockSpec(
+    time="ts",
+    tolerance=0,
+    longest_wait=None,
+    otherwise="received",
     by=("device", "line"),
     sent="sent",
     received="received",
@@ -57,16 +61,16 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """The core's state after the history."""
-    after = tracking.empty(SPEC)
+    after = track_clock.empty(SPEC)
     for rows in BATCHES:
-        after, _ = tracking.step(SPEC, after, tracking.pack(SPEC, table(rows)))
+        after, _ = track_clock.step(SPEC, after, track_clock.pack(SPEC, table(rows)))
     return after
 
 
 def main() -> None:
     """Write what is not there yet."""
     if not FILE.exists():
-        frame = encode(tracking.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(track_clock.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

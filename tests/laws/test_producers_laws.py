@@ -51,7 +51,13 @@ class History:
     @property
     def spec(self) -> core.ProducersSpec:
         return core.ProducersSpec(
-            "device", "ts", "received", pa.string(), self.idle, pa.array(self.expected, pa.string())
+            producer="device",
+            time="ts",
+            delay=0,
+            idle=self.idle,
+            arrival="received",
+            expected=self.expected,
+            producer_type=pa.string(),
         )
 
     @property

@@ -1,23 +1,23 @@
-"""The clock of a stream whose rows come from many producers.
+"""The clock of a stream whose rows are sent by several producers.
 
-A producer is *active* from a row of its until it has been silent for `idle`, by the arrival of
-rows: then it is forgotten. Its newest event time is the greatest since it became active. The
-clock is the least of these over the active producers that are not behind it, so it never goes
-back. One that comes, or comes back, with times behind the clock does not stop it: it is one of
-those that hold the clock as soon as it has caught up.
+A producer is *active* from its first row until it has been silent for `idle`, measured by the
+arrival of rows; then it is evicted. Its newest event time is the maximum since it became active.
+The clock is the minimum of these over the active producers that are not behind the clock, so the
+clock never goes back. A producer that joins or returns with event times behind the clock does not
+stop the clock; it counts again as soon as it has caught up.
 
-Producers that are *expected* are active from the first micro-batch that has a usable row. Before
-their own first row they have no newest event time, and then there is no clock.
+*Expected* producers are active from the first micro-batch that has a usable row. Until each of them
+has sent a row, there is no clock.
 
-Unlike the cores of windows this one has no key and no watermark: all producers meet in one place,
-and what leaves it is a clock, which the watermark follows.
+Unlike the cores of windows, this core has no key and no watermark: one group holds the state of all
+producers, and its output is a clock, from which Spark derives the watermark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,11 @@ import pyarrow.compute as pc
 from streamops.kernel.clocks import ClockMetrics, ClockStep
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take, timestamp_micros
 from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.types import type_name
 
 __all__ = [
     "STATE",
@@ -48,60 +51,93 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 _NEVER = -(1 << 62)  # before every instant
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducersSpec:
-    """Settings of a clock, bound to the columns of a frame; durations in microseconds.
+    """The parameters of the clock; durations in microseconds."""
 
-    Parameters
-    ----------
-    producer, time : str
-        Columns.
-    arrival : str, optional
-        Column; None: the start of the micro-batch.
-    kind : DataType
-        Type of the column `producer`.
-    idle : int
-        How long a silent producer stays active.
-    expected : Array
-        Producers that are waited for at the start.
-    """
+    where: ClassVar[str] = "time.producers"
 
     producer: str
     time: str
+    delay: int = field(metadata={"shown": show_duration})
+    idle: int = field(metadata={"shown": show_duration})
     arrival: str | None
-    kind: pa.DataType
-    idle: int
-    expected: pa.Array
+    expected: Sequence[Any]
+    producer_type: pa.DataType | None = field(default=None, repr=False)
+    """Resolved: the type of the column `producer`."""
+
+    def __post_init__(self) -> None:
+        columns = {"producer": self.producer, "time": self.time, "arrival": self.arrival}
+        if self.arrival is None:
+            del columns["arrival"]
+        require_distinct_columns(self.where, **columns)
+        if isinstance(self.expected, str | bytes) or not isinstance(self.expected, Sequence):
+            raise SpecError(
+                "NOT_A_LIST",
+                "`expected` is not a list of producers",
+                where=self.where,
+                got=f"expected={self.expected!r}",
+                expected=f"a list of values of the column {self.producer!r}",
+                fix=f"expected=[{self.expected!r}]",
+            )
+        object.__setattr__(self, "expected", tuple(self.expected))
+
+    def bind(self, schema: pa.Schema) -> ProducersSpec:
+        """Return the specification with the type of its producers."""
+        producer_type = schema.field(self.producer).type
+        require_hashable(producer_type, where=f"{self.where}, producer {self.producer!r}")
+        try:
+            pa.array(self.expected, producer_type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise SchemaError(
+                "EXPECTED_TYPE",
+                "`expected` has a value that the column of producers cannot have",
+                where=self.where,
+                got=f"expected={list(self.expected)!r}, {self.producer!r} of type "
+                f"{type_name(producer_type)}",
+                expected=f"values of {self.producer!r}",
+                fix=f"write them as they appear in the column {self.producer!r}",
+            ) from error
+        return replace(self, producer_type=producer_type)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns of the frame that the clock reads."""
+        columns = (self.producer, self.time, self.arrival)
+        return tuple(name for name in columns if name is not None)
 
     @property
     def input(self) -> pa.Schema:
-        """Columns that :func:`pack` reads, under names of their own."""
-        return pa.schema([("producer", self.kind), ("time", _INSTANT), ("arrival", _INSTANT)])
+        """Columns that :func:`pack` reads, under fixed names."""
+        return pa.schema(
+            [("producer", self.producer_type), ("time", _INSTANT), ("arrival", _INSTANT)]
+        )
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What a checkpoint depends on. Not `idle`: another one holds from the next step on. Nor
-        `expected`, which matters only at the start.
+        """Parameters that a checkpoint depends on.
+
+        A change of `idle` takes effect with the next step; `expected` matters only at the start.
         """
         return {
-            "producer": [self.producer, str(self.kind)],
+            "producer": [self.producer, str(self.producer_type)],
             "time": self.time,
             "arrival": self.arrival,
         }
 
 
 def layout(spec: ProducersSpec) -> dict[str, pa.Schema]:
-    """Columns of the state's tables."""
-    return {"producers": pa.schema([(PRODUCER, spec.kind), *_instants(NEWEST, SEEN)])}
+    """Return the schema of the state table."""
+    return {"producers": pa.schema([(PRODUCER, spec.producer_type), *_instants(NEWEST, SEEN)])}
 
 
 def empty(spec: ProducersSpec) -> State:
-    """The state before the first step."""
+    """Return the state before the first step."""
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
 def pack(spec: ProducersSpec, rows: pa.Table) -> pa.Table:
-    """One row per producer: its greatest event time and arrival, and its numbers of rows."""
+    """Aggregate to one row per producer: greatest event time and arrival, and counts of rows."""
     groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
     times, good = _usable(rows, "time")
     arrivals, arrived = _usable(rows, "arrival")
@@ -113,53 +149,55 @@ def pack(spec: ProducersSpec, rows: pa.Table) -> pa.Table:
         _REJECTED: groups.where(~good).sizes(),
     }
     producer = take(rows.select(["producer"]), firsts).column(0)
-    schema = pa.schema([(PRODUCER, spec.kind), *_instants(*packed)])
+    schema = pa.schema([(PRODUCER, spec.producer_type), *_instants(*packed)])
     return pa.table([producer, *packed.values()], schema=schema)
 
 
 def step(spec: ProducersSpec, state: State, packed: pa.Table) -> ClockStep:
-    """One micro-batch: merge what came, forget who is silent, move the clock."""
+    """Process one micro-batch: merge the rows, evict silent producers, advance the clock."""
     before = state.tables["producers"]
-    came = packed.filter(pc.not_equal(packed.column(NEWEST), _NEVER))
-    came = came.select(before.column_names).cast(before.schema)
-    both = concat([before, came, _awaited(spec, before, came)])
+    arrived = packed.filter(pc.not_equal(packed.column(NEWEST), _NEVER))
+    arrived = arrived.select(before.column_names).cast(before.schema)
+    both = concat([before, arrived, _expected(spec, before, arrived)])
     groups, firsts = Groups.of(key_codes([both.column(PRODUCER)], len(both)))
     newest, seen = (groups.greatest(_ints(both, name)) for name in (NEWEST, SEEN))
     is_active = seen.max(initial=_NEVER) - seen < spec.idle
-    known = firsts < len(before)
+    is_known = firsts < len(before)
 
     rows = np.flatnonzero(is_active)
     producers = take(both.select([PRODUCER]), firsts[rows]).column(0)
-    kept = pa.table([producers, newest[rows], seen[rows]], schema=before.schema)
+    stored = pa.table([producers, newest[rows], seen[rows]], schema=before.schema)
     holds = _holds(newest[rows], state.watermark)
     clock = state.watermark
     if holds.any():
         least = int(newest[rows][holds].min())
         clock = None if least == _NEVER else least
-    told = ClockMetrics(
+    metrics = ClockMetrics(
         rows=int(_ints(packed, _ROWS).sum()),
         rejected=int(_ints(packed, _REJECTED).sum()),
         active=len(rows),
         behind=int((~holds).sum()),
-        joined=int((is_active & ~known).sum()),
-        forgotten=int((~is_active & known).sum()),
+        joined=int((is_active & ~is_known).sum()),
+        forgotten=int((~is_active & is_known).sum()),
         clock=clock,
-        **_extremes(kept, holds),
+        **_extremes(stored, holds),
     )
-    return ClockStep(State(clock, {"producers": kept}), told)
+    return ClockStep(State(clock, {"producers": stored}), metrics)
 
 
 def check(spec: ProducersSpec, state: State) -> None:
-    """Fail, printing the state, if an invariant does not hold."""
+    """Assert the invariants of the state."""
     table = state.tables["producers"]
     codes = key_codes([table.column(PRODUCER)], len(table))
     newest, seen = _ints(table, NEWEST), _ints(table, SEEN)
     rules = {
-        "a producer is there once": len(np.unique(codes)) == len(codes),
-        "none has been silent for too long": (seen.max(initial=_NEVER) - seen < spec.idle).all(),
-        "times are in the calendar": ((newest >= MIN_INSTANT) | (newest == _NEVER)).all()
+        "each producer has one row": len(np.unique(codes)) == len(codes),
+        "no producer has been silent for `idle`": (
+            seen.max(initial=_NEVER) - seen < spec.idle
+        ).all(),
+        "times are in the years 1 to 9999": ((newest >= MIN_INSTANT) | (newest == _NEVER)).all()
         and (seen >= MIN_INSTANT).all(),
-        "there is a clock once there are producers, and all have been heard": (
+        "there is a clock if there are producers, and all have sent a row": (
             state.watermark is not None
         )
         == (len(table) > 0 and bool((newest != _NEVER).all())),
@@ -168,41 +206,42 @@ def check(spec: ProducersSpec, state: State) -> None:
     assert not broken, f"{'; '.join(broken)}: clock {state.watermark}, {table.to_pylist()}"
 
 
-def _awaited(spec: ProducersSpec, before: pa.Table, came: pa.Table) -> pa.Table:
-    """What is known of the expected producers, at the start: that they are not silent yet."""
-    if len(before) or not len(came):
+def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Table:
+    """Return the rows of the expected producers at the start: active, without an event time."""
+    if len(before) or not len(arrived):
         return before.slice(0, 0)
-    since = int(_ints(came, SEEN).max())
+    since = int(_ints(arrived, SEEN).max())
     count = len(spec.expected)
-    columns = [spec.expected, np.full(count, _NEVER), np.full(count, since)]
+    producers = pa.array(spec.expected, spec.producer_type)
+    columns = [producers, np.full(count, _NEVER), np.full(count, since)]
     return pa.table(columns, schema=before.schema)
 
 
 def _holds(newest: Ints, clock: int | None) -> Mask:
-    """Who of the active producers holds the clock: those that have not fallen behind it.
+    """Return which active producers hold the clock: those that are not behind it.
 
-    The clock is never ahead of those that hold it, so whoever is behind came so.
+    The clock never passes a producer that holds it, so a producer can only join behind the clock.
     """
     return newest >= (_NEVER if clock is None else clock)
 
 
-def _extremes(kept: pa.Table, holds: Mask) -> dict[str, Any]:
-    newest = _ints(kept, NEWEST)
+def _extremes(stored: pa.Table, holds: Mask) -> dict[str, Any]:
+    newest = _ints(stored, NEWEST)
     if not len(newest):
         return {}
     greatest = int(newest.max())
-    said: dict[str, Any] = {"newest": greatest, "led_by": _first(kept, newest == greatest)}
+    metrics: dict[str, Any] = {"newest": greatest, "led_by": _first(stored, newest == greatest)}
     if holds.any():
-        said["held_by"] = _first(kept, newest == newest[holds].min())
-    return said
+        metrics["held_by"] = _first(stored, newest == newest[holds].min())
+    return metrics
 
 
-def _first(kept: pa.Table, mask: Mask) -> str:
-    """The first in the alphabet: of equals the same one, in whatever order they came."""
-    producers = combine_chunks(kept.column(PRODUCER).filter(pa.array(mask)))
+def _first(stored: pa.Table, mask: Mask) -> str:
+    """Return the first producer in alphabetical order, for a deterministic result."""
+    producers = combine_chunks(stored.column(PRODUCER).filter(pa.array(mask)))
     try:
         names = producers.cast(pa.string())
-    except pa.ArrowException:  # structs, lists, bytes that are no text
+    except pa.ArrowException:  # structs, lists, binary that is not UTF-8
         names = pa.array([None if p is None else str(p) for p in producers.to_pylist()])
     return str(pc.min(names.fill_null("null")))
 

@@ -299,7 +299,7 @@ def test_those_who_are_expected_must_be_values_of_the_column(expected: list[Any]
         "cannot have\n"
         f"  got:       expected={expected!r}, 'k' of type string\n"
         "  expected:  values of 'k'\n"
-        "  fix:       write them as they stand in the column 'k'"
+        "  fix:       write them as they appear in the column 'k'"
     )
 
 

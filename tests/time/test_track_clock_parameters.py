@@ -107,11 +107,11 @@ def test_behind_a_watermark_it_is_refused() -> None:
     with pytest.raises(WatermarkError) as caught:
         track()(FakeFrame(*COLUMNS, mark="ts"))
     assert str(caught.value) == (
-        "[TRACK_BEHIND_WATERMARK] time.track_clock: the watermark is there already, and goes by "
-        "the times that are to be corrected\n"
+        "[TRACK_BEHIND_WATERMARK] time.track_clock: the watermark is defined before the "
+        "correction, on times that are not corrected\n"
         "  got:       a frame with a watermark on 'ts'\n"
         "  expected:  a frame without a watermark\n"
-        "  fix:       correct first, withWatermark('corrected_time', ...) or delay=... after it"
+        "  fix:       correct first, then withWatermark('corrected_time', ...) or delay=..."
     )
 
 

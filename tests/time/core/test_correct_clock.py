@@ -11,7 +11,7 @@ import pytest
 from streamops import sketches, time
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing import at, replay
-from streamops.time.core.correcting import correct
+from streamops.time.core.correct_clock import CorrectClockSpec, correct
 from tests.oracles import clocks
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
@@ -46,7 +46,9 @@ def test_every_border_is_as_its_oracle_says(said: dict[str, Any]) -> None:
     ]
     offsets = pa.chunked_array([pa.array([each.offset for each in wanted], pa.int64())])
     good = pa.chunked_array([["corrected"] * len(wanted)])
-    found = correct(three, offsets, good, **LIMITS | said)
+    spec = CorrectClockSpec(time="event", sent="sent", received="received", **LIMITS | said)
+    rows = pa.table(three, ["event", "sent", "received"])
+    found = correct(spec, rows, offsets, good)
     columns = [found[0].cast(pa.int64()), found[1].cast(pa.int64()), found[2]]
     got = list(zip(*(column.to_pylist() for column in columns), strict=True))
     assert got == [tuple(each) for each in wanted]

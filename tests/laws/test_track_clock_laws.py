@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
-from streamops.time.core import tracking
-from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
+from streamops.time.core import track_clock
+from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
 from tests.laws import playing
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.tracking import CELLS, TrackOracle
@@ -42,7 +42,7 @@ ODD = [None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1]
 class Case:
     """A history of micro-batches, in the order in which rows were received."""
 
-    spec: TrackSpec
+    spec: TrackClockSpec
     batches: tuple[pa.Table, ...]
     oracle: Callable[[], TrackOracle]
     seed: int
@@ -76,7 +76,19 @@ def histories(draw: st.DrawFn) -> Case:
             )
             number += 1
         batches.append(table_of(rows))
-    spec = TrackSpec(by, "sent", "received", horizon, step, largest, SCHEMA)
+    spec = TrackClockSpec(
+        time="event",
+        sent="sent",
+        received="received",
+        tolerance=0,
+        longest_wait=None,
+        largest_offset=largest,
+        otherwise="received",
+        by=by,
+        horizon=horizon,
+        step=step,
+        input=SCHEMA,
+    )
     oracle = TrackOracle(by, horizon, step, largest)
     return Case(spec, tuple(batches), oracle.fresh, draw(st.integers(0, 2**16)))
 
@@ -90,7 +102,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.table([c.cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-play = partial(playing.annotate, tracking)
+play = partial(playing.annotate, track_clock)
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
@@ -113,7 +125,7 @@ def test_every_row_is_said_what_the_oracle_says(case: Case) -> None:
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
         rows, got = rows_of(batch), rows_of(out)
-        said = [(row.pop(OFFSET), row.pop(HOW)) for row in got]
+        said = [(row.pop(OFFSET), row.pop(METHOD)) for row in got]
         assert comparable(got) == comparable(rows)  # the same rows, in the same order
         assert said == oracle.judge(rows)
 
@@ -131,7 +143,7 @@ def test_rows_that_come_behind_are_said_what_the_oracle_says(case: Case) -> None
             newest = max(received[i], newest if newest is not None else received[i])
     batches = cut(whole.take(pa.array(kept, pa.int64())), dice)
     for batch, out in zip(batches, play(case.spec, batches)[0], strict=True):
-        said = [(row[OFFSET], row[HOW]) for row in rows_of(out)]
+        said = [(row[OFFSET], row[METHOD]) for row in rows_of(out)]
         assert said == oracle.judge(rows_of(batch))
 
 
@@ -142,7 +154,7 @@ def whole_of(case: Case) -> pa.Table:
 @given(case=histories())
 def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
     dice, whole = random.Random(case.seed), whole_of(case)
-    batch = by_id([tracking.run(case.spec, tracking.pack(case.spec, whole))])
+    batch = by_id([track_clock.run(case.spec, track_clock.pack(case.spec, whole))])
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         assert by_id(play(case.spec, batches)[0]) == batch
 
@@ -162,7 +174,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=histories())
 def test_a_restart_changes_nothing(case: Case) -> None:
-    restarted = playing.restart(tracking, case.spec)
+    restarted = playing.restart(track_clock, case.spec)
     assert by_id(play(case.spec, case.batches)[0]) == by_id(
         play(case.spec, case.batches, restarted)[0]
     )

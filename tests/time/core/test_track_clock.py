@@ -13,8 +13,8 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
-from streamops.time.core import tracking
-from streamops.time.core.tracking import HOW, OFFSET, TrackSpec
+from streamops.time.core import track_clock
+from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
 
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("k", pa.string()), ("received", INSTANT), ("sent", INSTANT)])
@@ -28,8 +28,20 @@ class Stream:
     """Devices whose offsets are looked for 160 µs back. ``step`` returns what is said of each row."""
 
     def __init__(self, *, step: int = 50, largest: int | None = None, by: Any = ("k",)) -> None:
-        self.spec = TrackSpec(by, "sent", "received", 160, step, largest, SCHEMA)
-        self.state: State = tracking.empty(self.spec)
+        self.spec = TrackClockSpec(
+            time="event",
+            sent="sent",
+            received="received",
+            tolerance=0,
+            longest_wait=None,
+            largest_offset=largest,
+            otherwise="received",
+            by=by,
+            horizon=160,
+            step=step,
+            input=SCHEMA,
+        )
+        self.state: State = track_clock.empty(self.spec)
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
         full = [(*row, "a") if len(row) == 2 else row for row in rows]
@@ -42,15 +54,15 @@ class Stream:
 
     def step(self, *rows: Row) -> list[tuple[int | None, str | None]]:
         """One micro-batch."""
-        packed = tracking.pack(self.spec, self.table(rows))
-        self.state, out = tracking.step(self.spec, self.state, packed)
-        tracking.check(self.spec, self.state)
+        packed = track_clock.pack(self.spec, self.table(rows))
+        self.state, out = track_clock.step(self.spec, self.state, packed)
+        track_clock.check(self.spec, self.state)
         assert out.schema == self.spec.output
         return said(out)
 
     def run(self, *rows: Row) -> list[tuple[int | None, str | None]]:
         """All rows as a batch."""
-        return said(tracking.run(self.spec, tracking.pack(self.spec, self.table(rows))))
+        return said(track_clock.run(self.spec, track_clock.pack(self.spec, self.table(rows))))
 
     @property
     def kept(self) -> list[int]:
@@ -59,7 +71,7 @@ class Stream:
 
 
 def said(table: pa.Table) -> list[tuple[int | None, str | None]]:
-    return [(row[OFFSET], row[HOW]) for row in rows_of(table)]
+    return [(row[OFFSET], row[METHOD]) for row in rows_of(table)]
 
 
 def test_nothing_comes_of_nothing() -> None:
@@ -245,10 +257,10 @@ def test_a_clock_that_was_set_leaves_no_cells_behind() -> None:
 def test_a_restart_reads_what_was_written() -> None:
     stream = Stream()
     stream.step((1000, 7), (1001, 3), (1002, 4, "b"))
-    known = tracking.STATE, stream.spec.identity, 3
+    known = track_clock.STATE, stream.spec.identity, 3
     tables = decode(encode(*known, stream.state.tables), *known, where="test")
     assert {name: table.schema for name, table in tables.items()} == dict(
-        tracking.layout(stream.spec)
+        track_clock.layout(stream.spec)
     )
     stream.state = State(stream.state.watermark, tables)
     assert stream.step((1003, 9), (1003, 2, "b")) == [(3, ESTIMATED), (2, ESTIMATED)]
@@ -256,4 +268,4 @@ def test_a_restart_reads_what_was_written() -> None:
 
 def test_every_row_comes_out_and_spark_counts_them() -> None:
     rows = Stream().table([(0, 3), (1, 2)])
-    assert tracking.delivered(Stream().spec, rows) == (rows, ())
+    assert track_clock.delivered(Stream().spec, rows) == (rows, ())

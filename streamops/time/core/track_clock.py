@@ -1,0 +1,419 @@
+"""Tracking of device clock offsets from message to message.
+
+A message sent at ``s`` by the clock of the device and received at ``r`` by the server's clock is a
+sample of the clock offset: ``r - s`` is the offset plus the network delay. Delays are never
+negative, so the minimum of several samples is the best estimate (the clock filter of NTP, RFC 5905,
+section 10). The minimum over a *horizon* follows a clock that drifts. If a sample differs from the
+previous one by more than ``step``, the clock was set, and earlier samples are discarded: a new
+*segment* begins.
+
+Samples are processed in the order of ``received``. An *instant* is the set of samples of a device
+with the same ``received``. The estimate for a row uses the earlier instants and the row itself, so
+the result depends neither on the order of ties nor on how rows are split into micro-batches. If a
+row was received before a row of an earlier micro-batch, it is assigned to the instant of that row.
+
+The horizon consists of sixteen cells of received time plus the cell of the current instant. State
+holds the minimum sample of each cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import combine_chunks, conform, key_codes, take, timestamp_micros
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
+from streamops.kernel.parameters import require_keys, require_name, show_duration
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+from streamops.time.core.correct_clock import CORRECTED, QUALITIES, CorrectClockSpec, correct
+
+__all__ = [
+    "METHOD",
+    "OFFSET",
+    "STATE",
+    "TrackClockSpec",
+    "add_corrected_time",
+    "check",
+    "delivered",
+    "empty",
+    "layout",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("time.track_clock", 1)
+
+OFFSET, METHOD = "__streamops_offset", "__streamops_method"
+"""Columns that are added: microseconds, null if there is no sample; and how they were determined."""
+
+CELLS = 16
+"""Cells of a horizon."""
+
+_NEVER = -(1 << 62)  # before every instant
+_TABLES = ("devices", "cells")
+_OWN, _ESTIMATED, _STEPPED = range(3)
+_METHODS = pa.array([CORRECTED, "estimated", "stepped"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackClockSpec(CorrectClockSpec):
+    """The parameters of clock tracking, and the schema of its input; durations in microseconds."""
+
+    where: ClassVar[str] = "time.track_clock"
+    qualities: ClassVar[tuple[str, ...]] = ("estimated", "stepped", *QUALITIES)
+    told: ClassVar[tuple[str, ...]] = ()
+
+    by: tuple[str, ...]
+    horizon: int = field(metadata={"shown": show_duration})
+    step: int = field(metadata={"shown": show_duration})
+    input: Any = field(default=None, repr=False)
+    """Resolved: the schema of the input."""
+
+    def __post_init__(self) -> None:
+        CorrectClockSpec.__post_init__(self)
+        for name in self.by:
+            require_name(name, parameter="by", where=self.where)
+
+    def bind(self, schema: pa.Schema) -> TrackClockSpec:
+        """Return the specification with the schema of its input."""
+        require_keys(schema, self.by, where=self.where)
+        return replace(self, input=schema)
+
+    @property
+    def cell(self) -> int:
+        """Length of a cell."""
+        return -(-self.horizon // CELLS)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The input columns, the offset and its method."""
+        return self.input.append(pa.field(OFFSET, pa.int64())).append(pa.field(METHOD, pa.string()))
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that the state depends on."""
+        return {
+            "by": [[name, str(self.input.field(name).type)] for name in self.by],
+            "sent": self.sent,
+            "received": self.received,
+            "horizon": self.horizon,
+            "step": self.step,
+            "largest_offset": self.largest_offset,
+        }
+
+
+def layout(spec: TrackClockSpec) -> Mapping[str, pa.Schema]:
+    """Return the schemas of the state tables."""
+    keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
+    latest = [(name, pa.int64()) for name in ("before", "before_least", "last", "last_least")]
+    cells = [(name, pa.int64()) for name in ("cell", "least")]
+    return {"devices": pa.schema([*keys, *latest]), "cells": pa.schema([*keys, *cells])}
+
+
+def empty(spec: TrackClockSpec) -> State:
+    """Return the state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def pack(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
+    """Return the rows unchanged."""
+    return conform(rows, spec.input)
+
+
+def run(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
+    """Compute the batch result: all rows at once, in the order of ``received``."""
+    return step(spec, empty(spec), rows)[1]
+
+
+def step(spec: TrackClockSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table]:
+    """Process one micro-batch: return the new state, and the rows with their offsets."""
+    received, offset, is_sample = _samples(spec, rows)
+    sampled = np.flatnonzero(is_sample)
+    devices, cells, samples = *(state.tables[name] for name in _TABLES), take(rows, sampled)
+    stored = [
+        [combine_chunks(table.column(i)) for table in (devices, cells)] for i in range(len(spec.by))
+    ]
+    keys = [
+        pa.concat_arrays([*columns, combine_chunks(samples.column(name))])
+        for columns, name in zip(stored, spec.by, strict=True)
+    ]
+    sizes = [len(devices), len(cells), len(samples)]
+    codes = np.split(key_codes(keys, sum(sizes)), np.cumsum(sizes)[:-1])
+
+    instants = _Instants.of(spec, devices, codes, received[sampled], offset[sampled])
+    history = _Cells.of(instants, codes[1], cells)
+    offsets, methods = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    minimum = history.minimum_before(instants)
+    offsets[sampled], methods[sampled] = _estimate(spec, instants, minimum, offset[sampled])
+    added = [
+        pa.array(offsets, mask=~is_sample),
+        _METHODS.take(pa.array(methods, mask=~is_sample)),
+    ]
+    result = pa.table([*rows.columns, *added], schema=spec.output)
+
+    newest = int(received[sampled].max(initial=_NEVER))
+    newest = newest if state.watermark is None else max(newest, state.watermark)
+    tables = _next_tables(spec, instants, history, keys, newest)
+    return State(None if newest == _NEVER else newest, tables), result
+
+
+def delivered(spec: TrackClockSpec, rows: pa.Table) -> tuple[pa.Table, tuple[int, ...]]:
+    """Return all rows; they are counted by quality, after the correction."""
+    return rows, ()
+
+
+def add_corrected_time(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
+    """Replace offset and method by the columns of the result."""
+    values = correct(spec, rows, rows.column(OFFSET), rows.column(METHOD))
+    result = rows.drop_columns([OFFSET, METHOD])
+    for name, column in zip(spec.adds, values, strict=True):
+        result = result.append_column(name, column)
+    return result
+
+
+def check(spec: TrackClockSpec, state: State) -> None:
+    """Assert that devices and cells are unique, and that the number of cells is bounded."""
+    devices, cells = (state.tables[name] for name in _TABLES)
+    text = f"newest {state.watermark}\n{devices.to_pylist()}\n{cells.to_pylist()}"
+    keys = [key_codes(t.columns[: len(spec.by)], len(t)) for t in (devices, cells)]
+    assert Groups.of(keys[0])[0].count == len(devices), f"a duplicate device: {text}"
+    groups, _ = Groups.of(pair_codes(keys[1], _ints(cells, "cell")))
+    assert groups.count == len(cells), f"a duplicate cell: {text}"
+    assert len(cells) <= len(devices) * (CELLS + 1), f"too many cells: {text}"
+    assert (_ints(devices, "before") < _ints(devices, "last")).all(), text
+
+
+def _samples(spec: TrackClockSpec, rows: pa.Table) -> tuple[Instants, Instants, Mask]:
+    """Return the time of receipt and the offset of each row, and whether the row is a sample."""
+    (received, has_received), (sent, has_sent) = (
+        timestamp_micros(rows.column(name)) for name in (spec.received, spec.sent)
+    )
+    usable = has_received & has_sent
+    for times in (received, sent):
+        usable = usable & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
+    offset = np.where(usable, received - sent, 0)
+    if spec.largest_offset is not None:
+        usable &= np.abs(offset) <= spec.largest_offset
+    return received, offset, usable
+
+
+def _estimate(
+    spec: TrackClockSpec, instants: _Instants, minimum: Instants, offset: Instants
+) -> tuple[Instants, Ids]:
+    """Return the effective offset of each sample, and how it was determined."""
+    rows = instants.rows
+    near = instants.near[rows]
+    stepped = near & (np.abs(offset - instants.least[np.maximum(rows - 1, 0)]) > spec.step)
+    estimated = near & ~stepped
+    offsets = np.where(estimated, np.minimum(offset, minimum[rows]), offset)
+    return offsets, np.select([stepped, estimated], [_STEPPED, _ESTIMATED], _OWN)
+
+
+def _next_tables(
+    spec: TrackClockSpec,
+    instants: _Instants,
+    history: _Cells,
+    keys: list[pa.Array],
+    newest: int,
+) -> dict[str, pa.Table]:
+    """Return the last two instants of each device, and the cells up to the first of the two."""
+    count = len(instants.at)
+    last = np.flatnonzero(np.append(np.diff(instants.device), 1)) if count else instants.device
+    active = instants.cell[last] >= newest // spec.cell - 2 * CELLS
+    has_two = instants.near[last]
+    before = np.maximum(last - 1, 0)
+    source = instants.source[last]
+    columns = [
+        np.where(has_two, instants.at[before], _NEVER),
+        np.where(has_two, instants.least[before], 0),
+        instants.at[last],
+        instants.least[last],
+    ]
+    schemas = layout(spec)
+    devices = _table(schemas["devices"], keys, source, columns, np.flatnonzero(active))
+
+    device = history.device
+    retained = (active & has_two)[device] & (history.segment == instants.segment[before][device])
+    retained &= history.instant != last[device]
+    retained &= history.cell >= instants.cell[last][device] - CELLS
+    index = np.flatnonzero(retained)
+    groups, heads = Groups.of(pair_codes(device[index], history.cell[index]))
+    cells = [history.cell[index][heads], groups.least(history.least[index])]
+    rows = np.arange(groups.count)
+    return {
+        "devices": devices,
+        "cells": _table(schemas["cells"], keys, source[device[index][heads]], cells, rows),
+    }
+
+
+def _table(
+    schema: pa.Schema, keys: list[pa.Array], source: Ids, columns: list[Instants], rows: Ids
+) -> pa.Table:
+    index = pa.array(source[rows])
+    values = [pa.array(column[rows]) for column in columns]
+    return pa.table([*(key.take(index) for key in keys), *values], schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instants:
+    """The instants of all devices, sorted by (device, instant).
+
+    Parameters
+    ----------
+    device : array of int64
+        Number of the device, from 0.
+    codes : array of int64
+        Key code of the device.
+    at, cell, least : arrays of int64
+        Time of receipt, cell, minimum sample.
+    near : array of bool
+        Whether the device has an earlier instant within the horizon.
+    segment : array of int64
+        Number of the segment: the instants between two settings of the clock.
+    source : array of int64
+        Row of the concatenated keys that holds the key of the device.
+    rows : array of int64
+        The instant of each new sample.
+    """
+
+    device: Ids
+    codes: Ids
+    at: Instants
+    cell: Instants
+    least: Instants
+    near: Mask
+    segment: Ids
+    source: Ids
+    rows: Ids
+
+    @staticmethod
+    def of(
+        spec: TrackClockSpec,
+        devices: pa.Table,
+        codes: list[Ids],
+        received: Instants,
+        offset: Instants,
+    ) -> _Instants:
+        """Merge the last two stored instants of each device with those of the new samples."""
+        stored, stored_cells, arrived = codes
+        before, last = _ints(devices, "before"), _ints(devices, "last")
+        two = np.flatnonzero(before != _NEVER)
+        key = np.concatenate([stored[two], stored, arrived])
+        effective = np.maximum(received, _latest(stored, last, arrived))
+        at = np.concatenate([before[two], last, effective])
+        lasts = _ints(devices, "before_least")[two], _ints(devices, "last_least")
+        samples = np.concatenate([*lasts, offset])
+        rest = len(stored) + len(stored_cells)
+        source = np.concatenate([two, np.arange(len(stored)), np.arange(len(arrived)) + rest])
+
+        sequence = ordered_pair_codes(key, at)
+        order = np.argsort(sequence, kind="stable")
+        new = _begins(sequence[order])
+        heads, ids = np.flatnonzero(new), np.empty(len(order), np.int64)
+        ids[order] = np.cumsum(new) - 1
+        key, at, source = (values[order][heads] for values in (key, at, source))
+        least = np.minimum.reduceat(samples[order], heads) if len(heads) else samples
+        cell, first = at // spec.cell, _begins(key)
+        near = ~first
+        near[1:] &= np.diff(cell) <= CELLS
+        starts = ~near
+        starts[1:] |= np.abs(np.diff(least)) > spec.step
+        return _Instants(
+            device=np.cumsum(first) - 1,
+            codes=key,
+            at=at,
+            cell=cell,
+            least=least,
+            near=near,
+            segment=np.cumsum(starts) - 1,
+            source=source,
+            rows=ids[len(two) + len(stored) :],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Stored cells and instants, sorted by (segment, cell, instant).
+
+    Parameters
+    ----------
+    segment, device, cell, least : arrays of int64
+        Properties of the cell or instant.
+    instant : array of int64
+        Index of the instant in :class:`_Instants`; -1 for a stored cell.
+    """
+
+    segment: Ids
+    device: Ids
+    cell: Instants
+    least: Instants
+    instant: Ids
+
+    @staticmethod
+    def of(instants: _Instants, codes: Ids, cells: pa.Table) -> _Cells:
+        """Merge stored cells and instants; a cell belongs to the first segment of its device."""
+        home = np.searchsorted(instants.codes, codes)
+        segment = np.concatenate([instants.segment[home], instants.segment])
+        device = np.concatenate([instants.device[home], instants.device])
+        cell = np.concatenate([_ints(cells, "cell"), instants.cell])
+        least = np.concatenate([_ints(cells, "least"), instants.least])
+        instant = np.concatenate([np.full(len(home), -1), np.arange(len(instants.at))])
+        order = np.argsort(ordered_pair_codes(segment, cell), kind="stable")
+        columns = (segment, device, cell, least, instant)
+        return _Cells(*(values[order] for values in columns))
+
+    def minimum_before(self, instants: _Instants) -> Instants:
+        """Return the minimum sample before each instant, within its segment and the horizon.
+
+        The value is undefined for instants without an earlier one.
+        """
+        if not len(self.segment):
+            return instants.least
+        new = _begins(ordered_pair_codes(self.segment, self.cell))
+        heads, ids = np.flatnonzero(new), np.cumsum(new) - 1
+        prefix = -running_max(-self.least, new)
+        whole, segment, cell = (
+            np.minimum.reduceat(self.least, heads),
+            self.segment[heads],
+            self.cell[heads],
+        )
+        position = np.empty(len(instants.at), np.int64)
+        is_instant = self.instant >= 0
+        position[self.instant[is_instant]] = np.flatnonzero(is_instant)
+        before = position[np.maximum(np.arange(len(instants.at)) - 1, 0)]
+        found, block = prefix[before], ids[before]
+        for back in range(1, CELLS + 1):
+            other = np.maximum(block - back, 0)
+            covered = (block >= back) & (segment[other] == self.segment[before])
+            covered &= cell[other] >= instants.cell - CELLS
+            found = np.where(covered, np.minimum(found, whole[other]), found)
+        return found
+
+
+def _latest(stored: Ids, last: Instants, arrived: Ids) -> Instants:
+    """Return the last stored instant of the device of each sample."""
+    order = np.argsort(stored)
+    position = np.minimum(np.searchsorted(stored[order], arrived), max(len(stored) - 1, 0))
+    if not len(stored):
+        return np.full(len(arrived), _NEVER)
+    found = order[position]
+    return np.where(stored[found] == arrived, last[found], _NEVER)
+
+
+def _begins(values: npt.NDArray[np.int64]) -> Mask:
+    """Return where a value differs from the previous one."""
+    new = np.ones(len(values), np.bool_)
+    new[1:] = values[1:] != values[:-1]
+    return new
+
+
+def _ints(table: pa.Table, name: str) -> Instants:
+    """Return an int64 column without nulls."""
+    return np.asarray(combine_chunks(table.column(name)))
