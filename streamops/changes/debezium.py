@@ -28,9 +28,11 @@ def from_debezium(
 ) -> RowTransform:
     """Reads Debezium's records: what happened to which row, in which order.
 
-    A record `c` or `r` (snapshot) is an ``insert``, `u` an ``update_postimage``, `d` a ``delete``. An
-    update that changes the key is a ``delete`` of the old row and an ``insert`` of the new one. A
-    record that cannot be read so is rejected: it stays, with the reason. Nothing is lost.
+    A record with operation `c` or `r` (snapshot) becomes an ``insert``, `u` an ``update_postimage``,
+    `d` a ``delete``. An update that changes the key becomes a ``delete`` of the old row and an
+    ``insert`` of the new row. `t` becomes a ``truncate``: a change with a sequence, but without key
+    and values, which deletes all rows with a lower sequence in ``normalize`` and ``apply``. All other
+    records are rejected: they are part of the output, with the reason.
 
     Input        `value`: string or binary, JSON with the wrapper of its schema or without ·
                  `message_key`: string or binary · columns to `keep`, of any type
@@ -104,8 +106,7 @@ def from_debezium(
     Notes
     -----
     Reasons: "unparsable_json" (also where text is behind the JSON, or bytes are no UTF-8),
-    "no_operation", "unknown_operation", "truncate" (the whole table was emptied, which no row tells),
-    "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages` "publish"),
+    "no_operation", "unknown_operation", "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages` "publish"),
     "no_sequence". Records of operation `m`, which are about no row, are left out.
 
     A row fits if each value is what was sent: a decimal is not rounded, a float not made infinite, a
@@ -113,6 +114,10 @@ def from_debezium(
 
     Within Oracle's scn and Postgres' lsn the place in the transaction is told only with the
     connector's ``provide.transaction.metadata``; it is 0 otherwise.
+
+    Connectors skip truncates by default. To receive them, set ``skipped.operations`` to "none". A
+    truncate has no message key, so Kafka may write it to another partition than the rows of the
+    table; its sequence orders it all the same.
 
     See Also
     --------

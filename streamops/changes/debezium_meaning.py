@@ -9,15 +9,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE, TRUNCATE
 from streamops.spark.columns import map_type
 
-__all__ = ["DELETED", "MESSAGE", "Meaning", "held", "hold", "is_lacking"]
+__all__ = ["DELETED", "MESSAGE", "TRUNCATED", "Meaning", "held", "hold", "is_lacking"]
 
 _HELD = "__streamops_"
 
-DELETED, MESSAGE = "d", "m"
-"""The operations of a delete, and of a message that is about no row."""
+DELETED, MESSAGE, TRUNCATED = "d", "m", "t"
+"""The operations of a delete, of a logical decoding message, and of a truncate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Meaning:
             F.when(held("is_tombstone"), tombstone)
             .when(held("reason").isNotNull(), F.array(nothing))
             .when(op == MESSAGE, F.slice(F.array(nothing), 1, 0))
+            .when(op == TRUNCATED, F.array(change(TRUNCATE, F.lit(None))))
             .when(op == DELETED, F.array(gone))
             .when((op == "u") & self._is_known_before() & moved, F.array(gone, came))
             .when(op == "u", F.array(*here))

@@ -26,6 +26,7 @@ from streamops.changelog.table import (
 from streamops.changes.debezium_meaning import (
     DELETED,
     MESSAGE,
+    TRUNCATED,
     Meaning,
     held,
     hold,
@@ -42,7 +43,6 @@ REASONS = (
     "unparsable_json",
     "no_operation",
     "unknown_operation",
-    "truncate",
     "no_row",
     "row_does_not_fit",
     "null_key",
@@ -55,7 +55,7 @@ _BAD = "_streamops_unparsable"
 _TEXT = StringType()
 _OUTER = {"columnNameOfCorruptRecord": _BAD}
 _IMAGES, _RECORD = ("before", "after"), ("op", "before", "after", "source", "transaction")
-_SAVED, _TRUNCATED = ["c", "u", READ], "t"
+_SAVED = ["c", "u", READ]
 _END = "_streamops_end"
 
 
@@ -214,7 +214,8 @@ class Records:
             .when(self._is_malformed(), "unparsable_json")
             .when(op == MESSAGE, None)
             .when(op.isNull(), "no_operation")
-            .when(op == _TRUNCATED, "truncate")
+            .when((op == TRUNCATED) & held("at").isNull(), "no_sequence")
+            .when(op == TRUNCATED, None)  # has no row, and no key
             .when(~known, "unknown_operation")
             .when((op != DELETED) & after.isNull(), "no_row")
             .when((op == DELETED) & before.isNull() & keyless, "no_row")

@@ -105,6 +105,11 @@ def records() -> list[Record]:
         ["u", "d"], SOURCES
     ):  # of a row that is null but for its key
         made.append((json.dumps(record(op, row(1, None), row(), source, 3)), None))
+    for source in SOURCES:  # a truncate has neither images nor a message key
+        truncate = {"source": source, "op": "t", "ts_ms": 1_559_033_904_961}
+        made.append((json.dumps(truncate), None))
+        wrapped = {"schema": {"type": "struct", "fields": []}, "payload": truncate}
+        made.append((json.dumps(wrapped), None))
     for op in ("t", "m", "x", "", None, 5):
         made.append((json.dumps(record(op, None, row(), POSTGRES)), None))
     for text in ("", "nonsense", "[]", "5", "null", '{"op":"c"', "{}", '{"payload":{}}', None):
@@ -142,6 +147,102 @@ def said_of(rows: list[dict[str, Any]]) -> dict[int, Any]:
     return said
 
 
+TRUNCATES = {
+    # A truncate of `customers`, as Debezium's connector for PostgreSQL sends it, and for MySQL.
+    "postgresql": {
+        "source": {
+            "version": "3.0.0.Final",
+            "connector": "postgresql",
+            "name": "PostgreSQL_server",
+            "ts_ms": 1_559_033_904_863,
+            "ts_us": 1_559_033_904_863_123,
+            "ts_ns": 1_559_033_904_863_123_000,
+            "snapshot": "false",
+            "db": "postgres",
+            "sequence": '["46523128","46523128"]',
+            "schema": "public",
+            "table": "customers",
+            "txId": 556,
+            "lsn": 46_523_128,
+            "xmin": None,
+        },
+        "op": "t",
+        "ts_ms": 1_559_033_904_961,
+        "transaction": {"id": "556:46523128", "total_order": 1, "data_collection_order": 1},
+    },
+    "mysql": {
+        "before": None,
+        "after": None,
+        "source": {
+            "version": "3.0.0.Final",
+            "connector": "mysql",
+            "name": "mysql-server-1",
+            "ts_ms": 1_465_581_029_000,
+            "snapshot": "false",
+            "db": "inventory",
+            "table": "customers",
+            "server_id": 223_344,
+            "gtid": None,
+            "file": "mysql-bin.000003",
+            "pos": 484,
+            "row": 0,
+            "thread": 7,
+            "query": None,
+        },
+        "transaction": None,
+        "op": "t",
+        "ts_ms": 1_465_581_029_523,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("connector", "sequence"),
+    [("postgresql", (0, 46_523_128, 1)), ("mysql", (3, 484, 0))],
+)
+def test_a_truncate_of_a_connector_is_a_change_without_key_and_values(
+    spark: SparkSession, connector: str, sequence: tuple[int, int, int]
+) -> None:
+    schema = "id bigint not null, name string not null, tags array<int>"
+    reading = changes.from_debezium(schema, key="id", message_key="key", absent="reject")
+    record = TRUNCATES[connector]
+    wrapped = {"schema": {"type": "struct", "fields": [], "optional": False}, "payload": record}
+    frame = frame_of(spark, [(json.dumps(record), None), (json.dumps(wrapped), None)])
+    for change in frame.transform(reading).toArrow().to_pylist():
+        assert (change["id"], change["name"], change["tags"]) == (None, None, None)
+        assert change["_change_type"] == "truncate"
+        assert tuple(change["_sequence"].values()) == sequence
+        assert (change["_snapshot"], change["_unavailable"], change["rejected"]) == (
+            False,
+            [],
+            None,
+        )
+        assert change["_changed_at"] is not None
+
+
+def test_a_truncate_empties_the_table_that_the_records_describe(spark: SparkSession) -> None:
+    source = TRUNCATES["postgresql"]["source"]
+    kept = {**source, "lsn": 46_523_129}
+    lost = {**source, "lsn": 46_523_127}
+    records = [
+        (json.dumps(record("c", None, row(1, "before"), lost)), None),
+        (json.dumps(record("c", None, row(2, "after"), kept)), None),
+        (json.dumps(TRUNCATES["postgresql"]), None),
+    ]
+    reading = changes.from_debezium(SCHEMA, key="id")
+    normalized = changes.normalize("id", sequence="_sequence", time="_changed_at", horizon="1 day")
+    table = frame_of(spark, records).transform(reading).transform(normalized)
+    assert table.where("rejected is not null").count() == 0
+    result = table.where("_change_type is not null")
+    final: dict[int, str] = {}
+    for change in sorted(result.toArrow().to_pylist(), key=lambda c: c["revision"]):
+        if change["_change_type"] == "delete":
+            final.pop(change["id"], None)
+        elif change["_change_type"] in {"insert", "update_postimage"}:
+            final[change["id"]] = change["name"]
+    assert final == {2: "after"}
+
+
 @pytest.mark.parametrize(
     ("preimages", "absent"),
     [("drop", "null"), ("drop", "unavailable"), ("publish", "unavailable"), ("drop", "reject")],
@@ -172,7 +273,6 @@ def test_every_record_is_what_its_oracle_says(
         "unparsable_json",
         "no_operation",
         "unknown_operation",
-        "truncate",
         "no_row",
         "row_does_not_fit",
         "null_key",

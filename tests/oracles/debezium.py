@@ -43,7 +43,9 @@ class DebeziumOracle:
         if op == "m":
             return None
         if op == "t":
-            return "truncate"
+            sequence = place(record.get("source") or {}, record.get("transaction") or {}, op)
+            nothing = {"id": None, "name": None, "tags": None}
+            return [("truncate", nothing, sequence, False, [])] if sequence else "no_sequence"
         if op not in {"c", "u", "d", "r"}:
             return "unknown_operation"
         before, after = record.get("before"), record.get("after")
