@@ -26,6 +26,7 @@ __all__ = [
     "TOMBSTONE",
     "UNAVAILABLE",
     "UNKNOWN_OPERATION",
+    "Flag",
     "KeyedTable",
     "Microseconds",
     "Snapshots",
@@ -36,6 +37,7 @@ __all__ = [
 
 Snapshots = Literal["below_log", "by_sequence"]
 WhenFull = Literal["fail", "reject"]
+Flag = Literal[True, False]
 
 SEQUENCE = "_sequence"
 SNAPSHOT = "_snapshot"

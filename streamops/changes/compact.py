@@ -20,6 +20,7 @@ def compact(
     head: Duration | int | None = None,
     value: str | None = None,
     snapshots: Snapshots = "below_log",
+    ignore_nulls: bool = False,
 ) -> CompactTransform:
     """Keeps of a log of upserts and deletes what a reader needs who starts at its beginning.
 
@@ -55,6 +56,9 @@ def compact(
         Where there is no _change_type: the column whose null is a delete, as in a topic of Kafka's.
     snapshots : "below_log" or "by_sequence"
         Whether a row of a snapshot is older than all of the log, as in ``normalize``.
+    ignore_nulls : bool
+        Whether the log is read with ``ignore_nulls=True``: a change that supplies the value of a later null
+        is then kept.
 
     Returns
     -------
@@ -72,14 +76,15 @@ def compact(
     --------
     >>> from streamops import changes
     >>> changes.compact("id", sequence="_sequence", retention="7 days", time="_changed_at")
-    changes.compact(key=('id',), sequence=('_sequence',), retention='7 days', time='_changed_at', head=None, value=None, snapshots='below_log')
+    changes.compact(key=('id',), sequence=('_sequence',), retention='7 days', time='_changed_at', head=None, value=None, snapshots='below_log', ignore_nulls=False)
 
     Notes
     -----
     What compacts to a key's last change is a log of upserts: an ``update_postimage`` may be the first
     that is left of its key, and preimages go: an update that changes a key must be a delete and an
     insert, as ``from_debezium`` and ``from_delta`` tell it. Read it with ``normalize``, or ``apply`` where rows are
-    overwritten. Rows that have no place (rejected, or without key or sequence) are kept. All copies of
+    overwritten. Rows without a position in
+    the log (rejected, or without key or sequence) are kept, and so are truncates. All copies of
     a change that is kept are, and so are those that contradict it: who reads them sees which counts.
 
     The age of a delete is that of the youngest row of its key, so that it outlives all that it deleted,
@@ -102,4 +107,5 @@ def compact(
         head=head,
         value=value,
         snapshots=snapshots,
+        ignore_nulls=ignore_nulls,
     )

@@ -22,6 +22,7 @@ from streamops.changelog.table import (
     SNAPSHOT,
     TOMBSTONE,
     UNAVAILABLE,
+    Flag,
     Snapshots,
 )
 from streamops.changes.bounded import is_nowhere, refuse_stream, require_columns
@@ -56,6 +57,7 @@ class CompactTransform:
     head: int | None
     value: str | None
     snapshots: Snapshots
+    ignore_nulls: bool
 
     @staticmethod
     def of(
@@ -68,19 +70,23 @@ class CompactTransform:
         head: Duration | int | None,
         value: str | None,
         snapshots: Snapshots,
+        ignore_nulls: bool,
     ) -> CompactTransform:
         """Settings as the user wrote them, normalised, or an error."""
         keys = parse_distinct_names(key, parameter="key", where=where)
         places = parse_distinct_names(sequence, parameter="sequence", where=where)
         refuse_change_type({"key": keys, "sequence": places}, where=where)
         require_choice(snapshots, Snapshots, parameter="snapshots", where=where)
+        require_choice(ignore_nulls, Flag, parameter="ignore_nulls", where=where)
         if value is not None:
             require_name(value, parameter="value", where=where)
         kept = parse_horizon(retention, time, parameter="retention", where=where)
         whole = None
         if head is not None:
             whole = parse_horizon(head, time, parameter="head", where=where)
-        return CompactTransform(where, keys, places, kept, time, whole, value, snapshots)
+        return CompactTransform(
+            where, keys, places, kept, time, whole, value, snapshots, ignore_nulls
+        )
 
     def __repr__(self) -> str:
         return f"{self.where}({', '.join(show_fields(self))})"
@@ -131,8 +137,10 @@ class CompactTransform:
         since = _apart(F.col(_NEWEST), F.max(_AGE).over(window))
         expired = is_last & F.col(_GONE) & (since > max(self.retention, whole))
         needed = is_last
-        for name in self._values(kinds) if UNAVAILABLE in kinds else ():
-            sent = ~F.coalesce(F.array_contains(column(UNAVAILABLE), name), F.lit(False))
+        for name in self._values(kinds) if UNAVAILABLE in kinds or self.ignore_nulls else ():
+            sent = column(name).isNotNull() if self.ignore_nulls else F.lit(True)
+            if UNAVAILABLE in kinds:
+                sent &= ~F.coalesce(F.array_contains(column(UNAVAILABLE), name), F.lit(False))
             given = F.max(F.when(F.col(_GONE) | sent, counted)).over(window)
             needed |= place == given
         stays = ~is_preimage & needed & ~expired

@@ -74,8 +74,8 @@ def frame_of(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(LOG, schema=SCHEMA))
 
 
-def table(rows: list[dict[str, Any]], snapshots: str) -> Any:
-    oracle = LatestOracle(("k",), ("v", "w"), "last", snapshots)
+def table(rows: list[dict[str, Any]], snapshots: str, ignore_nulls: bool = False) -> Any:
+    oracle = LatestOracle(("k",), ("v", "w"), "last", snapshots, ignore_nulls=ignore_nulls)
     oracle.step(rows)
     return comparable(sorted((row["k"], row["v"], str(row["w"])) for row in oracle.table.values()))
 
@@ -119,6 +119,26 @@ def test_who_reads_the_rest_knows_what_the_whole_log_told(
     odd |= {row["id"] for row in LOG if row["_change_type"] == "upsert"}
     assert odd <= kept
     assert not {row["id"] for row in LOG if row["_change_type"] == "update_preimage"} & kept
+
+
+def test_a_compacted_log_with_truncates_and_ignored_nulls_gives_the_same_table(
+    spark: SparkSession,
+) -> None:
+    dice = random.Random(5)
+    log = [{**row, "_unavailable": None} for row in LOG if row["_change_type"] != "delete"]
+    log = [{**row, "w": dice.choice([None, row["w"]])} for row in log]
+    empty = dict.fromkeys(SCHEMA.names)
+    truncate = {**empty, "id": -1, "seq": 9, "_change_type": "truncate", "_snapshot": False}
+    log.append(truncate)
+    frame = spark.createDataFrame(pa.Table.from_pylist(log, schema=SCHEMA))
+    compacting = changes.compact(
+        "k", sequence="seq", retention=RETENTION, snapshots="by_sequence", ignore_nulls=True
+    )
+    kept = {row["id"] for row in frame.transform(compacting).select("id").collect()}
+    rest = [row for row in log if row["id"] in kept]
+    assert truncate in rest
+    assert len(rest) < 0.8 * len(log)
+    assert table(rest, "by_sequence", True) == table(log, "by_sequence", True)
 
 
 def test_the_head_of_a_log_is_left_whole(spark: SparkSession) -> None:

@@ -21,6 +21,7 @@ from streamops.changelog.parameters import (
 from streamops.changelog.table import (
     DELTA_SEQUENCE,
     REJECTED,
+    Flag,
     KeyedTable,
     Snapshots,
     WhenFull,
@@ -46,7 +47,6 @@ __all__ = [
 
 Publish = Literal["every change", "last"]
 History = Literal["overwrite", "intervals"]
-Flag = Literal[True, False]
 
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
