@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -15,11 +15,12 @@ from streamops.joins.core.enrich_spec import How, Rejected
 from streamops.joins.enrich_settings import LatestJoin, marked, snapshot_rows
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration
+from streamops.spark.operator import Operator
 from streamops.spark.pairs import PairTransform
 from streamops.spark.parameters import require_frame
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
-__all__ = ["LatestTransform", "enrich"]
+__all__ = ["enrich"]
 
 _WHERE = "joins.enrich"
 
@@ -177,41 +178,27 @@ def enrich(
         shards=shards,
     )
     options = Options("kernel", state_api, shards, name or "enrich").validated(_WHERE)
-    said = (_WHERE, settings, options, core, right, lambda *_: None)
-    return LatestTransform(*said, snapshot=snapshot)
+    initial = None if snapshot is None else partial(_start_with_snapshot, settings, snapshot)
+    return PairTransform(_WHERE, settings, options, core, right, None, initial=initial)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LatestTransform(PairTransform):
-    """The same as any operator with two inputs, whose right one may begin with a snapshot."""
-
-    snapshot: DataFrame | None = None
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The result frame, its plan checked."""
-        if self.snapshot is None or self.right is None:
-            return PairTransform.__call__(self, frame)
-        from streamops.spark.pair_drive import drive_pair
-
-        require_frame(self.snapshot, "the snapshot", where=self.operator)
-        changes = marked(require_frame(self.right, "the right frame", where=self.operator))
-        settings: Any = self.settings
-        rows = snapshot_rows(settings, self.snapshot, changes)
-        if not frame.isStreaming:
-            return drive_pair(self, frame, changes.unionByName(rows))
-        if self.options.state_api == "applyInPandasWithState":
-            raise SpecError(
-                "SNAPSHOT_NEEDS_STATE_API",
-                "this state API begins with nothing",
-                where=_WHERE,
-                got="snapshot=... with state_api='applyInPandasWithState'",
-                expected="state_api='transformWithStateInPandas'",
-                fix="leave state_api out, which needs RocksDB; or bring the rows of the snapshot among "
-                "the changes, with a boolean column '_snapshot'",
-            )
-        return drive_pair(self, frame, changes, first=rows)
-
-    @property
-    def beyond_a_script(self) -> str | None:
-        """What a script without Spark does not bring."""
-        return None if self.snapshot is None else "snapshot"
+def _start_with_snapshot(
+    settings: Any, snapshot: DataFrame, operator: Operator, frame: DataFrame, right: DataFrame
+) -> tuple[DataFrame, DataFrame | None]:
+    """The changes, and the rows of the snapshot that the state starts with."""
+    require_frame(snapshot, "the snapshot", where=operator.name)
+    changes = marked(right)
+    rows = snapshot_rows(settings, snapshot, changes)
+    if not frame.isStreaming:
+        return changes.unionByName(rows), None
+    if operator.execution.state_api == "applyInPandasWithState":
+        raise SpecError(
+            "SNAPSHOT_NEEDS_STATE_API",
+            "this state API starts with an empty state",
+            where=_WHERE,
+            got="snapshot=... with state_api='applyInPandasWithState'",
+            expected="state_api='transformWithStateInPandas'",
+            fix="leave state_api out, which needs RocksDB; or add the rows of the snapshot to "
+            "the changes, with a boolean column '_snapshot'",
+        )
+    return changes, rows

@@ -1,184 +1,416 @@
-"""The drive: a core over a streaming or a batch frame.
+"""The driver: an operator over streaming or batch frames.
 
-Streaming: pack, shuffle by shard, step behind a state API, unpack. Batch: pack, shuffle by
-shard, run. The drive knows no operator; it calls whatever satisfies the contract.
+Streaming: pack the rows of each input, shuffle them by shard, run a step of every shard behind a
+state API, unpack its output. Batch: pack, shuffle by shard, run. The driver knows no operator by
+name; it calls whatever satisfies the contract of a core.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.contract import Core, Spec
-from streamops.kernel.errors import SpecError
+from streamops.kernel.core import SIDES, Spec
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.checks import (
-    INSTANT,
-    LATENESS,
-    METRICS,
     ONCE,
-    STATE_API,
     WATERMARK,
     carried_watermark,
     metric_name,
     refuse_unchainable,
     state_api,
 )
-from streamops.spark.columns import arrow_schema, column, refuse_collated, spark_schema
-from streamops.spark.inputs import marked, packed
-from streamops.spark.metadata import drop_stale_metadata
-from streamops.spark.packing import unpacker
-from streamops.spark.results import declared, refuse_revised
-from streamops.spark.runners import COUNTS, Advance, timed
-from streamops.spark.transform import Transform, is_named
-from streamops.spark.wire import opened, packs_in, totals
+from streamops.spark.columns import (
+    arrow_schema,
+    column,
+    refuse_collated,
+    spark_schema,
+    type_name,
+)
+from streamops.spark.metadata import drop_stale_metadata, operator_metadata
+from streamops.spark.operator import Operator, StateApi, no_native_engine
+from streamops.spark.packing import mark_watermark, pack_input, unpacker
+from streamops.spark.parameters import require_frame
+from streamops.spark.processors import Begin, run_steps
+from streamops.spark.results import declare, refuse_revised, refuse_upserts
+from streamops.spark.settings import refuse_policy
+from streamops.spark.step import ShardStep, Stored, metric_fields
+from streamops.spark.wire import (
+    EMITTED,
+    EMITTED_ARROW,
+    emit_frame,
+    group_packs,
+    read_packs,
+    sum_metrics,
+    write_cells,
+)
 
-__all__ = ["drive", "observed", "told", "usable"]
-
-
-def drive(transform: Transform, frame: DataFrame) -> DataFrame:
-    """The frame that the transform makes of this one."""
-    where, frame = transform.operator, drop_stale_metadata(frame)
-    schema = arrow_schema(frame, where=where)
-    settings = transform.settings
-    refuse_collated(frame, settings.reads, where=where)
-    carried = None
-    if frame.isStreaming:
-        carried = carried_watermark(
-            frame,
-            settings.delay,
-            settings.lag,
-            time=settings.time,
-            where=where,
-            of_results=settings.of_results,
-        )
-    spec = settings.bind(schema, carried=carried)
-    if not settings.of_results:
-        refuse_revised(frame, where=where)
-    name, names = metric_name(frame, transform.options.name)
-    if transform.options.engine != "kernel":
-        if frame.isStreaming and _insists(transform):
-            refuse_unchainable(frame, "native", where=where)
-        placeable = _observed(transform, frame, spec, name).where(usable(spec.time))
-        native = transform.native(placeable, spec, _insists(transform))
-        if native is not None:
-            return declared(native, frame, spec, _mark(frame, spec, names, "native"))
-        if _insists(transform):
-            raise _no_native(transform, frame)
-    if not frame.isStreaming:
-        batch = _batch(transform, _observed(transform, frame, spec, name), spec)
-        return declared(batch, frame, spec, None)
-    return _stream(transform, frame, spec, name, names)
+__all__ = ["drive", "is_usable", "resolve", "watermark_delays"]
 
 
-def _insists(transform: Transform) -> bool:
-    return transform.options.engine == "native"
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """An operator over its frames, checked and resolved."""
+
+    operator: Operator
+    frames: tuple[DataFrame, ...]
+    spec: Spec
+    delays: tuple[int | None, ...]
+    metrics: str
+    """Name of the observed metrics, unique in the query."""
+    taken: list[str]
+    """Names of all observed metrics of the query so far."""
+
+    @property
+    def is_streaming(self) -> bool:
+        return self.frames[0].isStreaming
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether metrics are observed: always on a stream, and where the user named a batch.
+
+        Spark refuses two observations of one name in a query, so two operators in the branches of a
+        batch union or join would be refused for metrics that nobody reads.
+        """
+        return self.is_streaming or self.operator.execution.name is not None
+
+    @property
+    def step(self) -> ShardStep:
+        operator = self.operator
+        return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
+
+    @property
+    def delay(self) -> int | None:
+        """Delay of Spark's watermark; None if the operator does not follow one."""
+        return max((delay for delay in self.delays if delay is not None), default=None)
 
 
-def _stream(
-    transform: Transform, frame: DataFrame, spec: Spec, name: str, names: list[str]
-) -> DataFrame:
-    options = transform.options
-    api = state_api(frame, options.state_api, where=transform.operator)
-    advance = Advance(transform.operator, transform.core, spec, options.shards)
-    emitted = timed(_packed(transform, frame, spec), advance, api).observe(name, *told())
-    rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
-    return declared(rows, frame, spec, _mark(frame, spec, names, api))
+def drive(operator: Operator, frame: DataFrame) -> DataFrame:
+    """Build the result of an operator over a frame, and over its right frame if it has two inputs.
 
-
-def _mark(frame: DataFrame, spec: Spec, names: list[str], api: str) -> dict[str, Any] | None:
-    """What the next operator must know, for the event-time column of the result.
-
-    A Python map, or taking a field of a window, loses the watermark's mark on the column; the
-    watermark itself goes on.
+    An operator that passes its rows through (with ``finish``) may have a core with a function
+    ``deliver(spec, rows)``: the output and the metrics of annotated rows of a batch.
     """
-    if not frame.isStreaming:
-        return None
-    fields = frame.schema.fields
-    once = next((f.metadata[ONCE] for f in fields if ONCE in (f.metadata or {})), None)
-    return {
-        WATERMARK: _spark_delay(frame, spec) // 1_000,
-        LATENESS: spec.lag,
-        METRICS: ",".join(names),
-        STATE_API: api,
-        **({} if "window_start" in spec.output.names else {INSTANT: True}),
-        **({} if once is None else {ONCE: once}),
-    }
+    frames, initial = _frames(operator, frame)
+    if operator.check is not None:
+        operator.check(frames[0])
+    schemas = []
+    for each, reads, where in zip(frames, operator.parameters.reads, operator.sides, strict=True):
+        only = reads if operator.project is not None else None
+        schemas.append(arrow_schema(each, where=where, only=only))
+        refuse_collated(each, reads, where=where)
+    carried = _carried_watermarks(operator, frames)
+    spec = resolve(operator, tuple(schemas), carried)
+    parameters = operator.parameters
+    for each, accepts, where in zip(
+        frames, parameters.accepts_revisions, operator.sides, strict=True
+    ):
+        if not accepts:
+            refuse_revised(each, where=where)
+        if parameters.needs_preimages:
+            refuse_upserts(each, where=where)
+    if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
+        refuse_policy(frames[0].sparkSession, where=operator.name)
+    name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])
+    query = _Query(operator, frames, spec, watermark_delays(spec, carried), name, taken)
+    native = _native(query)
+    if native is not None:
+        return native
+    if query.is_streaming:
+        return _stream(query, initial)
+    return _batch(query)
 
 
-def told() -> list[Column]:
-    """What is told of a micro-batch: the counts of all shards, and the watermark of all."""
-    *sums, watermark = COUNTS
-    newest = F.timestamp_micros(F.max(F.col("counts")[len(sums)]))
-    return [*totals(sums), newest.alias(watermark)]
+def resolve(
+    operator: Operator, schemas: tuple[pa.Schema, ...], carried: tuple[int | None, ...]
+) -> Spec:
+    """Resolve the parameters of an operator, and check that its inputs have keys of the same types.
+
+    Raises
+    ------
+    SchemaError
+        ``KEY_TYPES_DIFFER``: equal values of the two inputs would not meet.
+    """
+    spec: Spec = operator.parameters.resolve(schemas, carried=carried, shards=shards_of(operator))
+    if len(spec.inputs) == 1:
+        return spec
+    left, right = spec.inputs
+    for one, other in zip(left.by, right.by, strict=True):
+        types = left.schema.field(one).type, right.schema.field(other).type
+        if types[0] != types[1]:
+            names = [type_name(each) for each in types]
+            raise SchemaError(
+                "KEY_TYPES_DIFFER",
+                "the key columns of the two inputs have different types",
+                where=operator.name,
+                got=f"left {one!r} and right {other!r}: {' and '.join(names)}",
+                expected="one type on both sides",
+                fix=f"cast one of them: right.withColumn({other!r}, "
+                f"F.col({other!r}).cast({names[0]!r}))",
+            )
+    return spec
 
 
-def _packed(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
-    """Packed rows: a shard, its pack, and an event time that is always null."""
-    pack, shards = partial(transform.core.pack, spec), transform.options.shards
-    if not frame.isStreaming:
-        return packed(frame, pack, spec, shards)
-    delay = _spark_delay(frame, spec)
-    if spec.delay is not None:
-        return packed(frame, pack, spec, shards, defined=delay)
-    return marked(packed(frame, pack, spec, shards), delay)
+def shards_of(operator: Operator) -> int:
+    """Number of shards. An operator with projected columns has no key, and all rows meet in one."""
+    return operator.execution.shards if operator.project is None else 1
 
 
-def _spark_delay(frame: DataFrame, spec: Spec) -> int:
-    if spec.delay is not None:
-        return spec.delay + spec.lag
-    carried = carried_watermark(frame, None, 0, time=spec.time, where="")
-    assert carried is not None, "a frame without a watermark was refused before"
-    return carried
-
-
-def _batch(transform: Transform, frame: DataFrame, spec: Spec) -> DataFrame:
-    return (
-        _packed(transform, frame, spec)
-        .groupBy("shard")
-        .applyInArrow(_runner(transform.core, spec), spark_schema(spec.output))
+def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | None, ...]:
+    """Delays of Spark's watermarks on the inputs, in microseconds: defined here, or carried."""
+    return tuple(
+        of.delay + spec.lag if of.delay is not None else brought
+        for of, brought in zip(spec.inputs, carried, strict=True)
     )
 
 
-def _runner(core: Core, spec: Any) -> Any:
+def _frames(operator: Operator, frame: DataFrame) -> tuple[tuple[DataFrame, ...], DataFrame | None]:
+    """The frames of all inputs, and rows that the state of the right one starts with."""
+    if len(operator.parameters.times) == 1:
+        return (drop_stale_metadata(frame),), None
+    if operator.right is None:
+        raise SpecError(
+            "RIGHT_MISSING",
+            "there is no right frame",
+            where=operator.name,
+            got="right=None",
+            expected="a DataFrame",
+            fix=f"left.transform({operator.name}(right, ...)); None is for "
+            "streamops.testing, which provides both frames",
+        )
+    frame = drop_stale_metadata(frame)
+    right = drop_stale_metadata(
+        require_frame(operator.right, "the right frame", where=operator.name)
+    )
+    initial = None
+    if operator.initial is not None:
+        right, initial = operator.initial(operator, frame, right)
+    frames = (frame, right)
+    modes = ["streaming" if each.isStreaming else "batch" for each in frames]
+    if len(set(modes)) > 1:
+        batch = SIDES[modes.index("batch")]
+        raise SpecError(
+            "MIXED_FRAMES",
+            "one frame is a stream and the other is a batch frame",
+            where=operator.name,
+            got=", ".join(f"{side}: {mode}" for side, mode in zip(SIDES, modes, strict=True)),
+            expected="two streaming frames, or two batch frames",
+            fix=f"read the {batch} frame with spark.readStream, too; to look up the current rows of a "
+            "small table, use joins.lookup(table, ...)",
+        )
+    return frames, initial
+
+
+def _carried_watermarks(
+    operator: Operator, frames: tuple[DataFrame, ...]
+) -> tuple[int | None, ...]:
+    """Delays of the watermarks that the frames bring, in microseconds.
+
+    Spark waits for the watermark of an input without event time, too, if the other input has one.
+    """
+    parameters = operator.parameters
+    found: list[int | None] = []
+    for at, frame in enumerate(frames):
+        time, carried = parameters.times[at], None
+        if frame.isStreaming and time is not None and operator.project is None:
+            carried = carried_watermark(
+                frame,
+                parameters.delays[at],
+                parameters.lag,
+                time=time,
+                where=operator.sides[at],
+                of_results=len(frames) == 1 and parameters.accepts_revisions[at],
+            )
+        elif frame.isStreaming and any(parameters.times):
+            marks = (field.metadata or {} for field in frame.schema.fields)
+            brought = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
+            carried = max(brought, default=None)
+        found.append(carried)
+    return tuple(found)
+
+
+def _native(query: _Query) -> DataFrame | None:
+    """The result by Spark's own operator, if the engine is or may be the native one."""
+    operator, engine = query.operator, query.operator.execution.engine
+    if engine == "kernel" or operator.native is None:
+        return None
+    required = engine == "native"
+    if query.is_streaming and required:
+        for frame, where in zip(query.frames, operator.sides, strict=True):
+            refuse_unchainable(frame, "native", where=where)
+    frames = [
+        frame if of.time is None else frame.where(is_usable(of.time))
+        for frame, of in zip(_observe_inputs(query), query.spec.inputs, strict=True)
+    ]
+    result = operator.native(*frames, query.spec, required)
+    if result is not None:
+        return declare(result, query.frames, query.spec, _metadata(query, "native"))
+    if required:
+        raise no_native_engine(operator)
+    return None
+
+
+def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
+    operator, spec, step = query.operator, query.spec, query.step
+    api = _state_api(query)
+    packs = [
+        pack_input(
+            frame,
+            operator.core,
+            spec,
+            at,
+            step.shards,
+            project=operator.project,
+            delay=None if spec.inputs[at].delay is None else query.delays[at],
+        )
+        for at, frame in enumerate(query.frames)
+    ]
+    united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
+    if query.delay is not None:
+        # The mark names the column. Spark's watermark is that of all inputs in any case.
+        united = mark_watermark(united, query.delay)
+    begin = None
+    if initial is not None:
+        rows = pack_input(initial, operator.core, spec, 1, step.shards)
+        begin = (rows, _begin(step))
+    emitted = run_steps(united, step, api, event_time=query.delay is not None, initial=begin)
+    return _finish(query, emitted, api)
+
+
+def _begin(step: ShardStep) -> Begin:
+    """Put packs of the right input into the state, by the ``begin`` of the core."""
+
+    def begin(stored: Sequence[Any] | None, packs: list[bytes]) -> tuple[Any, ...]:
+        core: Any = step.core
+        state = core.empty(step.spec)
+        if stored is not None:
+            state = Stored(*stored).state(step.header, where=step.where)
+        _, rows = read_packs(core, step.spec, packs)
+        return astuple(Stored.of(core.begin(step.spec, state, rows), step.header))
+
+    return begin
+
+
+def _finish(query: _Query, emitted: DataFrame, api: str | None) -> DataFrame:
+    """Unpack what the steps emitted, observe their metrics, and declare the types of the result."""
+    operator, spec, names = query.operator, query.spec, query.step.metric_names
+    if operator.project is not None:
+        rows = emitted.mapInArrow(
+            unpacker(spec.output, metrics=len(names) - 3), spark_schema(spec.output)
+        )
+        assert operator.finish is not None
+        return operator.finish(query.frames[0], rows, _metadata(query, api), query.metrics)
+    if query.is_observed and metric_fields(operator.core):  # else `finish` observes its own
+        columns = sum_metrics(names, watermark=query.delay is not None)
+        emitted = emitted.observe(query.metrics, *columns)
+    rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
+    if operator.finish is not None:
+        return operator.finish(query.frames[0], rows, _metadata(query, api), query.metrics)
+    return declare(rows, query.frames, spec, _metadata(query, api))
+
+
+def _batch(query: _Query) -> DataFrame:
+    operator, spec, step = query.operator, query.spec, query.step
+    if operator.project is not None:
+        return query.frames[0]
+    has_metrics = hasattr(operator.core, "deliver")
+    frames = query.frames if has_metrics else _observe_inputs(query)
+    packs = [
+        pack_input(frame, operator.core, spec, at, step.shards) for at, frame in enumerate(frames)
+    ]
+    united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
+    shards = united.groupBy("shard")
+    if has_metrics:
+        return _finish(query, shards.applyInArrow(_runner_with_metrics(step), EMITTED), None)
+    rows = shards.applyInArrow(_runner(step), spark_schema(spec.output))
+    if operator.finish is not None:
+        return operator.finish(query.frames[0], rows, None, query.metrics)
+    return declare(rows, query.frames, spec, None)
+
+
+def _runner(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
-        return core.run(spec, *opened(core, spec, packs_in(table)))
+        core, spec = step.core, step.spec
+        return core.run(spec, read_packs(core, spec, group_packs(table)))
 
     return run
 
 
-def usable(time: str) -> Column:
-    """Whether the row's event time can be placed; null where it is null."""
+def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
+    def run(table: pa.Table) -> pa.Table:
+        core, spec = step.core, step.spec
+        rows, metrics = core.deliver(
+            spec, core.run(spec, read_packs(core, spec, group_packs(table)))
+        )
+        values = [getattr(metrics, field) for field in core.METRICS.values()]
+        frame = emit_frame(write_cells(rows), [*values, 0, 0, None])
+        return pa.Table.from_pandas(frame, EMITTED_ARROW, preserve_index=False)
+
+    return run
+
+
+def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
+    """Count rows that a native operator, or a batch, would leave out silently."""
+    if not query.is_observed:
+        return query.frames
+    names = [query.metrics]
+    if len(query.frames) > 1:
+        names = [f"{query.metrics}-{side}" for side in SIDES]
+    observed = []
+    for frame, of, name in zip(query.frames, query.spec.inputs, names, strict=True):
+        rejected = F.lit(0)
+        if of.time is not None:
+            rejected = F.count_if(~F.coalesce(is_usable(of.time), F.lit(False)))
+        rows = F.count(F.lit(1)).alias("rows")
+        observed.append(frame.observe(name, rows, rejected.alias("rejected")))
+    return tuple(observed)
+
+
+def is_usable(time: str) -> Column:
+    """Whether the event time of a row is in the supported range; null if it is null."""
     bounds = (F.timestamp_micros(F.lit(micros)) for micros in (MIN_INSTANT, MAX_INSTANT))
     return column(time).between(*bounds)
 
 
-def _observed(transform: Transform, frame: DataFrame, spec: Spec, name: str) -> DataFrame:
-    """Count what a native operator, or a batch, would leave out without a word."""
-    if not frame.isStreaming and not is_named(transform.options, transform.operator):
-        return frame
-    return observed(frame, name, spec.time)
-
-
-def observed(frame: DataFrame, name: str, time: str | None) -> DataFrame:
-    """The rows counted, and those among them whose event time cannot be placed."""
-    rejected = F.lit(0) if time is None else F.count_if(~F.coalesce(usable(time), F.lit(False)))
-    return frame.observe(name, F.count(F.lit(1)).alias("rows"), rejected.alias("rejected"))
-
-
-def _no_native(transform: Transform, frame: DataFrame) -> SpecError:
-    return SpecError(
-        "NO_NATIVE_ENGINE",
-        "Spark's own operators cannot say this",
-        where=transform.operator,
-        got=f"engine='native' in {transform!r}",
-        expected="a window that Spark has there (docs/windows.md); "
-        "stragglers='drop', allowed_lateness=0 and early='never' on a streaming frame; no routing; "
-        "empty='skip'; no aggregate with a bound or without a word in Spark; "
-        "spark.sql.ansi.enabled=true for sums of integers and decimals and means of decimals",
-        fix="leave engine out, or write engine='kernel'",
+def _metadata(query: _Query, api: str | None) -> dict[str, Any] | None:
+    """Column metadata for the next operator of the query; None for a batch."""
+    if not query.is_streaming or api is None:
+        return None
+    once = [
+        field.metadata[ONCE]
+        for frame in query.frames
+        for field in frame.schema.fields
+        if ONCE in (field.metadata or {})
+    ]
+    return operator_metadata(
+        query.spec, query.delay, metrics=query.taken, api=api, once=once[0] if once else None
     )
+
+
+def _state_api(query: _Query) -> StateApi:
+    """The state API to use, if it may follow the operators before it."""
+    wanted = query.operator.execution.state_api
+    once = [
+        any(ONCE in (field.metadata or {}) for field in frame.schema.fields)
+        for frame in query.frames
+    ]
+    if len(once) > 1 and all(once):
+        raise SpecError(
+            "STATE_API_NOT_CHAINABLE",
+            "applyInPandasWithState may stand only once in a query",
+            where=query.operator.name,
+            got="an operator with state_api='applyInPandasWithState' before either frame",
+            expected="state_api='transformWithStateInPandas' in one of the two",
+            fix="leave state_api out in one of them; it needs RocksDB",
+        )
+    apis = [
+        state_api(frame, wanted, where=where)
+        for frame, where in zip(query.frames, query.operator.sides, strict=True)
+    ]
+    return apis[-1]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pyspark.sql import DataFrame
 
+from streamops.kernel.core import Spec
 from streamops.spark.checks import INSTANT, LATENESS, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.columns import column
 from streamops.spark.plans import has_node
 
-__all__ = ["drop_stale_metadata"]
+__all__ = ["add_metadata", "drop_stale_metadata", "operator_metadata"]
 
 _NODES = {
     "EventTimeWatermark": {WATERMARK, LATENESS, INSTANT},
@@ -36,4 +40,43 @@ def drop_stale_metadata(frame: DataFrame) -> DataFrame:
     for field in frame.schema.fields:
         true = {k: v for k, v in (field.metadata or {}).items() if k not in stale}
         columns.append(column(field.name).alias(field.name, metadata=true))
+    return frame.select(*columns)
+
+
+def operator_metadata(
+    spec: Spec, delay: int | None, *, metrics: Sequence[str], api: str, once: str | None
+) -> dict[str, Any]:
+    """What the next operator of a query must know, for the metadata of one column of the output.
+
+    Parameters
+    ----------
+    spec : Spec
+        The operator.
+    delay : int, optional
+        Delay of Spark's watermark, in microseconds, if the operator follows one.
+    metrics : sequence of str
+        Names of observed metrics that are taken.
+    api : str
+        The state API, or "native".
+    once : str, optional
+        The state API that the query cannot use a second time.
+    """
+    metadata: dict[str, Any] = {METRICS: ",".join(metrics), STATE_API: api}
+    if delay is not None and spec.event_time is not None:
+        # Results that waited lie behind the watermark though they are on time: what follows must be
+        # as patient with them as Spark's watermark is. A Python map, or taking a field of a window,
+        # loses the mark on the column; the watermark itself remains.
+        metadata |= {WATERMARK: delay // 1_000, LATENESS: spec.lag - spec.held_back}
+        if len(spec.inputs) > 1 or "window_start" not in spec.output.names:
+            metadata[INSTANT] = True
+    return metadata | ({} if once is None else {ONCE: once})
+
+
+def add_metadata(frame: DataFrame, name: str, metadata: Mapping[str, Any]) -> DataFrame:
+    """Add something for the next operator to the metadata of one column."""
+    columns = []
+    for field in frame.schema.fields:
+        value = column(field.name)
+        both = {**(field.metadata or {}), **metadata}
+        columns.append(value.alias(field.name, metadata=both) if field.name == name else value)
     return frame.select(*columns)

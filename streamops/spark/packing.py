@@ -1,27 +1,32 @@
-"""Rows packed before the shuffle, and results unpacked after it.
+"""Pack rows before the shuffle, and unpack results after it.
 
 A stateless map turns the rows of a task into one binary row per shard, already aggregated
 where the operator can. The shuffle, the sort and the state operator see a few dozen rows
-instead of millions. Packed rows carry a null event time, so Spark's own late filter, which
-would drop rows uncounted, never applies: the kernel sees and judges every row.
+instead of millions. Packed rows have a null event time, so Spark's own late filter, which
+would drop rows uncounted, never applies: the kernel sees every row and decides whether it is late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
-from streamops.kernel.clocks import ClockCore, ClockSpec
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, take, timestamp_micros
+from streamops.kernel.core import SIDES, Core, Spec
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.spark.checks import WATERMARK
+from streamops.spark.columns import column
 from streamops.spark.garbage_collection import freeze_imports
+from streamops.spark.wire import NOTHING, pack_rows
 
-__all__ = ["NOTHING", "PACKED", "Packable", "packer", "summarizer", "unpacker"]
+__all__ = ["PACKED", "mark_watermark", "pack_input", "packer", "unpacker"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -30,48 +35,78 @@ _PACKED = pa.schema(
     [("shard", pa.int32()), ("packed", pa.binary()), ("event_time", pa.timestamp("us", tz="UTC"))]
 )
 _NO_SHARD = -1
-NOTHING = b""
-"""The pack of a shard without rows: it is visited, and told the watermark."""
-
 # Rows aggregated at once. Larger saves calls, and costs memory in every task.
 _ROWS_AT_ONCE = 1 << 18
 
 
-class Packable(Protocol):
-    """What packing must know of an input: the spec of an operator that has one, a side of a pair."""
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Columns that say which shard a row goes to."""
-
-    @property
-    def time(self) -> str | None:
-        """Event-time column, if there is one."""
-
-    @property
-    def input(self) -> pa.Schema:
-        """Columns that are read."""
-
-
-def packer(
-    pack_rows: Callable[[pa.Table], pa.Table], of: Packable, shards: int, *, newest: bool
-) -> Callable[[Batches], Batches]:
-    """The map from rows to packed rows.
+def pack_input(
+    frame: DataFrame,
+    core: Core,
+    spec: Spec,
+    index: int,
+    shards: int,
+    *,
+    project: Callable[[], Sequence[Column]] | None = None,
+    delay: int | None = None,
+) -> DataFrame:
+    """Pack the rows of one input: columns ``shard``, ``packed``, and ``event_time``, always null.
 
     Parameters
     ----------
-    pack_rows : callable
-        From rows of one shard to what the core's step takes of them.
-    of : Packable
+    frame : DataFrame
         The input.
+    core, spec
+        The operator.
+    index : int
+        Which input of the spec it is.
     shards : int
-        Every micro-batch visits every shard, so that each knows the watermark that the next
-        micro-batch is judged by: the first task sends an empty pack where it has no rows.
-    newest : bool
-        Add a row per task that carries its greatest event time and nothing else, for the
-        watermark that the operator defines.
+        Number of shards.
+    project : callable, optional
+        Column expressions to read instead of columns by name.
+    delay : int, optional
+        Delay, in microseconds, of a watermark to define on the event time.
     """
-    replicate = getattr(of, "replicate", None)  # rows that every shard receives
+    # By position: PySpark's Python maps fail on names with dots or backticks in them.
+    names = spec.inputs[index].schema.names
+    columns = [column(name) for name in names] if project is None else project()
+    renamed = [each.alias(f"c{i}") for i, each in enumerate(columns)]
+    pack = packer(core, spec, index, shards, newest=delay is not None)
+    packs = frame.select(*renamed).mapInArrow(pack, PACKED)
+    if delay is None:
+        return packs
+    packs = packs.withWatermark("event_time", f"{delay // 1_000} milliseconds")
+    # The rows with the greatest event times were for the watermark only.
+    return packs.where(F.col("event_time").isNull())
+
+
+def mark_watermark(packs: DataFrame, delay: int) -> DataFrame:
+    """Mark the packed rows with a watermark that is in force already.
+
+    A Python map, or a union with other rows, loses the mark on the column, and nothing else.
+    """
+    mark = F.col("event_time").alias("event_time", metadata={WATERMARK: delay // 1_000})
+    return packs.select("shard", "packed", mark)
+
+
+def packer(
+    core: Core, spec: Spec, index: int, shards: int, *, newest: bool
+) -> Callable[[Batches], Batches]:
+    """Return the map from rows to packed rows.
+
+    Parameters
+    ----------
+    core, spec
+        The operator.
+    index : int
+        Which input of the spec the rows are from.
+    shards : int
+        Every micro-batch visits every shard, so that each knows the watermark by which the rows of the
+        next micro-batch are late: the first task sends an empty pack to shards without rows.
+    newest : bool
+        Add a row per task with its greatest event time and nothing else, for the watermark that the
+        operator defines.
+    """
+    of, side = spec.inputs[index], SIDES[index]
 
     def pack(batches: Batches) -> Batches:
         from pyspark import TaskContext
@@ -81,12 +116,15 @@ def packer(
         missing = set(range(shards)) if context is None or context.partitionId() == 0 else set()
         greatest: int | None = None
         for rows in _tables(batches):
-            rows = conform(rows.rename_columns(of.input.names), of.input)  # by position
+            rows = conform(rows.rename_columns(of.schema.names), of.schema)  # by position
             if newest and of.time is not None:
                 greatest = _greatest(greatest, rows.column(of.time))
-            copies = None if replicate is None else replicate(rows)
-            for number in range(shards) if copies is not None else ():
-                yield _row(number, pack_rows(copies))
+            copies = None if of.replicate is None else of.replicate(rows)
+            if copies is not None and copies.num_rows:
+                packed = pack_rows(core, spec, side, copies)
+                for number in range(shards):
+                    yield _row(number, packed)
+                    missing.discard(number)
             # Here and not by Spark: every further column costs Spark more than the hash.
             shard = shard_of(rows, of.by, shards).astype(np.int16)  # NumPy sorts these by radix
             order = np.argsort(shard, kind="stable")
@@ -94,7 +132,7 @@ def packer(
             rows = take(rows, order)
             ends = np.append(starts[1:], len(order))
             for number, start, end in zip(present.tolist(), starts, ends, strict=True):
-                yield _row(number, pack_rows(rows.slice(start, end - start)))
+                yield _row(number, pack_rows(core, spec, side, rows.slice(start, end - start)))
                 missing.discard(number)
         for number in sorted(missing):
             yield _batch(number, NOTHING, None)
@@ -104,38 +142,29 @@ def packer(
     return pack
 
 
-def summarizer(core: ClockCore, spec: ClockSpec) -> Callable[[Batches], Batches]:
-    """The map from rows to what a clock wants of them: a pack per task, for one place.
+def unpacker(schema: pa.Schema, *, metrics: int | None = None) -> Callable[[Batches], Batches]:
+    """Return the map from packed results to rows.
 
-    Every micro-batch visits that place, so that it tells how things are: the first task sends an
-    empty pack where it has no rows.
+    Parameters
+    ----------
+    schema : Schema
+        Columns of the results.
+    metrics : int, optional
+        Position of ``state_rows`` among the metrics: the schema ends with ``state_bytes``, which
+        is taken from there.
     """
-
-    def summarize(batches: Batches) -> Batches:
-        from pyspark import TaskContext
-
-        freeze_imports("summarize")
-        context = TaskContext.get()
-        is_first = context is None or context.partitionId() == 0
-        for rows in _tables(batches):
-            is_first = False
-            rows = conform(rows.rename_columns(spec.input.names), spec.input)  # by position
-            yield _row(0, core.pack(spec, rows))
-        if is_first:
-            yield _batch(0, NOTHING, None)
-
-    return summarize
-
-
-def unpacker(schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """The map from packed results to rows."""
 
     def unpack(batches: Batches) -> Batches:
         freeze_imports("unpack")
         for batch in batches:
-            for packed in batch.column(0):
-                if packed.is_valid:
-                    yield from conform(ipc_read(packed.as_buffer()), schema).to_batches()
+            for row, packed in enumerate(batch.column(0)):
+                if not packed.is_valid:
+                    continue
+                table = ipc_read(packed.as_buffer())
+                if metrics is not None:
+                    size = batch.column(1)[row].as_py()[metrics + 1]
+                    table = table.append_column("state_bytes", pa.array([size], pa.int64()))
+                yield from conform(table, schema).to_batches()
 
     return unpack
 
@@ -153,12 +182,12 @@ def _tables(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting).combine_chunks()
 
 
-def _greatest(before: int | None, column: pa.ChunkedArray) -> int | None:
-    times, valid = timestamp_micros(column)
-    times = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)]
-    if not len(times):
+def _greatest(before: int | None, times: pa.ChunkedArray) -> int | None:
+    micros, valid = timestamp_micros(times)
+    micros = micros[valid & (micros >= MIN_INSTANT) & (micros <= MAX_INSTANT)]
+    if not len(micros):
         return before
-    newest = int(times.max())
+    newest = int(micros.max())
     return newest if before is None else max(before, newest)
 
 

@@ -1,180 +1,79 @@
-"""A transform of two frames: called on the left one, given the right one."""
+"""Operators with two inputs, built from older settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from streamops.kernel.contract import Core
-from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.pairs import PairCore, PairSpec
-from streamops.spark.columns import type_name
-from streamops.spark.parameters import require_frame
-from streamops.spark.running import PerKey, RunningTransform
-from streamops.spark.transform import Options, show_fields
+from streamops.spark.operator import Operator
 
-__all__ = ["PairSettings", "PairTransform", "Then", "bound"]
+__all__ = ["PairTransform", "Then", "bound"]
 
 Both = tuple[int | None, int | None]
 
 
-class PairSettings(Protocol):
-    """What a user said about an operator with two inputs, before it meets the frames.
-
-    A dataclass, shown field by field. What it says of both sides stands in pairs, left first.
-    """
-
-    @property
-    def times(self) -> tuple[str | None, str | None]:
-        """Event-time columns; None for a side without. With two Nones there is no watermark."""
-
-    @property
-    def delays(self) -> Both:
-        """Delays, in microseconds, of the watermarks that the operator defines itself."""
-
-    @property
-    def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own, in microseconds."""
-
-    @property
-    def of_results(self) -> tuple[bool, bool]:
-        """Whether each side reads results that may be told again, instead of rows that count once."""
-
-    @property
-    def needs_preimages(self) -> bool:
-        """Whether an update must come with the row before, on both sides."""
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Columns whose values are compared or computed with."""
-
-    def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Both) -> PairSpec:
-        """The operator's spec over these columns.
-
-        ``carried`` are the delays, in microseconds, of watermarks that the frames bring, also of a
-        side without event times beside one with: Spark waits for the least of both. A side that
-        brings one has no delay in the spec.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A second step of an operator, over what the first one puts out, by a key of its own.
+    """A follow-up operator."""
 
-    Parameters
-    ----------
-    settings : PerKey
-        Bound to the columns of the first step's output.
-    core : Core
-    """
-
-    settings: PerKey
-    core: Core
+    settings: Any
+    core: Any
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PairTransform:
-    """A frame-to-frame function, for use with ``DataFrame.transform`` on the left frame.
+if TYPE_CHECKING:
 
-    Its ``repr`` shows the whole specification. Two streaming frames and two batch frames are
-    served alike.
+    class PairTransform(Operator):
+        """The operator."""
 
-    Parameters
-    ----------
-    operator : str
-    settings : PairSettings
-    options : Options
-    core : PairCore
-    right : DataFrame, optional
-        The right frame. None where the test kit brings both sides.
-    native : callable
-        Spark's own operator on (left, right, spec, whether the user insists), or None where Spark
-        has none that says the same.
-    then : Then, optional
-        What is done with the rows that the two frames make, in the same query.
-    """
+        def __init__(
+            self,
+            operator: str,
+            settings: Any,
+            options: Any,
+            core: Any,
+            right: DataFrame | None,
+            native: Any,
+            then: Then | None = None,
+            initial: Any = None,
+        ) -> None: ...
 
-    operator: str
-    settings: PairSettings
-    options: Options
-    core: PairCore
-    right: DataFrame | None
-    native: Callable[[DataFrame, DataFrame, Any, bool], DataFrame | None]
-    then: Then | None = None
+else:
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """The result frame, its plan checked.
+    def PairTransform(
+        operator: str,
+        settings: Any,
+        options: Any,
+        core: Any,
+        right: DataFrame | None,
+        native: Any,
+        then: Then | None = None,
+        initial: Any = None,
+    ):
+        """The operator."""
+        from streamops.spark.legacy import adapt
 
-        Raises
-        ------
-        SpecError
-            ``RIGHT_MISSING``: the transform was made without a right frame. ``NOT_A_FRAME``: that
-            is something else.
-        """
-        # Imported late: a transform can be built, shown and replayed without the drive.
-        from streamops.spark.pair_drive import drive_pair
-
-        if self.right is None:
-            raise SpecError(
-                "RIGHT_MISSING",
-                "there is no right frame",
-                where=self.operator,
-                got="right=None",
-                expected="a DataFrame",
-                fix=f"left.transform({self.operator}(right, ...)); None is for "
-                "streamops.testing, which brings both sides",
-            )
-        require_frame(self.right, "the right frame", where=self.operator)
-        if self.then is None:
-            return drive_pair(self, frame, self.right)
-        first, second = self.steps(self.then)
-        return frame.transform(first).transform(second)
-
-    def steps(self, then: Then) -> tuple[PairTransform, RunningTransform]:
-        """Both steps as transforms. Only one state API lets another step follow."""
-        first = replace(self, options=replace(self.options, state_api="auto"), then=None)
-        return first, RunningTransform(self.operator, then.settings, self.options, then.core)
-
-    @property
-    def beyond_a_script(self) -> str | None:
-        """A parameter that needs Spark, where there is one: a replay does without it."""
-        return None
-
-    def __repr__(self) -> str:
-        said = [*show_fields(self.settings), *show_fields(self.options)]
-        return f"{self.operator}({', '.join(said)})"
-
-    def with_options(self, **changes: Any) -> PairTransform:
-        """The same with other options."""
-        return replace(self, options=replace(self.options, **changes))
+        follow_up = None
+        if then is not None:
+            follow_up = adapt("running", operator, then.settings, options, then.core)
+        return adapt(
+            "pair",
+            operator,
+            settings,
+            options,
+            core,
+            right=right,
+            native=native,
+            follow_up=follow_up,
+            initial=initial,
+        )
 
 
-def bound(
-    transform: PairTransform, left: pa.Schema, right: pa.Schema, *, carried: Both
-) -> PairSpec:
-    """The transform's spec over these columns, its sides' keys checked.
+def bound(transform: Operator, left: pa.Schema, right: pa.Schema, *, carried: Both) -> Any:
+    """The spec of an operator over these columns, the keys of its inputs checked."""
+    from streamops.spark.drive import resolve
 
-    Raises
-    ------
-    SchemaError
-        ``KEY_TYPES_DIFFER``: equal values of the two sides would not meet.
-    """
-    spec = transform.settings.bind(left, right, carried=carried)
-    for one, other in zip(spec.left.by, spec.right.by, strict=True):
-        kinds = spec.left.input.field(one).type, spec.right.input.field(other).type
-        if kinds[0] != kinds[1]:
-            words = " and ".join(map(type_name, kinds))
-            raise SchemaError(
-                "KEY_TYPES_DIFFER",
-                "the keys of the two sides are of different types",
-                where=transform.operator,
-                got=f"left {one!r} and right {other!r}: {words}",
-                expected="one type on both sides",
-                fix=f"cast one of them: right.withColumn({other!r}, "
-                f"F.col({other!r}).cast({type_name(kinds[0])!r}))",
-            )
-    return spec
+    spec: Any = resolve(transform, (left, right), carried)
+    return spec.raw

@@ -10,9 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
-from streamops.kernel.contract import Spec
+from streamops.kernel.core import SIDES, Spec
 from streamops.kernel.errors import SchemaError
-from streamops.kernel.pairs import PairSpec, SideName
 from streamops.spark.checks import WATERMARK
 from streamops.spark.columns import column, make_nullable, spark_schema
 
@@ -20,10 +19,10 @@ __all__ = [
     "REVISED",
     "UPSERTS",
     "comments",
-    "declared",
-    "declared_pair",
+    "declare",
     "refuse_revised",
     "refuse_upserts",
+    "restore",
 ]
 
 REVISED = "streamops.revised"
@@ -37,54 +36,62 @@ changes."""
 _REVISING = (REVISION, CHANGE_TYPE, "late")
 
 
-def declared(
-    rows: DataFrame, frame: DataFrame, spec: Spec, mark: Mapping[str, Any] | None
+def declare(
+    rows: DataFrame,
+    frames: Sequence[DataFrame],
+    spec: Spec,
+    metadata: Mapping[str, Any] | None,
 ) -> DataFrame:
-    """The result with the types and comments that the frame's columns have.
+    """Declare the result with the types and comments that the columns of the inputs have.
 
-    Arrow knows one type of times and one of day-time intervals, and no collation: on the way
-    through the kernel, ``time(0)`` would become ``time(6)``. Every column may be null, as it may
-    where the kernel says so.
+    Arrow has one type for times and one for day-time intervals, and no collation: on the way
+    through the kernel, ``time(0)`` would become ``time(6)``. Every column may be null, as in
+    the output of the kernel.
 
     Parameters
     ----------
     rows : DataFrame
         Columns of ``spec.output``, from either engine.
-    frame : DataFrame
-        The operator's input.
+    frames : sequence of DataFrame
+        The inputs of the operator.
     spec : Spec
         The operator.
-    mark : mapping, optional
-        What the next operator must know, for the metadata of the event-time column.
+    metadata : mapping, optional
+        What the next operator must know. It is added to the event-time column; if the output has
+        none, to the first column.
     """
-    own = _fields(frame)
-    origins = {name: (own[of], spec.input.field(of).type) for name, of in spec.origins.items()}
-    # Operators that remember rows have their values, too, and pass them on as they came.
-    notes = {name: comments(own[name]) for name in (*spec.by, *getattr(spec, "values", ()))}
-    late = {"row": StructType([own[name] for name in spec.input.names])}
-    return _declared(rows, spec.output, origins, late, _with(notes, spec.event_time, mark))
-
-
-def declared_pair(
-    rows: DataFrame,
-    frames: Mapping[SideName, DataFrame],
-    spec: PairSpec,
-    mark: Mapping[str, Any] | None,
-) -> DataFrame:
-    """As :func:`declared`, for an operator with two inputs: columns have comments of either.
-
-    Where the output has no event time, its first column tells the next operator what it must know.
-    """
-    sides = {"left": spec.left.input, "right": spec.right.input}
-    own = {side: _fields(frame) for side, frame in frames.items()}
+    own = [{field.name: field for field in frame.schema.fields} for frame in frames]
     origins = {
-        name: (own[side][of], sides[side].field(of).type)
-        for name, (side, of) in spec.origins.items()
+        name: (own[at][of], spec.inputs[at].schema.field(of).type)
+        for name, (at, of) in spec.origins.items()
     }
     notes = {name: comments(field) for name, (field, _) in origins.items()}
-    late = {side: _late_row(spec.output, side, of) for side, of in own.items()}
-    told = _with(notes, spec.event_time or spec.output.names[0], mark)
-    return _declared(rows, spec.output, origins, {k: v for k, v in late.items() if v}, told)
+    if len(frames) == 1:
+        names = spec.inputs[0].schema.names
+        late = {"row": StructType([own[0][name] for name in names if name in own[0]])}
+    else:
+        found = {
+            side: _late_row(spec.output, side, fields)
+            for side, fields in zip(SIDES, own, strict=True)
+        }
+        late = {side: row for side, row in found.items() if row}
+    marked = spec.event_time or spec.output.names[0]
+    notes[marked] = {**notes.get(marked, {}), **(metadata or {})}
+    return _declared(rows, spec.output, origins, late, notes)
+
+
+def restore(rows: DataFrame, frame: DataFrame) -> DataFrame:
+    """Restore types and comments of columns that passed through the kernel unchanged."""
+    own = {field.name: field for field in frame.schema.fields}
+    columns = []
+    for passed in rows.schema.fields:
+        value = column(passed.name)
+        if passed.name in own:
+            field = own[passed.name]
+            value = value if field.dataType == passed.dataType else value.cast(field.dataType)
+            value = value.alias(passed.name, metadata=field.metadata or {})
+        columns.append(value)
+    return rows.select(*columns)
 
 
 def _declared(
@@ -115,16 +122,6 @@ def _declared(
 
 def _noted(field: StructField) -> dict[str, Any]:
     return field.metadata or {}
-
-
-def _fields(frame: DataFrame) -> dict[str, StructField]:
-    return {field.name: field for field in frame.schema.fields}
-
-
-def _with(
-    notes: Mapping[str, dict[str, Any]], marked: str, mark: Mapping[str, Any] | None
-) -> dict[str, dict[str, Any]]:
-    return {**notes, marked: {**notes.get(marked, {}), **(mark or {})}}
 
 
 def _late_row(output: pa.Schema, side: str, own: Mapping[str, StructField]) -> StructType | None:

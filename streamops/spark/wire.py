@@ -1,11 +1,11 @@
-"""What crosses the border to the steps of shards: packs of rows in, cells of packed results and
-counts out.
+"""The wire format between Spark and the steps of shards: packs of rows in, packed results and
+metrics out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -13,29 +13,32 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat
-from streamops.kernel.pairs import PairCore, PairSpec, SideName
+from streamops.kernel.core import SIDES, Core, SideName, Spec
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
     "EMITTED",
-    "Opener",
-    "cells_of",
-    "framed",
-    "opened",
-    "opened_pair",
-    "packing",
-    "packs_in",
-    "totals",
+    "EMITTED_ARROW",
+    "NOTHING",
+    "emit_frame",
+    "group_packs",
+    "pack_rows",
+    "read_packs",
+    "sum_metrics",
+    "write_cells",
 ]
 
-EMITTED = "emitted binary, counts array<bigint>"
-"""One row per cell of packed results. The counts stand in the first row of a step only: one
-column, since each costs every shard a conversion in every micro-batch."""
+EMITTED = "emitted binary, metrics array<bigint>"
+"""One row per cell of packed results. Only the first row of a step has the metrics. They are one
+column, because each column costs every shard a conversion in every micro-batch."""
 
-Opener = Callable[[Any, Any, "Iterable[bytes | pa.Buffer]"], tuple[pa.Table, ...]]
-"""From a core, its spec and the packs of a shard to what the core's step takes of them."""
+EMITTED_ARROW = pa.schema([("emitted", pa.binary()), ("metrics", pa.list_(pa.int64()))])
+"""The same as an Arrow schema."""
+
+NOTHING = b""
+"""The pack of a shard without rows: the shard is visited, to learn the watermark."""
 
 # A binary cell is copied several times on its way: keep them moderate.
 _ROWS_PER_CELL = 1 << 18
@@ -43,55 +46,55 @@ _ROWS_PER_CELL = 1 << 18
 _SIDE = b"side"
 
 
-def opened(core: Any, spec: Any, packs: Iterable[bytes | pa.Buffer]) -> tuple[pa.Table]:
-    """The packed rows of the one input. Empty packs, of shards that were merely visited, say nothing."""
-    rows = [ipc_read(pack) for pack in packs if len(pack)]
-    return (concat(rows or [core.pack(spec, spec.input.empty_table())]),)
+def pack_rows(core: Core, spec: Spec, side: SideName, rows: pa.Table) -> pa.Table:
+    """Pack rows of one input. With two inputs, the pack names the side that its rows belong to."""
+    packed = core.pack(spec, rows, side)
+    if len(spec.inputs) == 1:
+        return packed
+    return packed.replace_schema_metadata({_SIDE: side.encode()})
 
 
-def packing(core: PairCore, spec: PairSpec, side: SideName) -> Callable[[pa.Table], pa.Table]:
-    """``core.pack`` for one of two inputs; its packs tell which one."""
-
-    def pack(rows: pa.Table) -> pa.Table:
-        return core.pack(spec, side, rows).replace_schema_metadata({_SIDE: side.encode()})
-
-    return pack
-
-
-def opened_pair(
-    core: PairCore, spec: PairSpec, packs: Iterable[bytes | pa.Buffer]
-) -> tuple[pa.Table, pa.Table]:
-    """The packed rows of both inputs, left and right."""
-    read = [ipc_read(pack) for pack in packs if len(pack)]
-
-    def of(side: SideName, rows: pa.Schema) -> pa.Table:
-        found = [each for each in read if each.schema.metadata[_SIDE] == side.encode()]
-        whole = concat(found or [core.pack(spec, side, rows.empty_table())])
-        return whole.replace_schema_metadata(None)
-
-    return of("left", spec.left.input), of("right", spec.right.input)
+def read_packs(core: Core, spec: Spec, packs: Iterable[bytes | pa.Buffer]) -> tuple[pa.Table, ...]:
+    """Read the packed rows of a shard: one table per input."""
+    tables = [ipc_read(pack) for pack in packs if len(pack)]
+    sides = SIDES[: len(spec.inputs)]
+    if len(sides) == 1:
+        found = [tables]
+    else:
+        found = [[t for t in tables if t.schema.metadata[_SIDE] == s.encode()] for s in sides]
+    return tuple(
+        concat(mine or [core.pack(spec, of.schema.empty_table(), side)]).replace_schema_metadata(
+            None
+        )
+        for mine, of, side in zip(found, spec.inputs, sides, strict=True)
+    )
 
 
-def packs_in(table: pa.Table) -> list[pa.Buffer]:
-    """The packs of a shard of a batch, empty ones among them."""
+def group_packs(table: pa.Table) -> list[pa.Buffer]:
+    """The packs of a shard of a batch frame, empty ones included."""
     return [pack.as_buffer() for pack in table.column("packed")]
 
 
-def cells_of(table: pa.Table) -> Iterator[bytes]:
-    """The table in packed pieces, each for one cell."""
+def write_cells(table: pa.Table) -> Iterator[bytes]:
+    """Write the table in packed pieces, one per cell."""
     for start in range(0, len(table), _ROWS_PER_CELL):
         yield ipc_write(table.slice(start, _ROWS_PER_CELL))
 
 
-def framed(cells: Iterable[bytes], counts: Sequence[int | None]) -> pd.DataFrame:
-    """Rows of :data:`EMITTED`: all cells of a step, at least one row, and its counts."""
+def emit_frame(cells: Iterable[bytes], metrics: Sequence[int | None]) -> pd.DataFrame:
+    """Build rows of :data:`EMITTED`: all cells of a step, at least one row, and its metrics."""
     import pandas as pd
 
-    shown: list[bytes | None] = [*cells] or [None]
-    told = [[*counts], *[None] * (len(shown) - 1)]
-    return pd.DataFrame({"emitted": shown, "counts": told}, dtype=object)
+    emitted: list[bytes | None] = [*cells] or [None]
+    column = [[*metrics], *[None] * (len(emitted) - 1)]
+    return pd.DataFrame({"emitted": emitted, "metrics": column}, dtype=object)
 
 
-def totals(names: Sequence[str]) -> list[Column]:
-    """The counts, in the order in which steps tell them, over all shards of a micro-batch."""
-    return [F.sum(F.col("counts")[at]).alias(name) for at, name in enumerate(names)]
+def sum_metrics(names: Sequence[str], *, watermark: bool) -> list[Column]:
+    """Aggregate the metrics of all shards of a micro-batch: sums, and the greatest watermark."""
+    *sums, last = names
+    assert last == "watermark"
+    columns = [F.sum(F.col("metrics")[at]).alias(name) for at, name in enumerate(sums)]
+    if watermark:
+        columns.append(F.timestamp_micros(F.max(F.col("metrics")[len(sums)])).alias(last))
+    return columns

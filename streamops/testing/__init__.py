@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamops.testing.batches import START, at
     from streamops.testing.folding import fold
-    from streamops.testing.pairs import PairReplay
     from streamops.testing.replaying import Replay, replay
     from streamops.testing.results import BatchResult
     from streamops.testing.rows import assert_rows
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = [
     "START",
     "BatchResult",
-    "PairReplay",
     "Replay",
     "assert_rows",
     "at",
@@ -35,7 +33,6 @@ __all__ = [
 _HOME = {
     "START": "batches",
     "BatchResult": "results",
-    "PairReplay": "pairs",
     "Replay": "replaying",
     "assert_rows": "rows",
     "at": "batches",

@@ -1,85 +1,102 @@
-"""A transform over scripted micro-batches, without Spark.
+"""Operators over scripted micro-batches, without Spark.
 
-What Spark does is done here by its rules: the watermark, the shards, the micro-batch without
-data at the end of a run. What streamops does is done by the drive's own code, from the packing
-of rows to the step of a shard and the bytes it stores.
+The rules of Spark are simulated here: watermarks, shards, and the micro-batch without data at the end of
+a run. Everything else is the code of the driver, from packing rows to the step of a shard and the
+bytes that it stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.time import Duration, spark_watermark
-from streamops.spark.annotate import AnnotateTransform
-from streamops.spark.pairs import PairTransform
-from streamops.spark.running import RunningTransform
-from streamops.testing.batches import canonical, schema_of, to_table
-from streamops.testing.clocks import ReplayedClock, chained
-from streamops.testing.pairs import PairReplay, schemas_of
-from streamops.testing.results import BatchResult
-from streamops.testing.running import AnnotateReplay, RunningReplay
-from streamops.testing.shards import (
-    Shards,
-    carried_delay,
-    newest_of,
-    packs_of,
-    parsed,
-    through_spark,
+from streamops.kernel.clocks import ClockMetrics
+from streamops.kernel.codec import ipc_read, ipc_write
+from streamops.kernel.columns import concat, conform, timestamp_micros
+from streamops.kernel.core import Metrics
+from streamops.kernel.time import spark_watermark
+from streamops.spark.checks import INSTANT, WATERMARK, carried_watermark
+from streamops.spark.drive import resolve, shards_of, watermark_delays
+from streamops.spark.metadata import operator_metadata
+from streamops.spark.operator import Operator
+from streamops.spark.packing import packer
+from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored, metric_fields
+from streamops.testing.batches import canonical
+from streamops.testing.inputs import (
+    Chain,
+    Delays,
+    Schemas,
+    delays_of,
+    expand,
+    parse_optional,
+    schemas_of,
+    tables_of,
 )
+from streamops.testing.results import BatchResult, combine_results
 
 if TYPE_CHECKING:
-    from streamops.testing.batches import Batch
-    from streamops.testing.clocks import Chain
-    from streamops.testing.pairs import Delays, PairBatch, Schemas
+    from pyspark.sql import DataFrame
+
+    from streamops.testing.inputs import Inputs
 
 __all__ = ["Replay", "replay"]
 
+_Packs = dict[int, list[bytes]]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_ARROW = {"bigint": pa.int64(), "string": pa.string()}
+_STORED = pa.schema(
+    [(name, _ARROW[type_]) for name, type_ in map(str.split, STATE_SCHEMA.split(", "))]
+)
+
 
 def replay(
-    transform: Chain | PairTransform,
-    batches: Iterable[Batch] | Iterable[PairBatch],
+    operator: Chain,
+    batches: Iterable[Inputs],
     *,
     watermark: Delays = None,
     shards: int | None = None,
-    schema: pa.Schema | Schemas | None = None,
+    schema: Schemas = None,
     restart: bool = False,
     flush: bool = False,
 ) -> list[BatchResult]:
-    """Run a streaming transform over scripted micro-batches, without Spark.
+    """Run a streaming operator, or a chain of them, over scripted micro-batches, without Spark.
 
     The results are those of a query with the trigger ``availableNow``: one per micro-batch,
-    and one more for the micro-batch without data that Spark adds where the last one moved the
-    watermark. The kernel runs, whatever the transform says of engines and state APIs.
+    and one more for the micro-batch without data that Spark adds if the last one moved the
+    watermark. The kernel runs, whatever engine and state API the operator has.
 
     Parameters
     ----------
-    transform : Transform, RunningTransform, AnnotateTransform, PairTransform, or list of ClockTransform and Transform
-        Such as ``windows.tumbling(...)``, or ``[time.producers(...), windows.tumbling(...)]``.
+    operator : Operator, or sequence of Operator
+        Such as ``windows.tumbling(...)``; or a chain, in which each operator reads the output of the
+        one before: ``[time.producers(...), windows.tumbling(...), windows.session(...)]``.
     batches : iterable of Table, pandas DataFrame, or list of dict
-        The micro-batches. An empty one is a micro-batch, too. For an operator with two inputs,
-        pairs of them: ``(left, right)``, and None for a side that has no rows.
+        The micro-batches. An empty one is a micro-batch, too. If the first operator has two inputs,
+        pairs of them: ``(left, right)``, and None for an input without rows.
     watermark : duration, or pair of durations, optional
         Delay of a watermark that the frame brings, as ``withWatermark`` would define it. With two
-        inputs: one for both, or a pair, in which None is a side that brings none.
+        inputs: one for both, or a pair, in which None is an input that brings none.
     shards : int, optional
-        Instead of the transform's own number.
+        Instead of the operators' own number.
     schema : Schema, or pair of Schema, optional
         The columns; by default those of the first table, or what all rows together suggest.
     restart : bool, default False
-        Keep nothing of the operator between two micro-batches but the bytes that a checkpoint
-        would hold. Watermarks go on: see :class:`streamops.testing.pairs.PairReplay` for a
-        restart of the query.
+        Keep nothing of the operators between two micro-batches but the bytes that a checkpoint
+        would hold. Watermarks go on: see :class:`Replay` for a restart of the query.
     flush : bool, default False
-        Add a last result with what is still open: no stream would publish it.
+        Add a last result with everything that is still pending: no stream would emit it.
 
     Returns
     -------
     list of BatchResult
+        Of a chain, the results of the last operator; ``upstream`` has those of the others.
 
     Examples
     --------
@@ -95,91 +112,336 @@ def replay(
     (0, 0, [2])
     """
     script: list[Any] = list(batches)
-    given: Any = schema
-    delay: Any = watermark
-    said: dict[str, Any] = {"shards": shards, "restart": restart}
-    if isinstance(transform, RunningTransform):
-        return RunningReplay(transform, schema_of(script, given), **said).run(script)
-    if isinstance(transform, AnnotateTransform):
-        return AnnotateReplay(transform, schema_of(script, given), **said).run(script)
-    played: Replay | PairReplay
-    if isinstance(transform, PairTransform):
-        pair = schemas_of(script, given)
-        played = PairReplay(transform, pair, watermark=delay, **said)
-    else:
-        columns = schema_of(script, given)
-        played = Replay(transform, columns, watermark=delay, **said)
-    results = played.run(script)
-    return [*results, played.flush()] if flush else results
+    query = Replay(
+        operator,
+        schemas_of(expand(operator)[0], script, schema),
+        watermark=watermark,
+        shards=shards,
+        restart=restart,
+    )
+    results = query.run(script)
+    return [*results, query.flush()] if flush else results
 
 
 class Replay:
     """A query over scripted micro-batches that can be stopped and continued.
 
+    Spark's watermark is the least of the watermarks of all inputs, so it does not move before every
+    input had rows. The query knows the watermark of each input; the checkpoint knows the least only. So
+    after a restart of the query (:meth:`run` called again), every input must have rows again before it
+    moves on.
+
     Parameters
     ----------
-    transform : Transform, or list of ClockTransform and Transform
-    schema : Schema
-        The columns of every micro-batch.
+    operator : Operator, or sequence of Operator
+    schema : Schema, or pair of Schema
+        The columns of every micro-batch, for each input.
     watermark, shards, restart
         As in :func:`replay`.
     """
 
     def __init__(
         self,
-        transform: Chain,
-        schema: pa.Schema,
+        operator: Chain,
+        schema: Schemas,
         *,
-        watermark: Duration | None = None,
+        watermark: Delays = None,
         shards: int | None = None,
         restart: bool = False,
     ) -> None:
-        clock, transform = chained(transform)
-        self._transform = transform
-        self._schema = canonical(schema)
-        self._clock: ReplayedClock | None = None
-        brought, on = parsed(watermark), transform.settings.time
-        if clock is not None:
-            self._clock = ReplayedClock(clock, self._schema, watermark=watermark is not None)
-            brought, on = clock.settings.delay, clock.settings.time
-        settings = transform.settings
-        self._carried = carried_delay(
-            settings.time,
-            settings.delay,
-            settings.lag,
-            brought=brought,
-            on=on,
-            where=transform.operator,
+        operators = expand(operator)
+        brought = delays_of(operators[0], watermark)
+        given: Any = schema if isinstance(schema, tuple) else (schema,)
+        self._schemas = tuple(canonical(each) for each in given)
+        self._stages: list[_Stage] = []
+        columns = tuple(
+            _Columns(each, {} if delay is None else {time or "": _mark(delay)})
+            for each, time, delay in zip(
+                self._schemas,
+                operators[0].parameters.times,
+                map(parse_optional, brought),
+                strict=True,
+            )
         )
-        self._restart = restart
-        bind = partial(settings.bind, self._schema, carried=self._carried)
-        count = transform.options.shards if shards is None else shards
-        self._shards = Shards(transform, bind, count, restart=restart)
+        for each in operators:
+            stage = _Stage(each, columns, shards, restart=restart, is_first=not self._stages)
+            self._stages.append(stage)
+            columns = (stage.output,)
+        self._batches = 0
+        self._used = self._next = (
+            0  # Spark's watermark, in milliseconds: of this and the next batch
+        )
 
-    def run(self, batches: Iterable[Batch]) -> list[BatchResult]:
-        """Run until all micro-batches are done and no more could be said, as ``availableNow``."""
-        results = [self._data(to_table(batch, self._schema)) for batch in batches]
-        return [*results, *self._shards.end()]
+    def run(self, batches: Iterable[Inputs]) -> list[BatchResult]:
+        """Run until all micro-batches are done and nothing more can be emitted, as ``availableNow``."""
+        for stage in self._stages:
+            stage.forget_watermarks()
+        results = [self._step(tables_of(batch, self._schemas)) for batch in batches]
+        if self._next > self._used:
+            results.append(self._step(None))
+        return results
 
     def flush(self) -> BatchResult:
-        """What is still open, as if the stream were over. Changes nothing."""
-        return self._shards.flush()
+        """Everything that is still pending, as if the stream had ended. Changes nothing."""
+        table: pa.Table | None = None
+        results = []
+        for stage in self._stages:
+            result, table = stage.flush(self._batches, table, self._used)
+            results.append(result)
+        assert table is not None
+        return self._combine(results, table)
 
-    def _data(self, rows: pa.Table) -> BatchResult:
-        spec, define = self._shards.spec, self._carried is None
-        pack = partial(self._transform.core.pack, spec)
-        packs, newest = packs_of(rows, pack, spec, self._shards.count, newest=define)
-        if self._restart and self._clock is not None and self._clock.stored is not None:
-            self._clock.stored = through_spark(self._clock.stored)
-        result = self._shards.step(packs)
-        if self._carried is None:
-            assert spec.delay is not None
-            delay = spec.delay + spec.lag
-        else:
-            delay = self._carried
-            newest = newest_of(rows, spec.time)
-        if self._clock is not None:
-            told = self._clock.tick(rows)
-            newest, result = told.clock, replace(result, clock=told)
-        self._shards.move(spark_watermark(newest, delay))
-        return result
+    def _step(self, tables: tuple[pa.Table, ...] | None) -> BatchResult:
+        self._used = self._next
+        results, marks = [], []
+        for stage in self._stages:
+            result, output = stage.step(self._batches, tables, self._used)
+            marks += stage.watermarks(tables, result)
+            results.append(result)
+            tables = None if output is None else (output,)
+        if marks:
+            self._next = max(self._next, min(marks))
+        self._batches += 1
+        return self._combine(results, pa.table({}) if output is None else output)
+
+    def _combine(self, results: Sequence[BatchResult], output: pa.Table) -> BatchResult:
+        return combine_results([stage.operator for stage in self._stages], results, output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Columns of a frame, and the metadata of some of them."""
+
+    schema: pa.Schema
+    metadata: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def frame(self) -> DataFrame:
+        """As much of a frame as the checks of the driver look at."""
+        spark = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
+        marked = [
+            StructField(f.name, f.dataType, metadata=dict(self.metadata.get(f.name, {})))
+            for f in spark.fields
+        ]
+        return cast("DataFrame", _Frame(StructType(marked)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    schema: StructType
+    isStreaming: bool = True
+
+
+@dataclass
+class _Stage:
+    """One operator of a query, from micro-batch to micro-batch."""
+
+    operator: Operator
+    columns: tuple[_Columns, ...]
+    shards: int | None
+    restart: bool = field(kw_only=True)
+    is_first: bool = field(kw_only=True)
+    """Whether a watermark that its frame has was brought by the user's frame."""
+
+    def __post_init__(self) -> None:
+        operator = self.operator
+        self.carried = _carried_watermarks(operator, self.columns)
+        if operator.check is not None:
+            operator.check(self.columns[0].frame)
+        self.count = shards_of(operator)
+        if self.shards is not None and operator.project is None:
+            self.count = self.shards
+        self.stored: dict[int, Sequence[Any]] = {}
+        self.forget_watermarks()
+        self._start()
+
+    def _start(self) -> None:
+        """Resolve the operator anew, as a restarted query does."""
+        operator = self.operator.options(shards=self.count)
+        schemas = tuple(each.schema for each in self.columns)
+        self.spec = resolve(operator, schemas, self.carried)
+        self.run_step = ShardStep(operator.name, operator.core, self.spec, self.count)
+        self.delays = watermark_delays(self.spec, self.carried)
+        self.has_event_time = any(delay is not None for delay in self.delays)
+
+    def forget_watermarks(self) -> None:
+        """Forget the watermark of each input, which a checkpoint does not have."""
+        self._seen = [0] * len(self.columns)
+
+    @property
+    def output(self) -> _Columns:
+        """Columns of the output, with the metadata for the next operator."""
+        parameters: Any = self.operator.parameters
+        if self.operator.project is not None:  # passes its rows on, with a watermark
+            mark = {**_mark(parameters.delay), INSTANT: True}
+            return _Columns(self.columns[0].schema, {parameters.time: mark})
+        schema = self._finish(self.spec.output.empty_table()).schema
+        delay = max((delay for delay in self.delays if delay is not None), default=None)
+        metadata = operator_metadata(self.spec, delay, metrics=(), api="", once=None)
+        marked = self.spec.event_time
+        return _Columns(canonical(schema), {} if marked is None else {marked: metadata})
+
+    def step(
+        self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
+    ) -> tuple[BatchResult, pa.Table | None]:
+        """A micro-batch with these rows; None without data, in which every shard is woken."""
+        if self.operator.project is not None and tables is None:  # it has no timers
+            return self._result(number, pa.table({}), {}, watermark), None
+        if self.restart:
+            self._start()
+            self.stored = {shard: _through_spark(kept) for shard, kept in self.stored.items()}
+        packs: _Packs = {shard: [] for shard in self.stored}
+        if tables is not None:
+            packs = self._pack(tables)
+        table, metrics = self._step_shards(packs, watermark, self.stored)
+        output = table
+        if tables is not None and self.operator.project is not None:
+            output = tables[0]
+        return self._result(number, table, metrics, watermark), self._finish(output)
+
+    def flush(
+        self, number: int, rows: pa.Table | None, watermark: int
+    ) -> tuple[BatchResult, pa.Table]:
+        """What is still pending, after these rows. Changes nothing."""
+        stored, tables = dict(self.stored), []
+        if rows is not None:
+            table, _ = self._step_shards(self._pack((rows,)), watermark, stored)
+            tables.append(table)
+        for kept in stored.values():
+            state = Stored(*kept).state(self.run_step.header, where=self.operator.name)
+            tables.append(self.run_step.core.finish(self.spec, state))
+        table = concat([self.spec.output.empty_table(), *tables])
+        return self._result(number, table, {}, watermark), self._finish(table)
+
+    def watermarks(self, tables: tuple[pa.Table, ...] | None, result: BatchResult) -> list[int]:
+        """Spark's watermarks after a micro-batch that this operator, or its frames, define."""
+        marks = []
+        for at, of in enumerate(self.spec.inputs):
+            time, delay = of.time, self.delays[at]
+            newest: int | None = None
+            if self.operator.project is not None:
+                delay = self.operator.parameters.delay
+                newest = result.clock.clock if result.clock is not None else None
+            elif time is None or delay is None:
+                continue
+            elif of.delay is None and not self.is_first:
+                continue  # an operator before it defines the watermark
+            elif tables is not None:
+                newest = self._newest[at] if of.delay is not None else _newest(tables[at], time)
+            assert delay is not None
+            self._seen[at] = max(self._seen[at], spark_watermark(newest, delay))
+            marks.append(self._seen[at])
+        return marks
+
+    def _pack(self, tables: tuple[pa.Table, ...]) -> _Packs:
+        """Packs of each shard, and the newest event time of each input."""
+        packs: _Packs = {}
+        self._newest: list[int | None] = [None] * len(tables)
+        for at, (of, rows) in enumerate(zip(self.spec.inputs, tables, strict=True)):
+            if self.operator.project is None:
+                rows = rows.select(of.schema.names)
+            else:
+                rows = self.operator.parameters.projected(rows, of.schema)
+            pack = packer(
+                self.run_step.core, self.spec, at, self.count, newest=of.delay is not None
+            )
+            for row in pack(iter(rows.to_batches())):
+                (shard,), (packed,), (event_time,) = (column.to_pylist() for column in row.columns)
+                if packed is None:
+                    self._newest[at] = (event_time - _EPOCH) // dt.timedelta(microseconds=1)
+                else:
+                    packs.setdefault(shard, []).append(packed)
+        return packs
+
+    def _step_shards(
+        self, packs: Mapping[int, list[bytes]], watermark: int, stored: dict[int, Sequence[Any]]
+    ) -> tuple[pa.Table, dict[str, int]]:
+        """Run the step of each shard, and sum up the metrics."""
+        emitted, metrics = [self.spec.output.empty_table()], []
+        for shard, pack in packs.items():
+            after, frame = self.run_step(
+                stored.get(shard), pack, watermark if self.has_event_time else None
+            )
+            if after is not None:
+                stored[shard] = after
+            metrics.append(frame["metrics"][0])
+            for cell in frame["emitted"]:
+                if cell is None:
+                    continue
+                table = ipc_read(cell)
+                if self.operator.project is not None:
+                    size = pa.array([frame["metrics"][0][1]], pa.int64())
+                    table = table.append_column("state_bytes", size)
+                emitted.append(conform(table, self.spec.output))
+        names = self.run_step.metric_names[:-1]
+        totals = [sum(each) for each in zip(*(each[:-1] for each in metrics), strict=True)]
+        return concat(emitted), dict(zip(names, totals, strict=False))
+
+    def _finish(self, table: pa.Table) -> pa.Table:
+        """The rows that the next operator reads."""
+        finished = getattr(self.operator.parameters, "finished", None)
+        return table if finished is None or self.operator.project is not None else finished(table)
+
+    def _result(
+        self, number: int, table: pa.Table, metrics: dict[str, int], watermark: int
+    ) -> BatchResult:
+        """The metrics of a micro-batch, without rows."""
+        empty = pa.table({})
+        if self.operator.project is not None:
+            clock = None
+            if len(table):
+                (row,) = table.to_pylist()
+                clock = ClockMetrics(**{f.name: row[f.name] for f in fields(ClockMetrics)})
+            return BatchResult(number, empty, empty, None, None, None, None, clock)
+        if self.operator.finish is not None:  # rows that pass through: Spark observes the metrics
+            return BatchResult(number, empty, empty, None, None, None, None)
+        core: Any = self.run_step.core
+        type_ = getattr(core, "COUNTS", Metrics)
+        counts = type_(**{f: metrics.get(name, 0) for name, f in metric_fields(core).items()})
+        mark = None
+        if self.has_event_time and watermark > 0:
+            mark = _EPOCH + dt.timedelta(milliseconds=watermark, microseconds=self.spec.lag)
+        rows, size = metrics.get("state_rows", 0), metrics.get("state_bytes", 0)
+        return BatchResult(number, empty, empty, mark, counts, rows, size)
+
+
+def _mark(delay: int) -> dict[str, Any]:
+    """The mark of a watermark with this delay, in microseconds."""
+    return {WATERMARK: delay // 1_000}
+
+
+def _carried_watermarks(
+    operator: Operator, columns: tuple[_Columns, ...]
+) -> tuple[int | None, ...]:
+    """Delays of the watermarks that the frames bring, by the checks of the driver."""
+    parameters, found = operator.parameters, []
+    for at, of in enumerate(columns):
+        time, carried = parameters.times[at], None
+        if time is not None and operator.project is None:
+            carried = carried_watermark(
+                of.frame,
+                parameters.delays[at],
+                parameters.lag,
+                time=time,
+                where=operator.sides[at],
+                of_results=len(columns) == 1 and parameters.accepts_revisions[at],
+            )
+        elif any(parameters.times) and operator.project is None:
+            marks = of.metadata.values()
+            brought = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
+            carried = max(brought, default=None)
+        found.append(carried)
+    return tuple(found)
+
+
+def _newest(rows: pa.Table, time: str) -> int | None:
+    """The newest event time, as ``withWatermark`` on the frame sees it."""
+    micros, valid = timestamp_micros(rows.column(time))
+    return int(micros[valid].max()) if valid.any() else None
+
+
+def _through_spark(stored: Sequence[Any]) -> Sequence[Any]:
+    """The same through Spark's types and back: a number that does not fit is an error here."""
+    columns = [pa.array([value], type_) for value, type_ in zip(stored, _STORED.types, strict=True)]
+    table = ipc_read(ipc_write(pa.table(columns, schema=_STORED)))
+    return tuple(column[0].as_py() for column in table.columns)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamops.changelog.table import REJECTED
-from streamops.spark.annotate import AnnotateTransform
-from streamops.spark.pairs import PairTransform
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import StateApi
-from streamops.testing.pairs import PairReplay
+from streamops.spark.operator import StateApi
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.rows import assert_rows
-from streamops.testing.running import AnnotateReplay, RunningReplay
 from streamops.testing.script import Line, puts_aside
 from streamops.testing.transcripts import Transcript
 from streamops.testing.values import same
@@ -45,16 +39,14 @@ def assert_replays(
     shards : int, optional
         Instead of the operator's own number.
     """
-    untimed: dict[str, Any] = {"shards": shards, "restart": restart}
-    said = untimed | {"watermark": transcript.watermark}
-    if isinstance(transcript.transform, PairTransform):
-        _check(transcript, PairReplay(transcript.transform, transcript.schema, **said).run)
-    elif isinstance(transcript.transform, RunningTransform):
-        _check(transcript, RunningReplay(transcript.transform, transcript.schema, **untimed).run)
-    elif isinstance(transcript.transform, AnnotateTransform):
-        _check(transcript, AnnotateReplay(transcript.transform, transcript.schema, **untimed).run)
-    else:
-        _check(transcript, Replay(transcript.chain, transcript.schema, **said).run)
+    query = Replay(
+        transcript.chain,
+        transcript.schema,
+        watermark=transcript.watermark,
+        shards=shards,
+        restart=restart,
+    )
+    _check(transcript, query.run)
 
 
 def assert_streams(
@@ -81,21 +73,16 @@ def assert_streams(
     """
     from streamops.testing.streaming import stream
 
-    options: dict[str, Any] = {"state_api": state_api}
-    options |= {} if shards is None else {"shards": shards}
-    transform: Any = dataclasses.replace(
-        transcript.transform,
-        options=dataclasses.replace(transcript.transform.options, **options),
-    )
+    operator = transcript.operator.options(state_api=state_api, shards=shards)
     # A clock has the API of its own spec: two of the other kind cannot be in one query.
-    behind = transcript.behind
+    chain = [operator] if transcript.behind is None else [transcript.behind, operator]
     with tempfile.TemporaryDirectory(prefix="streamops-") as temporary:
         folder = temporary if directory is None else directory
 
         def run(batches: list[Any]) -> list[BatchResult]:
             return stream(
                 spark,
-                transform if behind is None else [behind, transform],
+                chain,
                 batches,
                 watermark=transcript.watermark,
                 schema=transcript.schema,

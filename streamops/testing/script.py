@@ -116,7 +116,7 @@ def read_line(
     if "watermark" in said:
         checks["watermark"] = instant(said["watermark"], epoch, where)
     late = functools.partial(_late, spec=spec, epoch=epoch, where=where)
-    if not hasattr(spec, "time") or puts_aside(spec.output):
+    if spec.inputs[0].time is None or puts_aside(spec.output):
         late = functools.partial(_put_aside, spec=spec, epoch=epoch, where=where)
     if len(schemas) > 1:
         late = functools.partial(_late_of_a_side, schemas=schemas, epoch=epoch, where=where)
@@ -169,13 +169,13 @@ def _result(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, A
 def _late(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
     has_window = "window_start" in spec.output.names
     refuse_unknown(said, _LATE if has_window else _LATE - {"window"}, {"row", "reason"}, where)
-    came = row(said["row"], spec.input, epoch, where)
+    came = row(said["row"], spec.inputs[0].schema, epoch, where)
     return {
-        **{name: came[name] for name in spec.by},
+        **{name: came[name] for name in spec.inputs[0].by},
         **(
             window(said.get("window"), epoch, where)
             if has_window
-            else {spec.event_time: came[spec.time]}
+            else {spec.event_time: came[spec.inputs[0].time]}
         ),
         **_judged(said, epoch, where),
         "row": came,
@@ -193,7 +193,7 @@ def _put_aside(said: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str
     refuse_unknown(said, _ASIDE, _ASIDE, where)
     if not puts_aside(spec.output):
         raise malformed(where, "no row is put aside here", got=said, expected="late: []")
-    return {"reason": said["reason"], "row": row(said["row"], spec.input, epoch, where)}
+    return {"reason": said["reason"], "row": row(said["row"], spec.inputs[0].schema, epoch, where)}
 
 
 def _late_of_a_side(

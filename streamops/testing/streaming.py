@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import atexit
 import datetime as dt
-import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,27 +17,22 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.codec import ipc_write
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import SIDES, Metrics
 from streamops.kernel.errors import RequirementError, SpecError
+from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.annotate import AnnotateTransform
-from streamops.spark.columns import arrow_schema, spark_schema
-from streamops.spark.pairs import PairTransform
+from streamops.spark.columns import spark_schema
+from streamops.spark.operator import Operator
 from streamops.spark.progress import parse_metrics
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import Transform, require_choice
+from streamops.spark.step import metric_fields
 from streamops.testing.batches import schema_of, to_table
-from streamops.testing.clocks import chained, told_of
-from streamops.testing.pairs import SIDES, both_delays, schemas_of, tables_of
+from streamops.testing.inputs import delays_of, expand, schemas_of, tables_of
 from streamops.testing.queries import read_table, run_query, scratch
-from streamops.testing.results import BatchResult, split
-from streamops.testing.running import followed, noted, told
+from streamops.testing.results import BatchResult, combine_results, read_clock
 
 if TYPE_CHECKING:
-    from streamops.spark.clocks import ClockTransform
     from streamops.testing.batches import Batch
-    from streamops.testing.clocks import Chain
-    from streamops.testing.pairs import Delays, PairBatch, Schemas
+    from streamops.testing.inputs import Chain, Delays, Inputs, Schemas
 
 __all__ = ["Source", "micro_batches", "stream"]
 
@@ -102,9 +96,8 @@ def micro_batches(
     if from_python:
         _require_python_source(spark)
     script = list(batches)
-    present = sorted(folder.iterdir())
-    columns = read_table(present[0]).schema if present else schema_of(script, schema)
-    for number, batch in enumerate(script, start=len(present)):
+    columns = _written_schema(folder.parent) or schema_of(script, schema)
+    for number, batch in enumerate(script, start=len(list(folder.iterdir()))):
         _write(to_table(batch, columns), folder / f"{number:09d}", number, from_python)
     reader = spark.readStream.schema(spark_schema(columns))
     if not from_python:
@@ -118,16 +111,16 @@ def micro_batches(
 
 def stream(
     spark: SparkSession,
-    transform: Chain | PairTransform,
-    batches: Iterable[Batch] | Iterable[PairBatch],
+    operator: Chain,
+    batches: Iterable[Inputs],
     *,
     watermark: Delays = None,
-    schema: pa.Schema | Schemas | None = None,
+    schema: Schemas = None,
     directory: str | os.PathLike[str] | None = None,
     source: Source = "auto",
     timeout: int = 300,
 ) -> list[BatchResult]:
-    """Run a transform over scripted micro-batches on Spark.
+    """Run an operator, or a chain of them, over scripted micro-batches on Spark.
 
     The same script and the same results as :func:`streamops.testing.replay`, by a query with
     the trigger ``availableNow``.
@@ -135,17 +128,18 @@ def stream(
     Parameters
     ----------
     spark : SparkSession
-    transform : Transform, RunningTransform, AnnotateTransform, PairTransform, or list of ClockTransform and Transform
+    operator : Operator, or sequence of Operator
+        As in :func:`streamops.testing.replay`.
     batches : iterable of Table, pandas DataFrame, or list of dict
-        The micro-batches. For an operator with two inputs: pairs of them, ``(left, right)``, each
-        pair one micro-batch. None is a side without rows.
+        The micro-batches. If the first operator has two inputs: pairs of them, ``(left, right)``, each
+        pair one micro-batch. None is an input without rows.
     watermark : duration, or pair of durations, optional
-        Give the frame a watermark with this delay, on the transform's time column; with two
+        Give the frame a watermark with this delay, on the operator's time column; with two
         inputs, both of them or those that the pair has one for.
     schema, source
         As in :func:`micro_batches`; with two inputs, ``schema`` is a pair.
     directory : path, optional
-        Where the micro-batches, the checkpoint and the output are kept. Called again with the
+        Where the micro-batches, the checkpoint and the output are stored. Called again with the
         same directory, the query continues where it stopped: a restart. By default a temporary
         one. Workers must see it.
     timeout : int
@@ -167,62 +161,37 @@ def stream(
     """
     script: list[Any] = list(batches)
     _refuse_too_many(spark, len(script))
-    given: Any = schema
-    delay: Any = watermark
+    operators = expand(operator)
+    first, *rest = operators
+    names = ("",) if len(first.parameters.times) == 1 else SIDES
     with scratch(directory) as folder:
-        source_of = functools.partial(micro_batches, spark, source=source)
-        if isinstance(transform, PairTransform):
-            return _stream_pair(source_of, transform, script, delay, given, folder, timeout)
-        clock = None
-        if not isinstance(transform, RunningTransform | AnnotateTransform):
-            clock, transform = chained(transform)
-        settings: Any = transform.settings
-        frame = source_of(script, schema=given, directory=folder)
-        if delay is not None:
-            frame = _with_watermark(frame, settings.time, delay)
-        frame = frame if clock is None else frame.transform(clock)
-        ran = run_query(frame.transform(transform), folder, timeout)
-        if isinstance(transform, AnnotateTransform):
-            return [noted(n, rows) for n, rows, _ in ran]
-        if isinstance(transform, RunningTransform):
-            name = transform.options.name
-            return [
-                told(transform, n, rows, parse_metrics(p.observedMetrics.get(name)))
-                for n, rows, p in ran
-            ]
-        spec = settings.bind(arrow_schema(frame, where="streamops.testing"), carried=0)
-        return [_result(clock, transform, spec.event_time, *each) for each in ran]
+        written = [_written_schema(folder / name) for name in names]
+        schemas = tuple(each for each in written if each is not None)
+        if len(schemas) < len(names):
+            schemas = schemas_of(first, script, schema)
+        tables = [tables_of(batch, schemas) for batch in script]
+        frames = []
+        inputs = zip(names, first.parameters.times, delays_of(first, watermark), strict=True)
+        for at, (name, time, delay) in enumerate(inputs):
+            mine = [each[at] for each in tables]
+            frame = micro_batches(
+                spark, mine, schema=schemas[at], directory=folder / name, source=source
+            )
+            if delay is not None and time is not None:
+                frame = _with_watermark(frame, time, delay)
+            frames.append(frame)
+        first = replace(first, follow_up=None)
+        result = frames[0].transform(first if len(frames) == 1 else replace(first, right=frames[1]))
+        for each in rest:
+            result = result.transform(replace(each, follow_up=None))
+        ran = run_query(result, folder, timeout)
+    return [_result(operators, *each) for each in ran]
 
 
-def _stream_pair(
-    source_of: Callable[..., DataFrame],
-    transform: PairTransform,
-    script: list[PairBatch],
-    watermark: Delays,
-    schema: Schemas | None,
-    folder: Path,
-    timeout: int,
-) -> list[BatchResult]:
-    schemas, frames = schemas_of(script, schema), []
-    tables = [tables_of(batch, schemas) for batch in script]
-    sides = zip(SIDES, transform.settings.times, both_delays(watermark), strict=True)
-    for at, (side, time, delay) in enumerate(sides):
-        mine = [each[at] for each in tables]
-        frame = source_of(mine, schema=schemas[at], directory=folder / side)
-        if delay is not None and time is not None:
-            frame = _with_watermark(frame, time, delay)
-        frames.append(frame)
-    left, right = frames
-    ran = run_query(left.transform(replace(transform, right=right)), folder, timeout)
-    results = [_result(None, transform, None, *each) for each in ran]
-    if transform.then is None:
-        return results
-    _, second = transform.steps(transform.then)
-    name = f"{second.options.name}-2"  # as the second of its name in the query
-    return [
-        followed(result, told(second, n, rows, parse_metrics(p.observedMetrics.get(name))))
-        for result, (n, rows, p) in zip(results, ran, strict=True)
-    ]
+def _written_schema(directory: Path) -> pa.Schema | None:
+    """The columns of the micro-batches that earlier calls wrote there, if any."""
+    written = sorted((directory / "input").glob("*"))
+    return read_table(written[0]).schema if written else None
 
 
 def _with_watermark(frame: DataFrame, time: str, delay: Duration) -> DataFrame:
@@ -231,30 +200,54 @@ def _with_watermark(frame: DataFrame, time: str, delay: Duration) -> DataFrame:
 
 
 def _result(
-    clock: ClockTransform | None,
-    transform: Transform | PairTransform,
-    event_time: str | None,
-    number: int,
-    table: pa.Table,
-    progress: Any,
+    operators: Sequence[Operator], number: int, table: pa.Table, progress: Any
 ) -> BatchResult:
-    metrics = parse_metrics(progress.observedMetrics.get(transform.options.name))
-    counted = "on_time" in metrics
-    # A query without a watermark tells none.
-    told_mark = progress.eventTime.get("watermark")
-    mark = (dt.datetime.fromisoformat(told_mark) - _EPOCH) if told_mark else None
-    lateness = dt.timedelta(microseconds=transform.settings.lag)
+    """The result of the last operator, with the metrics of the others."""
+    results, names = [], list[str]()
+    for operator in operators:
+        name, count = operator.metrics_name, 1
+        while name in names:
+            count += 1
+            name = f"{operator.metrics_name}-{count}"
+        names.append(name)
+        metrics = parse_metrics(progress.observedMetrics.get(name))
+        results.append(read_metrics(operator, number, metrics, progress))
+    return combine_results(operators, results, table)
+
+
+def read_metrics(
+    operator: Operator, number: int, metrics: Mapping[str, Any], progress: Any
+) -> BatchResult:
+    """What Spark observed of an operator in a micro-batch, without rows."""
+    empty = pa.table({})
+    if operator.project is not None:
+        return BatchResult(number, empty, empty, None, None, None, None, read_clock(metrics))
+    core: Any = operator.core
+    names = metric_fields(core)
+    if operator.finish is not None or not {*names} <= {
+        *metrics
+    }:  # the native engine counts nothing
+        return BatchResult(number, empty, empty, _watermark(operator, progress), None, None, None)
+    type_ = getattr(core, "COUNTS", Metrics)
     return BatchResult(
-        batch=number,
-        **dict(zip(("table", "late"), split(table, event_time), strict=True)),
-        watermark=_EPOCH + mark + lateness if mark else None,
-        counts=Counts(*(metrics[f.name] or 0 for f in fields(Counts))) if counted else None,
-        state_rows=metrics["state_rows"] if counted else None,
-        state_bytes=metrics["state_bytes"] if counted else None,
-        clock=None
-        if clock is None
-        else told_of(parse_metrics(progress.observedMetrics[clock.options.name])),
+        number,
+        empty,
+        empty,
+        _watermark(operator, progress),
+        type_(**{field: metrics[name] or 0 for name, field in names.items()}),
+        metrics["state_rows"] or 0,
+        metrics["state_bytes"] or 0,
     )
+
+
+def _watermark(operator: Operator, progress: Any) -> dt.datetime | None:
+    """The operator's own watermark."""
+    if not any(operator.parameters.times):
+        return None
+    text = progress.eventTime.get("watermark")  # a query without a watermark has none
+    mark = (dt.datetime.fromisoformat(text) - _EPOCH) if text else None
+    lag = dt.timedelta(microseconds=operator.parameters.lag)
+    return _EPOCH + mark + lag if mark else None
 
 
 def _write(table: pa.Table, stem: Path, number: int, from_python: bool) -> None:

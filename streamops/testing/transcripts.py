@@ -53,23 +53,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from streamops.kernel.time import parse_duration
-from streamops.spark.annotate import AnnotateTransform
-from streamops.spark.clocks import ClockTransform
-from streamops.spark.pairs import PairTransform, bound
-from streamops.spark.running import RunningTransform, told_by
-from streamops.spark.transform import Transform
+from streamops.spark.drive import resolve
+from streamops.spark.operator import Operator
+from streamops.spark.step import metric_fields
 from streamops.testing.batches import START
 from streamops.testing.notation import COLUMN_TYPES, instant, malformed, mapping, refuse_unknown
 from streamops.testing.rows import missing_extra
-from streamops.testing.script import COUNTS, Line, read_line
-
-if TYPE_CHECKING:
-    from streamops.testing.clocks import Chain
+from streamops.testing.script import Line, read_line
 
 __all__ = ["Transcript", "load", "parse"]
 
@@ -85,25 +80,21 @@ _COLUMNS = {"k": "string", "ts": "timestamp"}
 _KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
 
 
-Played: TypeAlias = Transform | PairTransform | RunningTransform | AnnotateTransform
-
-
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """A scenario: an operator, a script, and what must come of it."""
 
     name: str
-    transform: Played
+    operator: Operator
     schemas: tuple[pa.Schema, ...]
     watermark: Any
     lines: tuple[Line, ...]
-    behind: ClockTransform | None = None
+    behind: Operator | None = None
 
     @property
-    def chain(self) -> Chain:
-        """The operator, with the clock that it is behind."""
-        transform: Any = self.transform
-        return transform if self.behind is None else [self.behind, transform]
+    def chain(self) -> list[Operator]:
+        """The operator, behind its clock if it has one."""
+        return [self.operator] if self.behind is None else [self.behind, self.operator]
 
     @property
     def schema(self) -> Any:
@@ -178,35 +169,28 @@ def _transcript(said: Any, where: str) -> Transcript:
     refuse_unknown(said, _KEYS, {"name", "operator", "spec", "script"}, where)
     where = f"{where}, {said['name']!r}"
     epoch = instant(said.get("epoch", START), START, where) or START
-    transform = _made(said["operator"], mapping(said["spec"], where, "spec"), where)
-    sides = _SIDES if isinstance(transform, PairTransform) else ("",)
+    operator = _made(said["operator"], mapping(said["spec"], where, "spec"), where)
+    count = len(operator.parameters.times)
+    sides = _SIDES if count > 1 else ("",)
     columns = said.get("columns", dict.fromkeys(sides, _COLUMNS) if sides[0] else _COLUMNS)
     schemas = tuple(_schema(each, where) for each in _by_side(columns, sides, where, "columns"))
     brought = _by_side(said.get("with_watermark"), sides, where, "with_watermark")
-    carried = [
+    carried = tuple(
         None if each is None else parse_duration(each, parameter="with_watermark", where=where)
         for each in brought
-    ]
+    )
     behind, watermark = None, brought[0] if len(sides) == 1 else tuple(brought)
     if "behind" in said:
         behind = _clock(mapping(said["behind"], where, "behind"), where)
-        carried = [behind.settings.delay]
-    spec: Any
-    counts = COUNTS | {"state_rows"}
-    if isinstance(transform, RunningTransform):
-        spec = transform.settings.bind(schemas[0], shards=transform.options.shards)
-        counts = frozenset({*told_by(transform.core).values(), "state_rows"})
-    elif isinstance(transform, AnnotateTransform):
-        bare = transform.settings.bind(schemas[0])
-        finished = transform.settings.finished(bare.output.empty_table())
-        spec = SimpleNamespace(input=bare.input, output=finished.schema)
+        carried = (behind.parameters.delay,)
+    spec: Any = resolve(operator, schemas, carried)
+    counts = frozenset({*metric_fields(operator.core).values(), "state_rows"})
+    if operator.finish is not None:
+        finished = operator.parameters.finished(spec.output.empty_table())
+        spec = SimpleNamespace(inputs=spec.inputs, output=finished.schema, event_time=None)
         counts = frozenset()
-    elif isinstance(transform, PairTransform):
-        spec = bound(transform, schemas[0], schemas[1], carried=(carried[0], carried[1]))
-        if transform.then is not None:
-            spec = transform.then.settings.bind(spec.output, shards=transform.options.shards)
-    else:
-        spec = transform.settings.bind(schemas[0], carried=carried[0])
+    elif operator.follow_up is not None:
+        spec = resolve(operator.second(operator.follow_up), (spec.output,), (None,))
     script = said["script"]
     if not isinstance(script, list) or not script:
         raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
@@ -214,7 +198,7 @@ def _transcript(said: Any, where: str) -> Transcript:
         read_line(line, schemas, spec, epoch, f"{where}, line {number}", counts)
         for number, line in enumerate(script, start=1)
     )
-    return Transcript(said["name"], transform, schemas, watermark, lines, behind)
+    return Transcript(said["name"], operator, schemas, watermark, lines, behind)
 
 
 def _schema(columns: Any, where: str) -> pa.Schema:
@@ -246,10 +230,10 @@ def _public(family: str, name: str) -> Any:
     return getattr(module, name) if module is not None and name in module.__all__ else None
 
 
-def _clock(named: dict[str, Any], where: str) -> ClockTransform:
+def _clock(named: dict[str, Any], where: str) -> Operator:
     clocks = [_made(name, mapping(said, where, name), where) for name, said in named.items()]
     match clocks:
-        case [ClockTransform() as clock]:
+        case [Operator() as clock] if clock.project is not None:
             return clock
     raise malformed(where, "not a clock", got=named, expected="{time.producers: {...}}")
 

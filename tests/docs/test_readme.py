@@ -27,8 +27,8 @@ from streamops.kernel import codec
 from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.contract import Counts
-from streamops.spark.runners import STORED
-from streamops.spark.transform import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
+from streamops.spark.operator import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
+from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
 from streamops.windows.core import compare, fixed, sliding
 from streamops.windows.core.comparison import Revised
@@ -290,7 +290,7 @@ def test_the_state_formats_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     assert f"## The frame, version {codec.FRAME}\n" in text
     assert f"## {fixed.STATE.kind}, version {fixed.STATE.version}\n" in text
-    for name, kind in map(str.split, STORED.split(", ")):
+    for name, kind in map(str.split, STATE_SCHEMA.split(", ")):
         assert f"| `{name}` | {kind} |" in text
     *days, most = map(str, LONGEST.values())
     assert f"days: {', '.join(days)} or {most} |" in text

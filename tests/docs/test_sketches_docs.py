@@ -16,7 +16,7 @@ from streamops.sketches.core.running import Changes, WhenFull
 from streamops.sketches.per_key import PerKey
 from streamops.sketches.running_settings import MOST_KEYS
 from streamops.sketches.seen_settings import Again
-from streamops.spark.running import TOLD
+from streamops.spark.legacy import RUNNING_METRICS as TOLD
 from tests.docs.test_readme import ROOT, documented, public, words
 
 

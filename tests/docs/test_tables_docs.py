@@ -23,7 +23,7 @@ TOTALS: Any = changes.aggregate(
 ).settings.bind(TABLE, shards=1)
 FOLLOWS = pa.schema([("k", pa.string()), ("user", pa.string()), ("_change_type", pa.string())])
 HOME: Any = joins.timeline(None, by="k", user="user", key="k", ranked_by="k", cap=1)
-NEWEST: Any = HOME.then.settings.bind(
+NEWEST: Any = HOME.follow_up.settings.bind(
     HOME.settings.bind(TABLE, FOLLOWS, carried=(None, None)).output, shards=1
 )
 

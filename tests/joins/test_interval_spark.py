@@ -16,7 +16,7 @@ from streamops import aggregates as agg
 from streamops import joins, windows
 from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
 from streamops.testing import assert_rows, at, micro_batches, replay, stream
-from streamops.testing.pairs import PairReplay
+from streamops.testing.replaying import Replay
 
 pytestmark = pytest.mark.spark
 
@@ -124,7 +124,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives_also_after_a_restart(
         None, "-5 seconds", "10 seconds", delay=("2 seconds", "3 seconds"), state_api=api,
         **policy, **COMMON,
     )  # fmt: skip
-    played = PairReplay(join, BOTH)
+    played = Replay(join, BOTH)
     for part in (SCRIPT[:3], SCRIPT[3:]):
         expected = played.run(part)
         assert any(result.rows for result in expected)

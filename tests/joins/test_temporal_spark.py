@@ -18,8 +18,8 @@ from streamops import changes, joins, windows
 from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.spark.columns import spark_schema
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
-from streamops.testing.pairs import PairReplay
 from streamops.testing.queries import run_query
+from streamops.testing.replaying import Replay
 from streamops.testing.results import records
 from tests.docs.test_readme import ROOT, examples
 
@@ -123,7 +123,7 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
         shards=3,
         state_api=api,
     )
-    played = PairReplay(join, BOTH)
+    played = Replay(join, BOTH)
     first = stream(spark, join, shuffled(SCRIPT, 1), schema=BOTH, directory=tmp_path)
     same(first, played.run(SCRIPT))
     again = stream(spark, join, shuffled(MORE, 2), schema=BOTH, directory=tmp_path)

@@ -34,8 +34,8 @@ VERSIONED: dict[str, Any] = {"sequence": "lsn", "remember": 10}
 def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> TimelineSpec:
     transform = joins.timeline(None, **(SAID | said))
     joined = bound_pair(transform, left, right, carried=(None, None))
-    assert transform.then is not None
-    spec = transform.then.settings.bind(joined.output, shards=8)
+    assert transform.follow_up is not None
+    spec = transform.follow_up.settings.bind(joined.output, shards=8)
     assert isinstance(spec, TimelineSpec)
     return spec
 
@@ -157,11 +157,10 @@ def test_whatever_changes_what_is_published_belongs_to_the_checkpoint() -> None:
 
 def test_the_first_step_lets_another_one_follow_whatever_is_said_of_the_second() -> None:
     transform = joins.timeline(None, **SAID, state_api="applyInPandasWithState", shards=3)
-    assert transform.then is not None
-    first, second = transform.steps(transform.then)
-    assert (first.options.state_api, first.then) == ("auto", None)
-    assert second.options == transform.options
-    assert first.options.shards == 3
+    assert transform.follow_up is not None
+    second = transform.second(transform.follow_up)
+    assert second.execution == transform.execution
+    assert (second.execution.shards, second.follow_up) == (3, None)
 
 
 def test_without_a_right_frame_it_is_for_the_test_kit() -> None:

@@ -19,7 +19,7 @@ from streamops.kernel.columns import concat
 from streamops.kernel.hashing import xxhash64
 from streamops.testing import fold, laws
 from streamops.testing.laws import rows_of
-from streamops.testing.pairs import PairReplay
+from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.values import comparable
 from tests.oracles.tables import Bag, Versions, bag_of
@@ -192,7 +192,7 @@ class History:
         return Home(posts, follows, by, ["user"], ["post"], "at", self.cap, hashed)
 
     def play(self, batches: Sequence[Batch], **said: Any) -> list[BatchResult]:
-        return PairReplay(self.transform, (POSTS, FOLLOWS), **said).run(batches)
+        return Replay(self.transform, (POSTS, FOLLOWS), **said).run(batches)
 
 
 class Side:

@@ -9,8 +9,7 @@ import pytest
 
 from streamops import aggregates, sketches
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import Transform
+from streamops.spark.operator import Operator
 from streamops.testing import at, replay
 
 SCHEMA = pa.schema(
@@ -47,7 +46,7 @@ def told(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("restart", [False, True])
 def test_heavy_hitters_of_a_key_are_told_when_they_change(restart: bool) -> None:
     operator = sketches.heavy_hitters("page", at_least=0.3, weight="n", by="k")
-    assert isinstance(operator, RunningTransform)
+    assert isinstance(operator, Operator)
     found = rows_of(operator, restart=restart)
     assert [(r["k"], r["revision"], told(r["heavy_hitters"])) for r in found] == [
         ("k", 0, [("a", 6, 6)]),
@@ -74,7 +73,7 @@ def test_with_a_size_they_are_windows() -> None:
     operator = sketches.heavy_hitters(
         "page", counters=9, top=1, size="1 minute", time="ts", by="k", delay="0 seconds"
     )
-    assert isinstance(operator, Transform)
+    assert isinstance(operator, Operator)
     assert [(r["k"], told(r["heavy_hitters"])) for r in rows_of(operator)] == [
         ("k", [("a", 2, 2)]),
         ("other", [("x", 1, 1)]),
@@ -82,7 +81,7 @@ def test_with_a_size_they_are_windows() -> None:
     hopping = sketches.frequency(
         "page", of=["a", "b"], size="1 minute", hop="30 seconds", time="ts"
     )
-    assert isinstance(hopping, Transform)
+    assert isinstance(hopping, Operator)
     assert hopping.operator == "windows.hopping"
 
 
@@ -123,7 +122,7 @@ def test_what_cannot_be_meant_is_refused(make: Any, code: str, where: str) -> No
 def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
     operator = sketches.heavy_hitters("page", at_least=0.1, by="k")
-    assert isinstance(operator, RunningTransform)
+    assert isinstance(operator, Operator)
     with pytest.raises(SchemaError) as caught:
         operator.settings.bind(changes, shards=8)
     assert caught.value.code == "SKETCH_CANNOT_FORGET"

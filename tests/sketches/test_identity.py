@@ -53,7 +53,7 @@ def test_a_restart_with_another_type_is_refused() -> None:
     before = Replay(operator, schema(pa.int32()))
     before.run([[{"k": "a", "ts": at(1), "v": 1}]])
     after = Replay(operator, schema(pa.int64()))
-    after._shards.stored = before._shards.stored
+    after._stages[0].stored = before._stages[0].stored
     with pytest.raises(StateFormatError) as refused:
         after.run([[{"k": "a", "ts": at(2), "v": 1}]])
     assert refused.value.code == "STATE_PARAMETERS"

@@ -9,8 +9,7 @@ import pytest
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.sketches.per_key import PerKey, per_key
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import Transform
+from streamops.spark.operator import Operator
 from streamops.testing import at, replay
 from tests.sketches.linear import count_items
 
@@ -31,12 +30,12 @@ def refused(**said: Any) -> SpecError:
 
 def test_without_a_size_it_is_a_running_value() -> None:
     transform = counted(by="k", max_keys=5, when_full="ignore_new")
-    assert isinstance(transform, RunningTransform)
+    assert isinstance(transform, Operator)
     assert repr(transform) == (
         "sketches.counted(by=('k',), agg=(('n', count_items('k', cells=4)),), changes='update', "
         "max_keys=5, when_full='ignore_new', state_api='auto', shards=8, name='counted')"
     )
-    assert counted(by=["k", "ts"], name="x").options.name == "x"
+    assert counted(by=["k", "ts"], name="x").execution.name == "x"
     spec = counted(by="k", changes="retract").settings.bind(SCHEMA, shards=8)
     assert spec.output.names == ["k", "n", "revision", "_change_type"]
     assert spec.limit == 125_000
@@ -51,7 +50,7 @@ def test_without_a_size_it_is_a_running_value() -> None:
 
 def test_with_a_size_it_is_a_value_per_window() -> None:
     transform = counted("v", by="k", size="10 seconds", time="ts", delay="0 seconds")
-    assert isinstance(transform, Transform)
+    assert isinstance(transform, Operator)
     assert transform.operator == "windows.tumbling"
     hopping = counted(size="10 seconds", hop="5 seconds", time="ts", early="every batch")
     assert hopping.operator == "windows.hopping"

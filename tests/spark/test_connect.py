@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from pyspark.sql import SparkSession
 from streamops import aggregates as agg, observe, sketches, time, windows
 from streamops.sketches.per_key import per_key
-from streamops.spark.preflight import PROVIDER, ROCKSDB
+from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 from tests.spark.pair_cores import earlier
 

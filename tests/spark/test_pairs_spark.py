@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from streamops.testing import assert_rows, at, stream
-from streamops.testing.pairs import PairReplay
+from streamops.testing.replaying import Replay
 from tests.spark.pair_cores import earlier, tally
 
 pytestmark = pytest.mark.spark
@@ -63,7 +63,7 @@ def test_a_stream_with_time_gives_what_its_replay_gives_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     pair = earlier(delay=("5 seconds", "20 seconds"), shards=3, state_api=api)
-    played = PairReplay(pair, BOTH)
+    played = Replay(pair, BOTH)
     first = stream(spark, pair, SCRIPT, schema=BOTH, directory=tmp_path)
     same(first, played.run(SCRIPT))
     assert [each.watermark for each in first] == [None, None, None, at(20), at(45), at(75)]
@@ -83,7 +83,7 @@ def test_a_stream_without_time_gives_what_its_replay_gives_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     pair = tally(shards=3, state_api=api)
-    played = PairReplay(pair, BOTH)
+    played = Replay(pair, BOTH)
     first = stream(spark, pair, SCRIPT, schema=BOTH, directory=tmp_path)
     same(first, played.run(SCRIPT))
     again = stream(spark, pair, MORE, schema=BOTH, directory=tmp_path)

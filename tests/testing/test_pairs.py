@@ -11,7 +11,7 @@ from streamops import joins
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import SchemaError, SpecError, StateFormatError, WatermarkError
 from streamops.testing import assert_rows, at, fold, replay
-from streamops.testing.pairs import PairReplay
+from streamops.testing.replaying import Replay
 from tests.spark.pair_cores import earlier, tally
 
 LEFT = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -87,7 +87,7 @@ def test_a_restart_of_the_operator_and_other_shards_change_nothing() -> None:
 
 
 def test_after_a_restart_of_the_query_both_sides_must_be_seen_anew() -> None:
-    played = PairReplay(earlier(delay="0 seconds"), BOTH)
+    played = Replay(earlier(delay="0 seconds"), BOTH)
     played.run([([left("a", 10)], [right("a", 10)])])
     marks = [each.watermark for each in played.run([([left("a", 90)], None), (None, None)])]
     assert marks == [at(10), at(10)]
@@ -136,9 +136,9 @@ def test_without_time_there_is_no_watermark_and_no_micro_batch_without_data(rest
 
 
 def test_a_checkpoint_of_other_parameters_is_refused() -> None:
-    stopped, other = PairReplay(tally(), BOTH), PairReplay(tally(word="another"), BOTH)
+    stopped, other = Replay(tally(), BOTH), Replay(tally(word="another"), BOTH)
     stopped.run(SCRIPT)
-    other._shards.stored = stopped._shards.stored
+    other._stages[0].stored = stopped._stages[0].stored
     with pytest.raises(StateFormatError) as refused:
         other.run(SCRIPT)
     assert refused.value.code == "STATE_PARAMETERS"

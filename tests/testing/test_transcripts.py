@@ -173,7 +173,7 @@ def test_an_operator_may_be_behind_a_clock() -> None:
     (transcript,) = parse(BEHIND)
     assert_replays(transcript)
     chain: Any = transcript.chain
-    assert [each.operator for each in chain] == ["time.producers", "windows.tumbling"]
+    assert [each.name for each in chain] == ["time.producers", "windows.tumbling"]
 
 
 @pytest.mark.parametrize(

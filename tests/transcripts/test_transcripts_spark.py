@@ -29,9 +29,7 @@ BOTH = {
     "the frame brings its own watermark",
     "windows before 1970 come out once the watermark has passed 1970",
 }
-FIRST = {
-    each.transform.operator: each.name for each in reversed(TRANSCRIPTS) if each.name in CHOSEN
-}
+FIRST = {each.operator.name: each.name for each in reversed(TRANSCRIPTS) if each.name in CHOSEN}
 SCENARIOS = [
     pytest.param(
         transcript,

@@ -304,7 +304,7 @@ def test_spark_has_no_such_window(make: Any, reason: str) -> None:
         f"  expected:  'auto' or 'kernel': {reason}\n"
         "  fix:       leave engine out, or write engine='kernel'"
     )
-    assert make(engine="kernel").options.engine == "kernel"
+    assert make(engine="kernel").execution.engine == "kernel"
 
 
 @pytest.mark.parametrize("make", [calendar, cumulative])

@@ -599,7 +599,7 @@ def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
         "[SHARDS_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
         f"  got:       shards={shards!r}\n"
         "  expected:  an integer from 1 to 32768\n"
-        "  fix:       leave it out (8); more where a shard's state passes some MB"
+        "  fix:       use the default (8); more if the state of a shard exceeds some MB"
     )
 
 

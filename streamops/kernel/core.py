@@ -1,0 +1,153 @@
+"""The contract of a core: the algorithm of an operator, for all keys of one shard.
+
+An operator is a pure function over (spec, state, inputs, watermark). A *core* is a module of such
+functions. Spark's streaming queries, Spark's batch jobs and the replay of the test kit call the same
+functions. States are values: nothing mutates a state after a function returned it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from streamops.kernel.contract import Counts as Metrics
+from streamops.kernel.contract import State, StateFormat
+
+__all__ = ["SIDES", "Core", "Input", "Metrics", "SideName", "Spec", "Step"]
+
+SideName = Literal["left", "right"]
+
+SIDES: tuple[SideName, SideName] = ("left", "right")
+"""Names of the inputs. An operator with one input has the left one only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of an operator.
+
+    Parameters
+    ----------
+    by : tuple of str
+        Columns that determine the shard of a row. Rows of two inputs that may meet agree in the values
+        and types of these columns; the names may differ.
+    time : str, optional
+        Event-time column. None if the operator works without event time.
+    schema : Schema
+        Columns that ``Core.pack`` reads.
+    delay : int, optional
+        Delay of the watermark that the operator defines on this input, in microseconds. None if the
+        frame brings a watermark, or if none is needed.
+    replicate : callable, optional
+        From rows of the input to those of them that every shard receives, or None if there are none.
+    """
+
+    by: tuple[str, ...]
+    time: str | None
+    schema: pa.Schema
+    delay: int | None = None
+    replicate: Callable[[pa.Table], pa.Table | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The result of one step.
+
+    Parameters
+    ----------
+    state : State
+        For the next step.
+    output : Table
+        Results, in the output schema of the spec.
+    late : Table
+        Rows of the side output, in the same schema.
+    metrics : Metrics
+        What happened.
+    """
+
+    state: State
+    output: pa.Table
+    late: pa.Table
+    metrics: Any = field(default_factory=Metrics)
+
+
+class Spec(Protocol):
+    """The parameters of an operator, resolved against the schemas of its inputs."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """One input, or the left and the right one."""
+
+    @property
+    def output(self) -> pa.Schema:
+        """Columns of the output."""
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Output columns with values of an input column, or lists of them: which input and column."""
+
+    @property
+    def event_time(self) -> str | None:
+        """Column of the output with its event time, if it has one."""
+
+    @property
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the watermark of the operator, in microseconds.
+
+        Rows this far back can still be accepted, and results this far back are still emitted.
+        """
+
+    @property
+    def held_back(self) -> int:
+        """The part of ``lag`` by which results that are on time lie behind the operator's watermark.
+
+        The next operator in a chain has so much less room for late rows.
+        """
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Parameters that the state depends on: a checkpoint is refused if one of them changed."""
+
+
+class Core(Protocol):
+    """The algorithm of an operator: a module of pure functions.
+
+    A core may define ``METRICS``, a mapping of observed metric names to fields of its metrics, if they
+    are not those of :class:`Metrics`; ``STEPS_WITHOUT_ROWS``, true if a step without rows emits output
+    though no deadline has passed; and ``deliver``, see :func:`streamops.spark.drive.drive`.
+    """
+
+    STATE: StateFormat
+
+    def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
+        """Schemas of the tables of the state."""
+
+    def pack(self, spec: Any, rows: pa.Table, side: SideName) -> pa.Table:
+        """Prepare rows of one input for ``step``, before the shuffle and without state."""
+
+    def empty(self, spec: Any) -> State:
+        """The state before the first step."""
+
+    def step(
+        self, spec: Any, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch.
+
+        ``inputs`` has the packed rows of each input. Rows are late by ``state.watermark``, the
+        watermark of the step before, and windows close by ``watermark``. It is None if there is no
+        watermark yet, and always without event time.
+        """
+
+    def finish(self, spec: Any, state: State) -> pa.Table:
+        """Results that are still pending when the stream ends."""
+
+    def run(self, spec: Any, inputs: Sequence[pa.Table]) -> pa.Table:
+        """The batch result: one step over all packed rows, then ``finish``. Nothing is late."""
+
+    def next_deadline(self, spec: Any, state: State) -> int | None:
+        """The watermark at which the next step has something to do even without rows."""
+
+    def check(self, spec: Any, state: State) -> None:
+        """Fail and print the state if an invariant is violated."""

@@ -1,0 +1,152 @@
+"""Steps of shards behind Spark's two state APIs, with and without event time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import (
+    StatefulProcessor,
+    StatefulProcessorHandle,
+)
+
+from streamops.spark.garbage_collection import freeze_imports
+from streamops.spark.step import STATE_SCHEMA, ShardStep
+from streamops.spark.wire import EMITTED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Begin", "run_steps"]
+
+Begin = Callable[[Sequence[Any] | None, list[bytes]], tuple[Any, ...]]
+"""Put packs that were there before the first micro-batch into the stored state, if there is any."""
+
+
+def run_steps(
+    packs: DataFrame,
+    step: ShardStep,
+    api: str,
+    *,
+    event_time: bool,
+    initial: tuple[DataFrame, Begin] | None = None,
+) -> DataFrame:
+    """Run the step of every shard in every micro-batch.
+
+    Parameters
+    ----------
+    packs : DataFrame
+        Columns ``shard, packed, event_time``, streaming; with a watermark if ``event_time``.
+    step : ShardStep
+    api : str
+        The state API.
+    event_time : bool
+        Whether the steps follow the watermark. Then every shard is visited when it moves.
+    initial : tuple of DataFrame and callable, optional
+        Packs of a batch frame that the state starts with, and the function that stores them; only
+        with transformWithStateInPandas and without event time.
+
+    Returns
+    -------
+    DataFrame
+        Columns of :data:`streamops.spark.wire.EMITTED`.
+    """
+    # Without event time the column must go: Spark would ask for a watermark.
+    shards = (packs if event_time else packs.select("shard", "packed")).groupBy("shard")
+    if api == "applyInPandasWithState":
+        timeout = GroupStateTimeout.EventTimeTimeout if event_time else GroupStateTimeout.NoTimeout
+        function = _state_function(step, event_time)
+        return shards.applyInPandasWithState(function, EMITTED, STATE_SCHEMA, "append", timeout)
+    mode = "EventTime" if event_time else "None"
+    if initial is None:
+        processor = ShardProcessor(step, event_time)
+        return shards.transformWithStateInPandas(processor, EMITTED, "append", mode)
+    rows, begin = initial
+    return shards.transformWithStateInPandas(
+        ShardProcessor(step, event_time, begin),
+        EMITTED,
+        "append",
+        mode,
+        initialState=rows.select("shard", "packed").groupBy("shard"),
+    )
+
+
+def read_group(frames: Iterator[pd.DataFrame]) -> list[bytes]:
+    """The packs of a group, empty ones included."""
+    return [bytes(pack) for frame in frames for pack in frame["packed"]]
+
+
+def _state_function(step: ShardStep, event_time: bool) -> Callable[..., Iterator[pd.DataFrame]]:
+    """The function for ``applyInPandasWithState``."""
+
+    def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        freeze_imports("step")
+        before = state.get if state.exists else None
+        packs = [] if event_time and state.hasTimedOut else read_group(frames)
+        watermark = state.getCurrentWatermarkMs() if event_time else None
+        after, emitted = step(before, packs, watermark)
+        if event_time:
+            # A timed-out group that is neither updated nor removed would fire in every batch.
+            state.update(before if after is None else after)
+            # Fires once the watermark has moved: each shard follows every watermark.
+            state.setTimeoutTimestamp(max(watermark or 0, 1))
+        elif after is not None:
+            state.update(after)
+        yield emitted
+
+    return run
+
+
+class ShardProcessor(StatefulProcessor):
+    """The processor for ``transformWithStateInPandas``."""
+
+    def __init__(self, step: ShardStep, event_time: bool, begin: Begin | None = None) -> None:
+        self.step, self.event_time, self.begin = step, event_time, begin
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state: one value per shard."""
+        freeze_imports("step")
+        self.handle = handle
+        self.stored = handle.getValueState("stored", STATE_SCHEMA)
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Store rows that were there before the first micro-batch; Spark may call it repeatedly."""
+        packs = [pack for pack in read_group(iter([initialState])) if pack]
+        if packs and self.begin is not None:
+            self.stored.update(self.begin(self.stored.get(), packs))
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[Any], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Process the rows of the shard, or an empty pack."""
+        yield self._step(read_group(rows), timerValues, fired=None)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[pd.DataFrame]:
+        """The watermark moved while no rows arrived."""
+        yield self._step([], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
+
+    def _step(self, packs: list[bytes], timers: Any, fired: int | None) -> pd.DataFrame:
+        before = self.stored.get()  # None if there is no state: each call is a round trip
+        if not self.event_time:
+            after, emitted = self.step(before, packs)
+            if after is not None:
+                self.stored.update(after)
+            return emitted
+        watermark = timers.getCurrentWatermarkInMs()
+        timer = None if before is None else self.step.last_watermark(before) + 1
+        if timer is not None and timer not in (fired, watermark + 1):
+            # Spark removes the timer that fired; this one would wake the shard once more.
+            self.handle.deleteTimer(timer)
+        after, emitted = self.step(before, packs, watermark)
+        if after is not None:
+            self.stored.update(after)
+        if timer != watermark + 1:
+            self.handle.registerTimer(watermark + 1)
+        return emitted
+
+    def close(self) -> None:
+        """Nothing to release."""
