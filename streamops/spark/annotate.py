@@ -1,12 +1,70 @@
-"""Operators that pass their rows on, annotated, built from older settings."""
+"""Operators that pass their rows on, annotated."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from streamops.spark.operator import Operator
+from pyspark.sql import Column, DataFrame
 
-__all__ = ["AnnotateTransform"]
+from streamops.kernel.core import Core
+from streamops.spark.checks import METRICS, STATE_API
+from streamops.spark.metadata import add_metadata
+from streamops.spark.operator import Operator, Parameters
+from streamops.spark.results import restore
+from streamops.spark.rowwise import refuse_taken
+
+__all__ = ["AnnotateParameters", "AnnotateTransform", "annotate_rows"]
+
+
+class AnnotateParameters(Parameters, Protocol):
+    """The parameters of an operator that passes its rows on, annotated."""
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """Columns that are added to the rows."""
+
+    @property
+    def marked(self) -> str:
+        """Column that carries the metadata for the next operator."""
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame that does not suit."""
+
+    def finish(self, rows: DataFrame, columns: list[str]) -> DataFrame:
+        """Compute the result from the rows of the core and the names of the input columns."""
+
+    def counts(self) -> Mapping[str, Column]:
+        """Metrics that are aggregates over the result."""
+
+
+def annotate_rows(name: str, parameters: AnnotateParameters, core: Core) -> Operator:
+    """Build an operator that passes its rows on, annotated by a core.
+
+    Parameters
+    ----------
+    name : str
+        Public name of the operator.
+    parameters : AnnotateParameters
+    core : Core
+        Its output has the columns of the input and what ``finish`` of the parameters needs.
+    """
+
+    def check(frame: DataFrame) -> None:
+        parameters.check(frame)
+        refuse_taken(frame, parameters.adds, where=name)
+
+    def finish(frame: DataFrame, rows: DataFrame, metadata: Any, metrics: str) -> DataFrame:
+        result = parameters.finish(restore(rows, frame), frame.schema.names)
+        counted = [count.alias(of) for of, count in parameters.counts().items()]
+        if counted and (frame.isStreaming or metrics != name.rpartition(".")[2]):
+            result = result.observe(metrics, *counted)
+        if metadata is None:
+            return result
+        mark = {key: metadata[key] for key in (METRICS, STATE_API)}
+        return add_metadata(result, parameters.marked, mark)
+
+    return Operator(name, parameters, core, check=check, finish=finish)
 
 
 if TYPE_CHECKING:

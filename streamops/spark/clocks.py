@@ -8,19 +8,28 @@ filtered out there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.kernel.core import Core
 from streamops.kernel.errors import WatermarkError
 from streamops.spark.checks import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.columns import column
-from streamops.spark.operator import Operator, Options, StateApi
+from streamops.spark.operator import Operator, Options, Parameters, StateApi
 
-__all__ = ["ClockOptions", "ClockTransform", "define_watermark", "refuse_watermark"]
+__all__ = [
+    "ClockOptions",
+    "ClockParameters",
+    "ClockTransform",
+    "define_watermark",
+    "follow_clock",
+    "refuse_watermark",
+]
 
 _CLOCK = "__streamops_clock"
 _INSTANTS = ("clock", "newest")
@@ -98,6 +107,46 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
             fix=f"leave withWatermark({marks[0]!r}, ...) out; put this operator before all that "
             "are given a delay",
         )
+
+
+class ClockParameters(Parameters, Protocol):
+    """The parameters of a clock."""
+
+    @property
+    def time(self) -> str:
+        """Event-time column."""
+
+    @property
+    def delay(self) -> int:
+        """How far the watermark is behind the clock, in microseconds."""
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame that does not suit."""
+
+    def inputs(self) -> Sequence[Column]:
+        """Column expressions that the core reads."""
+
+
+def follow_clock(name: str, parameters: ClockParameters, core: Core) -> Operator:
+    """Build an operator that passes its rows on, and defines their watermark by a clock.
+
+    The core emits one row per micro-batch: ``clock`` and ``newest``, in microseconds, and further
+    metrics. ``core.STEPS_WITHOUT_ROWS`` is true.
+    """
+
+    def check(frame: DataFrame) -> None:
+        parameters.check(frame)
+        if frame.isStreaming:
+            refuse_watermark(frame, parameters.time, where=name)
+
+    return Operator(
+        name,
+        parameters,
+        core,
+        check=check,
+        project=parameters.inputs,
+        finish=functools.partial(define_watermark, parameters.time, parameters.delay),
+    )
 
 
 @dataclass(frozen=True, slots=True)
