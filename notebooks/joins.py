@@ -244,7 +244,7 @@ script = [
     (orders(55), None),
 ]
 priced = replay(as_of, script)
-worth = fold((row for result in priced for row in result.rows), rows="bag")
+worth = fold((row for result in priced for row in result.rows), rows="multiset")
 assert [row["price"] for row in sorted(worth, key=lambda row: row["ordered_at"])] == [
     *(100, 100, 130, 130, 90, 90)
 ]
@@ -277,7 +277,7 @@ final = {
     words: sorted(
         (row["ordered_at"], row["price"])
         for row in fold(
-            (r for result in replay(as_of, way, flush=True) for r in result.rows), rows="bag"
+            (r for result in replay(as_of, way, flush=True) for r in result.rows), rows="multiset"
         )
     )
     for words, way in ways.items()

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.batch import (
+    NONE,
     KeyedBatch,
+    OrderedChanges,
     key_columns,
     max_evicted,
     positions_of,
     to_positions,
 )
-from streamops.changelog.carry_forward import NONE, OrderedChanges
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
 from streamops.kernel.columns import combine_chunks, concat, key_codes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamops.changelog.parameters import DEFAULT_MAX_KEYS, parse_horizon
-from streamops.changelog.table import Snapshots, WhenFull
+from streamops.changelog.table import DEFAULT_MAX_KEYS, Snapshots, WhenFull, parse_horizon
 from streamops.changes.core import history as intervals
 from streamops.changes.core import latest
 from streamops.changes.core.spec import ApplySpec, History

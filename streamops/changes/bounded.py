@@ -1,4 +1,4 @@
-"""Transforms of frames that end: what they have in common."""
+"""Checks of batch frames, shared by ``fold``, ``compact`` and ``differences``."""
 
 from __future__ import annotations
 
@@ -13,25 +13,19 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError
 from streamops.spark.columns import column, refuse_duplicates
 from streamops.spark.comparing import parts_of
 
-__all__ = ["is_nowhere", "refuse_others", "refuse_stream", "require_columns"]
+__all__ = ["has_null_part", "refuse_others", "refuse_stream", "require_columns"]
 
 
 def refuse_stream(frame: DataFrame, *, where: str) -> None:
-    """Refuse a streaming frame, and one with two columns of one name.
-
-    Raises
-    ------
-    SchemaError
-        ``STREAMING_FRAME`` or ``DUPLICATE_COLUMN``.
-    """
+    """Refuse a streaming frame (``STREAMING_FRAME``), and two columns of one name."""
     if frame.isStreaming:
         raise SchemaError(
             "STREAMING_FRAME",
-            "a stream does not end, and this looks at all rows at once",
+            "a stream has no end, and this operator needs all rows",
             where=where,
             got="a streaming frame",
             expected="a batch frame",
-            fix="call it inside foreachBatch, or on what the stream wrote",
+            fix="call it inside foreachBatch, or on the table that the stream wrote",
         )
     refuse_duplicates(frame, where=where)
 
@@ -43,34 +37,33 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, role: str, where:
             raise ColumnNotFound(name, frame.columns, where=where, role=role)
 
 
-def is_nowhere(frame: DataFrame, sequence: Sequence[str]) -> Column:
-    """Whether a part of the place of a change is null, at any depth of a struct."""
-    kinds = {each.name: each.dataType for each in frame.schema.fields}
-    lacking = (_lacks_part(column(name), kinds[name]) for name in sequence)
-    return reduce(Column.__or__, lacking, F.lit(False))
+def has_null_part(frame: DataFrame, sequence: Sequence[str]) -> Column:
+    """Whether a sequence, or a field of it at any depth, is null."""
+    types = {part.name: part.dataType for part in frame.schema.fields}
+    parts = (_has_null(column(name), types[name]) for name in sequence)
+    return reduce(Column.__or__, parts, F.lit(False))
 
 
-def _lacks_part(value: Column, kind: DataType) -> Column:
-    parts = parts_of(value, kind) if isinstance(kind, StructType) else []
-    lacking = (_lacks_part(part, of) for part, of in parts)
-    return reduce(Column.__or__, lacking, value.isNull())
+def _has_null(value: Column, dtype: DataType) -> Column:
+    parts = parts_of(value, dtype) if isinstance(dtype, StructType) else []
+    return reduce(Column.__or__, (_has_null(*part) for part in parts), value.isNull())
 
 
 def refuse_others(
-    one: StructType, other: StructType, *, code: str, sides: tuple[str, str], where: str
+    left: StructType, right: StructType, *, code: str, sides: tuple[str, str], where: str
 ) -> None:
-    """Refuse two frames whose columns are not the same, in any order."""
-    kinds = [{each.name: each.dataType.simpleString() for each in s.fields} for s in (one, other)]
-    if kinds[0] == kinds[1]:
+    """Refuse two frames that do not have the same columns, in any order."""
+    types = [{f.name: f.dataType.simpleString() for f in side.fields} for side in (left, right)]
+    if types[0] == types[1]:
         return
     differing = [
-        f"{name}: {kinds[0].get(name, 'none')} and {kinds[1].get(name, 'none')}"
-        for name in dict.fromkeys([*kinds[0], *kinds[1]])
-        if kinds[0].get(name) != kinds[1].get(name)
+        f"{name}: {types[0].get(name, 'none')} and {types[1].get(name, 'none')}"
+        for name in dict.fromkeys([*types[0], *types[1]])
+        if types[0].get(name) != types[1].get(name)
     ]
     raise SchemaError(
         code,
-        f"the columns of {sides[0]} and of {sides[1]} are not the same",
+        f"the columns of {sides[0]} and of {sides[1]} differ",
         where=where,
         got="; ".join(differing),
         expected="the same names with the same types",

@@ -1,14 +1,48 @@
-"""Logs of changes, made shorter."""
+"""Compact a log of changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 
-from streamops.changelog.table import Snapshots
-from streamops.changes.compact_settings import CompactTransform
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, StructField, TimestampType
+
+from streamops.changelog.change_types import CHANGE_TYPE, CHANGE_TYPES, DELETE, PREIMAGE
+from streamops.changelog.table import (
+    CHANGE_COLUMNS,
+    REJECTED,
+    SNAPSHOT,
+    TOMBSTONE,
+    UNAVAILABLE,
+    Flag,
+    Snapshots,
+    parse_horizon,
+    refuse_change_type,
+    require_change_columns,
+)
+from streamops.changes.bounded import has_null_part, refuse_stream, require_columns
+from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import (
+    parse_distinct_names,
+    refuse_type,
+    require_choice,
+    require_name,
+)
 from streamops.kernel.time import Duration
+from streamops.spark.columns import arrow_schema, column
+from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.operator import show_fields
+from streamops.spark.results import UPSERTS
+from streamops.spark.rowwise import noted
 
-__all__ = ["compact"]
+__all__ = ["CompactTransform", "compact"]
+
+_KEY, _SEQUENCE, _CLOCK, _DELETED, _LATEST, _RETAINED = (
+    f"__streamops_{name}" for name in ("key", "sequence", "clock", "deleted", "latest", "retained")
+)
 
 
 def compact(
@@ -22,21 +56,21 @@ def compact(
     snapshots: Snapshots = "below_log",
     ignore_nulls: bool = False,
 ) -> CompactTransform:
-    """Keeps of a log of upserts and deletes what a reader needs who starts at its beginning.
+    """Retain the changes of a log that a reader needs who starts at its beginning.
 
-    Of each key the last change is kept, and whatever gives it the values that it was not sent with. A
-    delete that is the last change of its key is kept for `retention`, so that a reader who starts
-    within it still sees the delete. It is a filter: no row is rewritten, and they come out in no
-    certain order. Sort them by `sequence` before they are written as a log.
+    Retains the last change of each key, and the changes that supply its unavailable values. A delete
+    that is the last change of its key is retained for `retention`, so that a reader who starts within it
+    sees the delete. The operator is a filter: it does not modify rows, and its output has no order. Sort
+    the rows by `sequence` before you write them as a log.
 
     Input        `key`, `sequence`: columns that can be compared · `time`: timestamp · _change_type:
                  string, or `value`, null in a delete · _unavailable, _snapshot, _tombstone, rejected,
-                 as ``from_debezium`` has them · other columns of any type
+                 as ``from_debezium`` publishes them · other columns of any type
     Output       the same columns
-    Output mode  of batch frames only
+    Output mode  batch frames only
     Watermark    none
     State        none
-    Order        rows may come in any order: the changes of a key are ordered by `sequence`
+    Order        rows may be in any order: the changes of a key are ordered by `sequence`
     Batch        see above
 
     Parameters
@@ -46,19 +80,19 @@ def compact(
     sequence : str or sequence of str
         Columns that order the changes of a key.
     retention : duration or int
-        For how long a delete is kept behind the newest change of the log: a duration on `time`, or
-        without it so many units of `sequence`. A delete of exactly that age is kept.
+        How long a delete is retained after the newest change of the log: a duration on `time`, or
+        without `time` a number of units of `sequence`. A delete of exactly that age is retained.
     time : str, optional
-        Column in which retention and head are measured.
+        Column on which retention and head are measured.
     head : duration or int, optional
-        What is no further than this behind the newest change is left whole.
+        All changes within this distance of the newest change are retained.
     value : str, optional
-        Where there is no _change_type: the column whose null is a delete, as in a topic of Kafka's.
+        If there is no _change_type: the column whose null is a delete, as in a Kafka topic.
     snapshots : "below_log" or "by_sequence"
-        Whether a row of a snapshot is older than all of the log, as in ``normalize``.
+        Whether a row of a snapshot is below every change of the log, as in ``normalize``.
     ignore_nulls : bool
-        Whether the log is read with ``ignore_nulls=True``: a change that supplies the value of a later null
-        is then kept.
+        Whether the log is read with ``ignore_nulls=True``: a change that supplies the value of a later
+        null is then retained.
 
     Returns
     -------
@@ -80,32 +114,173 @@ def compact(
 
     Notes
     -----
-    What compacts to a key's last change is a log of upserts: an ``update_postimage`` may be the first
-    that is left of its key, and preimages go: an update that changes a key must be a delete and an
-    insert, as ``from_debezium`` and ``from_delta`` tell it. Read it with ``normalize``, or ``apply`` where rows are
-    overwritten. Rows without a position in
-    the log (rejected, or without key or sequence) are kept, and so are truncates. All copies of
-    a change that is kept are, and so are those that contradict it: who reads them sees which counts.
+    A compacted log is a log of upserts: an ``update_postimage`` may be the first change of its key, and
+    preimages are removed. So an update that changes a key must be a delete and an insert, as from
+    ``from_debezium`` and ``from_delta``. Read the log with ``normalize`` or ``apply(history="overwrite")``.
+    Rows that have no position in the log (rejected, or without key or sequence) are retained, and so are
+    truncates. All copies of a retained change are retained, and so are the changes in conflict with it.
 
-    The age of a delete is that of the youngest row of its key, so that it outlives all that it deleted,
-    also what a clock that was ahead or a snapshot wrote. Once these are gone, its own age counts.
+    The age of a delete is that of the youngest row of its key, so that it is retained longer than all
+    the rows that it deleted, including rows of a snapshot and of a clock that was ahead. Once these rows
+    are removed, its own age counts.
 
     See Also
     --------
-    normalize : the table that the log stands for, change by change.
+    normalize : the changes of the table that the log describes.
 
     References
     ----------
     Apache Kafka's documentation, "Log Compaction".
     """
-    return CompactTransform.of(
-        "changes.compact",
-        key,
-        sequence=sequence,
-        retention=retention,
-        time=time,
-        head=head,
-        value=value,
-        snapshots=snapshots,
-        ignore_nulls=ignore_nulls,
+    where = "changes.compact"
+    return CompactTransform(
+        where,
+        parse_distinct_names(key, parameter="key", where=where),
+        parse_distinct_names(sequence, parameter="sequence", where=where),
+        parse_horizon(retention, time, parameter="retention", where=where),
+        time,
+        None if head is None else parse_horizon(head, time, parameter="head", where=where),
+        value,
+        snapshots,
+        ignore_nulls,
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactTransform:
+    """A function from batch frame to batch frame, for use with ``DataFrame.transform``."""
+
+    where: str = field(repr=False)
+    key: tuple[str, ...]
+    sequence: tuple[str, ...]
+    retention: int
+    time: str | None
+    head: int | None
+    value: str | None
+    snapshots: Snapshots
+    ignore_nulls: bool
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        where = self.where
+        refuse_change_type({"key": self.key, "sequence": self.sequence}, where=where)
+        require_choice(self.snapshots, Snapshots, parameter="snapshots", where=where)
+        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls", where=where)
+        if self.value is not None:
+            require_name(self.value, parameter="value", where=where)
+
+    def __repr__(self) -> str:
+        return f"{self.where}({', '.join(show_fields(self))})"
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Compact the log."""
+        columns = self._checked(frame)
+        change, has_types = column(CHANGE_TYPE), CHANGE_TYPE in columns
+        is_delete = change.eqNullSafe(DELETE) if has_types else column(str(self.value)).isNull()
+        key = F.struct(
+            *(
+                comparable(column(name), columns[name].dataType).alias(f"c{i}")
+                for i, name in enumerate(self.key)
+            )
+        )
+        conditions = [column(name).isNotNull() for name in self.key]
+        conditions.append(~has_null_part(frame, self.sequence))
+        conditions.append(self._clock().isNotNull())
+        if has_types:
+            conditions.append(change.isin(*CHANGE_TYPES))
+        if REJECTED in columns:
+            conditions.append(column(REJECTED).isNull())
+        is_change = F.coalesce(reduce(Column.__and__, conditions), F.lit(False))
+        log = frame.select(
+            "*",
+            key.alias(_KEY),
+            F.when(is_change, self._position(columns)).alias(_SEQUENCE),
+            F.when(is_change, self._clock()).alias(_CLOCK),
+            is_delete.alias(_DELETED),
+        )
+        log = log.crossJoin(F.broadcast(log.agg(F.max(_CLOCK).alias(_LATEST))))
+        log = log.withColumn(_RETAINED, self._is_retained(columns))
+        result = log.where(_RETAINED).select(*map(column, frame.columns))
+        return noted(result, CHANGE_TYPE, {UPSERTS: True}) if has_types else result
+
+    def _is_retained(self, columns: dict[str, StructField]) -> Column:
+        window = Window.partitionBy(_KEY)
+        sequence, is_change = F.col(_SEQUENCE), F.col(_SEQUENCE).isNotNull()
+        # A preimage is not a change by itself: the row that it retracts may be removed.
+        has_types = CHANGE_TYPE in columns
+        is_preimage = column(CHANGE_TYPE).eqNullSafe(PREIMAGE) if has_types else F.lit(False)
+        counted = F.when(~is_preimage, sequence)
+        last = F.max(counted).over(window)
+        is_last = sequence == last
+        # By the youngest row of the key: a delete is removed after all rows that it deleted.
+        age = _difference(F.col(_LATEST), F.max(_CLOCK).over(window))
+        is_expired = age > max(self.retention, self.head or 0)
+        is_needed = is_last
+        for name in self._values(columns) if UNAVAILABLE in columns or self.ignore_nulls else ():
+            is_sent = column(name).isNotNull() if self.ignore_nulls else F.lit(True)
+            if UNAVAILABLE in columns:
+                is_sent &= ~F.coalesce(F.array_contains(column(UNAVAILABLE), name), F.lit(False))
+            supplier = F.max(F.when(F.col(_DELETED) | is_sent, counted)).over(window)
+            is_needed |= sequence == supplier
+        retained = ~is_preimage & is_needed & ~(is_last & F.col(_DELETED) & is_expired)
+        if self.head is not None:
+            retained |= _difference(F.col(_LATEST), F.col(_CLOCK)) <= self.head
+        is_obsolete = F.lit(False)
+        if TOMBSTONE in columns:  # retained together with the delete before it
+            deleted = F.max(F.when(is_change & F.col(_DELETED), sequence)).over(window)
+            is_tombstone = F.coalesce(column(TOMBSTONE), F.lit(False))
+            is_replaced = last.isNull() | ~deleted.eqNullSafe(last)
+            is_obsolete = F.coalesce(is_tombstone & (is_replaced | is_expired), F.lit(False))
+        return (~is_change & ~is_obsolete) | F.coalesce(retained, F.lit(False))
+
+    def _values(self, columns: dict[str, StructField]) -> list[str]:
+        others = {*self.key, *self.sequence, *CHANGE_COLUMNS}
+        return [name for name in columns if name not in others]
+
+    def _position(self, columns: dict[str, StructField]) -> Column:
+        parts = [column(name) for name in self.sequence]
+        if SNAPSHOT in columns:
+            is_log = ~F.coalesce(column(SNAPSHOT), F.lit(False))
+            parts = [is_log, *parts] if self.snapshots == "below_log" else [*parts, is_log]
+        return F.struct(*(part.alias(f"c{i}") for i, part in enumerate(parts)))
+
+    def _clock(self) -> Column:
+        if self.time is not None:
+            return F.unix_micros(column(self.time))
+        return column(self.sequence[0]).cast("bigint")
+
+    def _checked(self, frame: DataFrame) -> dict[str, StructField]:
+        """The columns of the frame, or an error."""
+        where = self.where
+        refuse_stream(frame, where=where)
+        require_columns(frame, self.key, role="key", where=where)
+        refuse_incomparable(frame, self.key, where=where)
+        require_columns(frame, self.sequence, role="sequence", where=where)
+        columns = {part.name: part for part in frame.schema.fields}
+        if self.value is not None:
+            require_columns(frame, [self.value], role="value", where=where)
+        if (CHANGE_TYPE in columns) == (self.value is not None):
+            raise SpecError(
+                "DELETES_UNKNOWN",
+                "no column tells which rows are deletes, or two columns do",
+                where=where,
+                got=f"columns {', '.join(columns)}; value={self.value!r}",
+                expected=f"a column {CHANGE_TYPE!r}, or value=... without one",
+                fix='value="value" for a Kafka topic, whose deletes have a null value',
+            )
+        read = {*self.sequence, *CHANGE_COLUMNS}
+        if self.time is not None:
+            require_columns(frame, [self.time], role="time", where=where)
+            read.add(self.time)
+        schema = arrow_schema(frame, where=where, only=read)
+        require_change_columns(schema, self.sequence, self.time, where=where)
+        if self.time is not None and not isinstance(columns[self.time].dataType, TimestampType):
+            fix = "cast the column, or name another"
+            refuse_type(schema, self.time, "`time`", "timestamp", fix, where=where)
+        return columns
+
+
+def _difference(latest: Column, clock: Column) -> Column:
+    """The distance of two clocks, which may exceed 64 bits."""
+    wide = DecimalType(20, 0)
+    return latest.cast(wide) - clock.cast(wide)

@@ -1,13 +1,40 @@
-"""Delta's change data feed as a stream of changes."""
+"""Read Delta's change data feed as a change stream."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Literal
 
-from streamops.changes.delta_settings import DeltaSettings, Preimages
-from streamops.spark.rowwise import RowTransform
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, TimestampType
 
-__all__ = ["from_delta"]
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    CHANGE_TYPES,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    RETRACTIONS,
+)
+from streamops.changelog.table import CHANGED_AT, DELTA_SEQUENCE, REJECTED, SEQUENCE
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.parameters import parse_distinct_names, require_choice
+from streamops.spark.columns import column, make_nullable
+from streamops.spark.results import UPSERTS
+from streamops.spark.rowwise import RowTransform, noted
+
+__all__ = ["REASONS", "DeltaSpec", "Preimages", "from_delta"]
+
+Preimages = Literal["delete", "drop"]
+
+REASONS = ("unknown_operation", "null_key", "no_sequence")
+
+_VERSION, _COMMITTED = "_commit_version", "_commit_timestamp"
+_FEED = {CHANGE_TYPE: StringType(), _VERSION: LongType(), _COMMITTED: TimestampType()}
 
 
 def from_delta(
@@ -16,11 +43,11 @@ def from_delta(
     preimages: Preimages = "delete",
     name: str | None = None,
 ) -> RowTransform:
-    """Reads Delta's change data feed, with a position for each change.
+    """Read Delta's change data feed, with a sequence for each change.
 
-    Within a version what goes comes before what comes, so the position is the version and, in it, 0
-    for a preimage or a delete and 1 for the others. An update is told as a delete of the row before
-    and an insert of the row after, as the two have different keys where an update changes the key.
+    Within a commit, retractions are before additions: the sequence of a change is the version and, in
+    it, position 0 for a preimage or a delete and 1 for the others. An update becomes a delete of the row
+    before and an insert of the row after, as an update may change the key.
 
     Input        the columns of the table · _change_type: string · _commit_version: bigint ·
                  _commit_timestamp: timestamp
@@ -28,22 +55,22 @@ def from_delta(
                  position: int> · _changed_at: timestamp, of the commit · rejected: struct<reason,
                  change_type>, null in a change
     Output mode  any
-    Watermark    none needed; one on a column of the table is kept
+    Watermark    none is needed; one on a column of the table is preserved
     State        none
-    Order        rows may come in any order
-    Batch        same rows out
+    Order        rows may arrive in any order
+    Batch        the same rows
 
     Parameters
     ----------
     key : str or sequence of str
         Columns that identify a row.
     preimages : "delete" or "drop"
-        What becomes of rows from before an update: deletes, or nothing. "drop" leaves upserts, and is
-        for tables whose keys never change: else the row of the old key stays for ever. Operators that
-        take rows back refuse a stream without preimages.
+        Whether the row before an update becomes a delete, or is dropped. "drop" makes a stream of
+        upserts, for tables whose keys never change: otherwise the row of the old key is never deleted.
+        Operators that retract rows refuse a stream without preimages.
     name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. A batch is counted only
-        where it is given.
+        Name of the metrics in the query's ``observedMetrics``. Batch queries have metrics only if it is
+        given.
 
     Returns
     -------
@@ -65,22 +92,110 @@ def from_delta(
 
     Notes
     -----
-    Reasons: "unknown_operation", "null_key", "no_sequence"; ``rejected.change_type`` is the word that
-    came. Read the feed with ``option("readChangeFeed", "true")``.
+    Reasons: "unknown_operation", "null_key", "no_sequence"; ``rejected.change_type`` is the type of the
+    input row. Read the feed with ``option("readChangeFeed", "true")``.
 
-    What goes has the values of before, those of its times among them: measure horizons, and put
-    versions in order, by ``_changed_at``. ``normalize`` tells a delete and an insert of one version and
-    key, in one micro-batch, as an update; and ``apply`` sees no time between the two, so that with
-    `track` an interval goes on.
+    A retraction has the values from before the update, including timestamps: measure horizons and order
+    versions by ``_changed_at``. ``normalize`` emits a delete and an insert of one version and key, in one
+    micro-batch, as an update; and for ``apply`` no time passes between the two, so that with `track` an
+    interval continues.
 
     See Also
     --------
-    from_debezium : the same of Debezium's records.
+    from_debezium : the same for Debezium's records.
 
     References
     ----------
     Delta's protocol, "Change Data Files".
     """
     where = "changes.from_delta"
-    settings = DeltaSettings.of(where, key=key, preimages=preimages)
-    return RowTransform.of(where, settings, name)
+    spec = DeltaSpec(where, parse_distinct_names(key, parameter="key", where=where), preimages)
+    return RowTransform.of(where, spec, name)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSpec:
+    """Parameters of ``from_delta``."""
+
+    where: str = field(repr=False)
+    key: tuple[str, ...]
+    preimages: Preimages
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        require_choice(self.preimages, Preimages, parameter="preimages", where=self.where)
+        if taken := [name for name in self.key if name in _FEED]:
+            raise SpecError(
+                "KEY_OF_THE_FEED",
+                f"{taken[0]!r} describes a change, and is not a column of its row",
+                where=self.where,
+                got=f"key={self.key!r}",
+                expected="columns that identify a row of the table",
+                fix='from_delta("id")',
+            )
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """Columns that the operator adds."""
+        return (SEQUENCE, CHANGED_AT, REJECTED)
+
+    @property
+    def marked(self) -> str:
+        """The column whose metadata describes the stream."""
+        return CHANGE_TYPE
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame that is not a change data feed, or does not have the key."""
+        types = {part.name: part.dataType for part in frame.schema.fields}
+        wrong = [n for n, dtype in _FEED.items() if not isinstance(types.get(n), type(dtype))]
+        if wrong:
+            raise SchemaError(
+                "NOT_A_CHANGE_FEED",
+                "the frame does not have the columns of Delta's change data feed",
+                where=self.where,
+                got=", ".join(
+                    f"{n} {types[n].simpleString()}" if n in types else f"no {n}" for n in wrong
+                ),
+                expected=", ".join(f"{n} {dtype.simpleString()}" for n, dtype in _FEED.items()),
+                fix='spark.readStream.format("delta").option("readChangeFeed", "true")',
+            )
+        for name in self.key:
+            if name not in types:
+                raise ColumnNotFound(name, list(types), where=self.where, role="key")
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The feed as a change stream."""
+        change, version = column(CHANGE_TYPE), column(_VERSION)
+        no_key = reduce(Column.__or__, (column(name).isNull() for name in self.key))
+        reason = (
+            F.when(~F.coalesce(change.isin(*CHANGE_TYPES), F.lit(False)), "unknown_operation")
+            .when(no_key, "null_key")
+            .when(version.isNull(), "no_sequence")
+        )
+        position = F.when(change.isin(*RETRACTIONS), F.lit(0)).otherwise(F.lit(1))
+        parts = zip((version, position), DELTA_SEQUENCE, strict=True)
+        sequence = F.struct(*(make_nullable(part).alias(to.name) for part, to in parts))
+        rejected = F.struct(reason.alias("reason"), make_nullable(change).alias("change_type"))
+        change_type = change
+        if self.preimages == "drop":
+            frame = frame.where(~F.coalesce(change == PREIMAGE, F.lit(False)))
+        else:  # the postimage may have another key
+            update = F.when(change == PREIMAGE, DELETE).when(change == POSTIMAGE, INSERT)
+            change_type = update.otherwise(change)
+        changes = frame.select(
+            *(column(name) for name in frame.columns if name not in _FEED),
+            F.when(reason.isNull(), change_type).alias(CHANGE_TYPE),
+            F.when(reason.isNull(), sequence).alias(SEQUENCE),
+            column(_COMMITTED).alias(CHANGED_AT),
+            F.when(reason.isNotNull(), rejected).alias(REJECTED),
+        )
+        return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
+
+    def counts(self) -> Mapping[str, Column]:
+        """Metrics: changes, and rejected rows by reason."""
+        reason = F.col(REJECTED)["reason"]
+        return {
+            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
+            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            **{name: F.count_if(reason == name) for name in REASONS},
+        }

@@ -1,15 +1,86 @@
-"""The table that a change stream stands for."""
+"""Fold a change stream to its table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructType
 
-from streamops.changelog.change_types import REVISION
-from streamops.changes.fold_settings import FoldTransform, Rows
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    CHANGE_TYPES,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    RETRACTIONS,
+    REVISION,
+)
+from streamops.changelog.table import (
+    CHANGE_COLUMNS,
+    COMMIT_COLUMNS,
+    REJECTED,
+    refuse_change_type,
+)
+from streamops.changes.bounded import has_null_part, refuse_others, refuse_stream, require_columns
+from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
+from streamops.kernel.ordering import is_comparable
+from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
+from streamops.spark.columns import arrow_schema, column
+from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.operator import show_fields
+from streamops.spark.parameters import require_frame
 
-__all__ = ["fold"]
+__all__ = ["FoldTransform", "Rows", "fold"]
+
+Rows = Literal["keyed", "multiset"]
+
+_SIDE_OUTPUT = (REJECTED, "late")
+_BASE, _CONTENT, _PREVIOUS, _BEFORE, _NEXT, _FAULT, _IN_TABLE = (
+    f"__streamops_{name}"
+    for name in ("base", "content", "previous", "before", "next", "fault", "in_table")
+)
+_FOLD_ROWS = (
+    "changes.fold(rows='multiset') for joins, changes.aggregate and timelines, whose rows have no key; "
+    "sequence='_sequence' for captured changes"
+)
+_FOLD_VERSIONS = "sequence='version', or the column that orders the rows of a key"
+_MARK = "\0"  # where the row is inserted into a message
+_COMPLETE = (
+    "fold the changes of all micro-batches, exactly once; upserts without preimages go through "
+    "changes.normalize first"
+)
+_KEY_CHANGES = (
+    f"{_COMPLETE}; an update that changes the key must be a delete and an insert, as from "
+    "changes.from_delta"
+)
+_FAULTS = {
+    "UNKNOWN_CHANGE": (
+        "a change has an unknown type",
+        f"one of {', '.join(CHANGE_TYPES)}",
+        f"{_COMPLETE}; so do truncates",
+    ),
+    "INSERTED_TWICE": ("a row was inserted that exists already", "an update", _COMPLETE),
+    "PREIMAGE_NOT_PUBLISHED": (
+        "a preimage differs from the published row",
+        "the row as it was published before",
+        _COMPLETE,
+    ),
+    "POSTIMAGE_ALONE": ("a postimage has no preimage", "a preimage before it", _KEY_CHANGES),
+    "DELETED_UNPUBLISHED": ("a row was deleted that does not exist", "a row", _COMPLETE),
+    "PREIMAGE_ALONE": ("a preimage has no postimage", "its postimage", _KEY_CHANGES),
+    "REVISION_OUT_OF_STEP": (
+        "two rows have the same key and revision",
+        "a revision above the one before",
+        _COMPLETE,
+    ),
+    "NO_SEQUENCE": ("a change has no sequence", "no null in `sequence`", _COMPLETE),
+}
 
 
 def fold(
@@ -19,37 +90,36 @@ def fold(
     sequence: str | Sequence[str] = REVISION,
     onto: DataFrame | None = None,
 ) -> FoldTransform:
-    """Folds a change stream to its table, and refuses one that contradicts itself.
+    """Fold a change stream to its table, and refuse a stream that contradicts itself.
 
     ``insert`` and ``update_postimage`` set the row of a key, ``delete`` removes it, and
-    ``update_preimage`` takes back exactly the row that was published before. In a bag, what is taken
-    back is one of the equal rows.
+    ``update_preimage`` retracts exactly the row that was published before. In a multiset, a retraction
+    removes one of the equal rows.
 
     Input        `key`, `sequence` · _change_type: string · other columns of any type but calendar
                  intervals and geometries, which Spark does not compare. Rows whose `late` or
-                 `rejected` is not null are left out
-    Output       the rows, in the columns that came but _change_type, late and rejected. A column of
-                 these two names that is no struct with a string `reason` is one of the row
-    Output mode  of batch frames only: inside ``foreachBatch``, or of what a stream wrote
+                 `rejected` is not null are ignored
+    Output       the rows, in the input columns except _change_type, late and rejected. A column of
+                 the last two names that is not a struct with a string `reason` is a value
+    Output mode  batch frames only: inside ``foreachBatch``, or on the output of a stream
     Watermark    none
-    State        none; `onto` is the table so far
-    Order        rows may come in any order: the changes of a key are ordered by `sequence`
+    State        none; `onto` is the table before the changes
+    Order        rows may be in any order: the changes of a key are ordered by `sequence`
     Batch        see above
 
     Parameters
     ----------
     key : str or sequence of str, optional
-        Columns that identify a row. Left out with ``rows="bag"``.
-    rows : "keyed" or "bag"
-        A bag where whole rows come and go, as behind joins, timelines and ``changes.aggregate``: they
-        have no revision.
+        Columns that identify a row. Omit it with ``rows="multiset"``.
+    rows : "keyed" or "multiset"
+        Whether a key identifies a row. Rows of joins, timelines and ``changes.aggregate`` are a multiset:
+        they have no revision.
     sequence : str or sequence of str
-        Columns that order the changes of a key. "revision": a row is taken back with the revision
-        that it was published with. Any other: the place of the change, such as ``_sequence``, at
-        which what is taken back comes before what takes its place; it is no part of the row. In a
-        bag there is none.
+        Columns that order the changes of a key. "revision": a row is retracted with the revision that it
+        was published with. Any other: the position of the change, such as ``_sequence``, at which the
+        retraction is before the new row; it is not part of the row. A multiset has none.
     onto : DataFrame, optional
-        The table that the changes are about, in the columns of the result.
+        The table that the changes apply to, in the columns of the result.
 
     Returns
     -------
@@ -59,11 +129,11 @@ def fold(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, or does not go with another.
+        A parameter has the wrong type, or cannot be combined with another.
     SchemaError, ColumnNotFound
-        The frame is a stream or no change stream; a column does not exist or has a type that Spark does
-        not compare; `onto` has other columns;
-        ``NO_REVISION``: there is none, and no other `sequence`.
+        The frame is a stream or not a change stream; a column does not exist or has a type that Spark does
+        not compare; `onto` has other columns; ``NO_REVISION``: there is no revision, and no other
+        `sequence`.
 
     Examples
     --------
@@ -77,28 +147,256 @@ def fold(
 
     Notes
     -----
-    A preimage is compared with the row before in all columns. By another `sequence` than "revision", and
-    in a bag, those are left out that say something of a change, as ``_changed_at``, ``_snapshot`` and
-    ``_commit_version``.
+    A preimage is compared with the row before in all columns. With a `sequence` other than "revision",
+    and in a multiset, columns that describe a change are ignored, such as ``_changed_at``, ``_snapshot``
+    and ``_commit_version``.
 
-    What contradicts itself fails the query when the result is computed, where rows of that key are
-    read: a filter on the key behind it looks at the keys that it lets through. ``UNKNOWN_CHANGE``,
+    A contradiction fails the query when the result is computed, if the query reads rows of that key: a
+    filter on the key after ``fold`` checks only the keys that pass it. ``UNKNOWN_CHANGE``,
     ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``,
-    ``DELETED_UNPUBLISHED``; and ``NO_SEQUENCE``, a null in `sequence`. In a bag only sums are looked
-    at: ``UNKNOWN_CHANGE``, and ``PREIMAGE_NOT_PUBLISHED`` where more is taken back than was published.
-    Without ``_change_type`` a row replaces that of a lower `sequence`, and only one that comes twice
-    (``REVISION_OUT_OF_STEP``) or has none is refused.
+    ``DELETED_UNPUBLISHED``; and ``NO_SEQUENCE``, a null in `sequence`. A truncate is an
+    ``UNKNOWN_CHANGE``: ``normalize`` and ``apply`` emit the deletes of its rows. In a multiset only sums
+    are checked: ``UNKNOWN_CHANGE``, and ``PREIMAGE_NOT_PUBLISHED`` if more rows are retracted than were
+    published. Without ``_change_type`` a row replaces the row of a lower `sequence`, and only
+    ``REVISION_OUT_OF_STEP``, two rows of one sequence, and ``NO_SEQUENCE`` are checked.
 
-    ``streamops.testing.fold`` checks more, row by row: the order of publication, that revisions leave
-    none out, and that no row is published again without a change.
+    ``streamops.testing.fold`` checks more, row by row: the order of publication, gaps between
+    revisions, and rows that are published again without a change.
 
     See Also
     --------
-    differences : whether two tables are the same, and where they are not.
+    differences : compare two tables.
     streamops.testing.fold : for tests.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "State, Streams, and Immutability".
     """
-    return FoldTransform.of("changes.fold", key, rows=rows, sequence=sequence, onto=onto)
+    where = "changes.fold"
+    return FoldTransform(
+        where,
+        None if key is None else parse_distinct_names(key, parameter="key", where=where),
+        rows,
+        parse_distinct_names(sequence, parameter="sequence", where=where),
+        onto,
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FoldTransform:
+    """A function from batch frame to batch frame, for use with ``DataFrame.transform``."""
+
+    where: str = field(repr=False)
+    key: tuple[str, ...] | None
+    rows: Rows
+    sequence: tuple[str, ...]
+    onto: DataFrame | None
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        require_choice(self.rows, Rows, parameter="rows", where=self.where)
+        if self.rows == "multiset" and self.sequence != (REVISION,):
+            raise SpecError(
+                "SEQUENCE_OF_A_MULTISET",
+                "a multiset does not depend on the order of changes",
+                where=self.where,
+                got=f"sequence={self.sequence!r}, rows='multiset'",
+                expected="`sequence` together with `key`, or no `sequence`",
+                fix="omit it; drop the column before the operator if it is not part of the row",
+            )
+        if (self.key is None) != (self.rows == "multiset"):
+            raise SpecError(
+                "KEY_REQUIRED" if self.key is None else "KEY_OF_A_MULTISET",
+                "no column identifies a row" if self.key is None else "a multiset has no key",
+                where=self.where,
+                got=f"key={self.key!r}, rows={self.rows!r}",
+                expected="columns that identify a row, or rows='multiset'",
+                fix='fold("id"); or, if rows have no key, fold(rows="multiset")',
+            )
+        refuse_change_type({"key": self.key or (), "sequence": self.sequence}, where=self.where)
+        if self.onto is not None:
+            require_frame(self.onto, "`onto`", where=self.where)
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Fold the frame."""
+        refuse_stream(frame, where=self.where)
+        has_types = CHANGE_TYPE in frame.columns
+        if self.key is not None:
+            require_columns(frame, self.key, role="key", where=self.where)
+            self._refuse_unordered(frame)
+            require_columns(frame, self.sequence, role="sequence", where=self.where)
+        elif not has_types:
+            raise SchemaError(
+                "NO_CHANGES",
+                "the frame is not a change stream",
+                where=self.where,
+                got=f"columns {', '.join(frame.columns)}",
+                expected=f"a column {CHANGE_TYPE!r}",
+                fix="fold the output of an operator that emits changes",
+            )
+        for part in frame.schema.fields:
+            if part.name in _SIDE_OUTPUT and _has_reason(part.dataType):
+                frame = frame.where(column(part.name).isNull()).drop(part.name)
+        if not has_types:
+            frame = frame.withColumn(CHANGE_TYPE, F.lit(None).cast("string"))
+        frame = self._add_base(frame)
+        if self.key is None:
+            return self._fold_multiset(frame)
+        return self._fold_changes(frame) if has_types else self._latest_rows(frame)
+
+    def __repr__(self) -> str:
+        return f"{self.where}({', '.join(show_fields(self))})"
+
+    @property
+    def _order(self) -> tuple[str, ...]:
+        """Columns that order the changes."""
+        return () if self.key is None else self.sequence
+
+    def _add_base(self, frame: DataFrame) -> DataFrame:
+        """The changes, and the rows of `onto` as inserts before them."""
+        self._require_types(frame)
+        changes = frame.withColumn(_BASE, F.lit(False))
+        if self.onto is None:
+            return changes
+        refuse_stream(self.onto, where=self.where)
+        sides = ("the changes", "`onto`")
+        schema = frame.drop(CHANGE_TYPE).schema
+        refuse_others(schema, self.onto.schema, code="ONTO_DIFFERS", sides=sides, where=self.where)
+        base = self.onto.withColumn(CHANGE_TYPE, F.lit(INSERT)).withColumn(_BASE, F.lit(True))
+        return base.unionByName(changes)
+
+    def _refuse_unordered(self, frame: DataFrame) -> None:
+        if self.sequence == (REVISION,) and REVISION not in frame.columns:
+            raise SchemaError(
+                "NO_REVISION",
+                "no column orders the changes of a key",
+                where=self.where,
+                got=f"columns {', '.join(frame.columns)}",
+                expected=f"a column {REVISION!r}, as from changes.normalize and windows, or `sequence`",
+                fix=_FOLD_ROWS if CHANGE_TYPE in frame.columns else _FOLD_VERSIONS,
+            )
+
+    def _require_types(self, frame: DataFrame) -> None:
+        refuse_incomparable(frame, frame.columns, where=self.where)
+        schema = arrow_schema(frame, where=self.where, only={CHANGE_TYPE, *self._order})
+        fix = "cast the column, or name another"
+        for name in self._order:
+            if not is_comparable(schema.field(name).type):
+                expected = "a type whose values have an order"
+                refuse_type(schema, name, "`sequence`", expected, fix, where=self.where)
+        if not pa.types.is_string(schema.field(CHANGE_TYPE).type):
+            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", fix, where=self.where)
+
+    def _content(self, frame: DataFrame) -> Column:
+        """The values of a row. A revision is one of them, another sequence is not.
+
+        Operators that publish revisions add no columns that describe a change.
+        """
+        ignored = {_BASE, CHANGE_TYPE}
+        if self._order != (REVISION,):
+            ignored |= {*CHANGE_COLUMNS, *COMMIT_COLUMNS, *self.sequence} - {REJECTED, REVISION}
+        return F.struct(
+            *(
+                comparable(column(part.name), part.dataType).alias(f"c{i}")
+                for i, part in enumerate(frame.schema.fields)
+                if part.name not in ignored
+            )
+        )
+
+    def _fold_changes(self, frame: DataFrame) -> DataFrame:
+        change, is_retraction = column(CHANGE_TYPE), column(CHANGE_TYPE).isin(*RETRACTIONS)
+        # A retraction has the revision of the row that it retracts; otherwise the sequence of the next.
+        rank = is_retraction if self.sequence == (REVISION,) else ~is_retraction
+        order = [~column(_BASE), *map(column, self.sequence), rank]
+        window = Window.partitionBy(*self._key_columns(frame)).orderBy(*order)
+        ordered = frame.withColumn(_CONTENT, self._content(frame)).select(
+            "*",
+            F.lag(CHANGE_TYPE).over(window).alias(_PREVIOUS),
+            F.lag(_CONTENT).over(window).alias(_BEFORE),
+            F.lead(F.coalesce(change, F.lit(""))).over(window).alias(_NEXT),
+        )
+        previous = F.col(_PREVIOUS)
+        exists = F.coalesce(previous.isin(INSERT, POSTIMAGE), F.lit(False))
+        same = F.col(_BEFORE).eqNullSafe(F.col(_CONTENT))
+        fault = (
+            F.when(~F.coalesce(change.isin(*CHANGE_TYPES), F.lit(False)), "UNKNOWN_CHANGE")
+            .when(self._has_no_sequence(frame), "NO_SEQUENCE")
+            .when((change == INSERT) & (exists | (previous == PREIMAGE)), "INSERTED_TWICE")
+            .when((change == PREIMAGE) & ~(exists & same), "PREIMAGE_NOT_PUBLISHED")
+            .when((change == POSTIMAGE) & ~previous.eqNullSafe(PREIMAGE), "POSTIMAGE_ALONE")
+            .when((change == DELETE) & ~exists, "DELETED_UNPUBLISHED")
+            .when((change == PREIMAGE) & F.col(_NEXT).isNull(), "PREIMAGE_ALONE")
+        )
+        in_table = F.col(_NEXT).isNull() & change.isin(INSERT, POSTIMAGE)
+        return self._checked(ordered, fault, in_table, _value_names(frame))
+
+    def _latest_rows(self, frame: DataFrame) -> DataFrame:
+        """Rows without change types: a row replaces the row of a lower sequence."""
+        sequence = F.struct(*map(column, self.sequence))
+        window = Window.partitionBy(*self._key_columns(frame)).orderBy(sequence)
+        ordered = frame.select(
+            "*",
+            F.lead(sequence).over(window).alias(_NEXT),
+            F.lag(sequence).over(window).alias(_BEFORE),
+        )
+        repeated = F.when(F.col(_BEFORE).eqNullSafe(sequence), "REVISION_OUT_OF_STEP")
+        fault = F.when(self._has_no_sequence(frame), "NO_SEQUENCE").otherwise(repeated)
+        return self._checked(ordered, fault, F.col(_NEXT).isNull(), _value_names(frame))
+
+    def _fold_multiset(self, frame: DataFrame) -> DataFrame:
+        names = _value_names(frame)
+        change, unknown = column(CHANGE_TYPE), F.col("unknown")
+        weight = F.when(change.isin(*RETRACTIONS), -1).when(change.isin(*CHANGE_TYPES), 1)
+        row = F.struct(*map(column, names))
+        counted = (
+            frame.withColumn(_CONTENT, self._content(frame))
+            .groupBy(_CONTENT)
+            .agg(
+                F.first(row).alias("row"),
+                F.sum(weight).alias("copies"),
+                F.count_if(weight.isNull()).alias("unknown"),
+            )
+        )
+        negative = F.when(F.col("copies") < 0, "PREIMAGE_NOT_PUBLISHED")
+        fault = F.when(unknown > 0, "UNKNOWN_CHANGE").otherwise(negative)
+        table = self._checked(counted, fault, F.col("copies") > 0, ["row", "copies"])
+        copies = F.explode(F.array_repeat(F.col("row"), F.col("copies").cast("int"))).alias("row")
+        return table.select(copies).select(*(F.col("row")[name].alias(name) for name in names))
+
+    def _key_columns(self, frame: DataFrame) -> list[Column]:
+        types = {part.name: part.dataType for part in frame.schema.fields}
+        return [comparable(column(name), types[name]) for name in self.key or ()]
+
+    def _has_no_sequence(self, frame: DataFrame) -> Column:
+        return ~column(_BASE) & has_null_part(frame, self.sequence)
+
+    def _checked(
+        self, frame: DataFrame, fault: Column, in_table: Column, names: Sequence[str]
+    ) -> DataFrame:
+        """The rows that are in the table, or an error if one has a fault.
+
+        In one filter: Spark does not compute a column that is not read, and drops the first of two
+        filters if the second excludes all rows.
+        """
+        passes = F.when(F.col(_FAULT).isNull(), F.col(_IN_TABLE))
+        row = F.to_json(F.struct(*map(column, names)))
+        for code, (what, expected, fix) in _FAULTS.items():
+            error = ChangeStreamError(
+                code, what, where=self.where, got=_MARK, expected=expected, fix=fix
+            )
+            begin, end = map(F.lit, str(error).split(_MARK))
+            raised = F.raise_error(F.concat(begin, row, end)).cast("boolean")
+            passes = passes.when(F.col(_FAULT) == code, raised)
+        marked = frame.withColumn(_FAULT, fault).withColumn(_IN_TABLE, in_table)
+        return marked.where(passes).select(*map(column, names))
+
+
+def _value_names(frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if name not in {CHANGE_TYPE, _BASE}]
+
+
+def _has_reason(dtype: DataType) -> bool:
+    """Whether the type is that of a side output; other columns of its name are values."""
+    if not isinstance(dtype, StructType) or "reason" not in dtype.names:
+        return False
+    return isinstance(dtype["reason"].dataType, StringType)

@@ -1,4 +1,4 @@
-"""Changes and rejected rows, apart."""
+"""Split changes and rejected rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["split_rejected"]
 
 
 def split_rejected(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Split the output of an operator that keeps what it rejects.
+    """Split the output of an operator that emits rejected rows.
 
     For use inside ``foreachBatch``, on a batch that was persisted; or on the frame itself, for
     two queries.
@@ -30,7 +30,7 @@ def split_rejected(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     good : DataFrame
         The changes, without the column ``rejected``.
     rejected : DataFrame
-        The other rows, in the same columns and with ``rejected``: the reason, and what came.
+        The other rows, with ``rejected``: the reason, and the input row.
 
     Raises
     ------
@@ -48,17 +48,17 @@ def split_rejected(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
     ...     rejected.select("rejected.*").write.mode("append").parquet("rejected")
     ...     batch.unpersist()
     """
-    require_frame(batch, "what is to be split", where="changes.split_rejected")
-    kinds = {field.name: field.dataType for field in batch.schema.fields}
-    said = kinds.get(REJECTED)
-    if not (isinstance(said, StructType) and "reason" in said.names):
+    require_frame(batch, "the argument", where="changes.split_rejected")
+    types = {field.name: field.dataType for field in batch.schema.fields}
+    rejected = types.get(REJECTED)
+    if not (isinstance(rejected, StructType) and "reason" in rejected.names):
         raise SchemaError(
             "NOT_ROUTED",
-            "the frame does not say which rows are rejected",
+            "the frame has no column of rejected rows",
             where="changes.split_rejected",
-            got=f"columns {', '.join(kinds)}",
+            got=f"columns {', '.join(types)}",
             expected="'rejected', a struct with the reason",
-            fix="split what an operator of changes put out, and keep its column rejected",
+            fix="split the output of an operator of changes, with its column rejected",
         )
     is_rejected = F.col(REJECTED).isNotNull()
     return batch.where(~is_rejected).drop(REJECTED), batch.where(is_rejected)

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.changelog.parameters import refuse_change_type
-from streamops.changelog.table import TOMBSTONE, UNAVAILABLE
+from streamops.changelog.table import TOMBSTONE, UNAVAILABLE, refuse_change_type
 from streamops.joins.core.asof_spec import (
     How,
     LateVersions,

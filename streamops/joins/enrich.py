@@ -8,8 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.changelog.parameters import DEFAULT_MAX_KEYS
-from streamops.changelog.table import WhenFull
+from streamops.changelog.table import DEFAULT_MAX_KEYS, WhenFull
 from streamops.joins.core import enrich as core
 from streamops.joins.core.enrich_spec import How, Rejected
 from streamops.joins.enrich_settings import LatestJoin, marked, snapshot_rows

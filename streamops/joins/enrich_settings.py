@@ -11,14 +11,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
-from streamops.changelog.parameters import (
+from streamops.changelog.table import (
     DEFAULT_MAX_KEYS,
+    SNAPSHOT,
+    WhenFull,
     parse_horizon,
     refuse_change_type,
     require_change_columns,
     value_columns,
 )
-from streamops.changelog.table import SNAPSHOT, WhenFull
 from streamops.joins.core.enrich_spec import CopiedTable, How, LatestSpec, Rejected
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.untimed import UntimedSettings

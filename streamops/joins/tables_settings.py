@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.changelog.parameters import refuse_change_type
+from streamops.changelog.table import refuse_change_type
 from streamops.joins.core.naming import named, refuse_reserved
 from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
 from streamops.joins.core.untimed import UntimedSettings

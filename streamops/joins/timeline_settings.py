@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.parameters import refuse_change_type
+from streamops.changelog.table import refuse_change_type
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.joins.core.untimed import UntimedSettings

@@ -17,7 +17,7 @@ from streamops.testing.values import comparable, same
 __all__ = ["fold"]
 
 Row = dict[str, Any]
-Kind = Literal["keyed", "bag"]
+Kind = Literal["keyed", "multiset"]
 
 
 def fold(
@@ -41,8 +41,8 @@ def fold(
     key : str or sequence of str, optional
         Columns that identify a row. For windows, the columns up to ``window_end``; to be given for
         sliding windows: the keys and the event time.
-    rows : "keyed" or "bag"
-        A bag where nothing identifies a row, as in many joins: equal rows may stand beside one
+    rows : "keyed" or "multiset"
+        A multiset where nothing identifies a row, as in many joins: equal rows may stand beside one
         another, and ``delete`` and ``update_preimage`` take back exactly one equal row. It has no
         key.
 
@@ -58,7 +58,7 @@ def fold(
         ``POSTIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, ``UNCHANGED``, ``REVISION_OUT_OF_STEP``
         or ``UNKNOWN_CHANGE``: the stream contradicts itself.
     SpecError
-        ``KEY_REQUIRED``: nothing tells which columns identify a row. ``KEY_OF_A_BAG``,
+        ``KEY_REQUIRED``: nothing tells which columns identify a row. ``KEY_OF_A_MULTISET``,
         ``UNKNOWN_CHOICE``.
     ColumnNotFound
         A row lacks a column of the key.
@@ -74,28 +74,28 @@ def fold(
     ...     key="k",
     ... )
     [{'k': 'a', 'n': 2, 'revision': 1}]
-    >>> fold([{"n": 1, "_change_type": word} for word in ("insert", "insert", "delete")], rows="bag")
+    >>> fold([{"n": 1, "_change_type": word} for word in ("insert", "insert", "delete")], rows="multiset")
     [{'n': 1}]
     """
     require_choice(rows, Kind, parameter="rows", where="streamops.testing.fold")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
-    if rows == "bag" and names is not None:
+    if rows == "multiset" and names is not None:
         raise SpecError(
-            "KEY_OF_A_BAG",
-            "a bag has no key",
+            "KEY_OF_A_MULTISET",
+            "a multiset has no key",
             where="streamops.testing.fold",
-            got=f"key={key!r} and rows='bag'",
+            got=f"key={key!r} and rows='multiset'",
             expected="one of the two",
             fix="leave key out, or rows",
         )
-    folded: _Bag | _Folded = _Bag() if rows == "bag" else _Folded(names)
+    folded: _Multiset | _Folded = _Multiset() if rows == "multiset" else _Folded(names)
     for row in results_in(published):
         folded.apply(row)
     folded.end()
     return folded.rows()
 
 
-class _Bag:
+class _Multiset:
     """The table so far, of rows that nothing identifies."""
 
     def __init__(self) -> None:

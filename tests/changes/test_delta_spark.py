@@ -96,7 +96,7 @@ def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
     kept = [(row["id"], row["v"], row["_change_type"]) for row in left.collect()]
     assert sorted(kept) == [(1, 7, "delete"), (2, 7, "insert"), (5, 2, "insert")]
     still = raw.where("id = 5")
-    for folding in (changes.fold("id", sequence="_commit_version"), changes.fold(rows="bag")):
+    for folding in (changes.fold("id", sequence="_commit_version"), changes.fold(rows="multiset")):
         (row,) = still.transform(folding).collect()  # the feed as it is
         assert (row["id"], row["v"]) == (5, 2)
     shifting = raw.withColumnRenamed("_commit_version", "_sequence").drop("_commit_timestamp")

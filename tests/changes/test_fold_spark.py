@@ -141,7 +141,7 @@ def test_what_is_refused_is_refused_where_all_rows_have_one_word(spark: SparkSes
             told.transform(changes.fold("k")).collect()
     with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\]") as caught:
         told.withColumn("_change_type", F.lit("delete")).transform(
-            changes.fold(rows="bag")
+            changes.fold(rows="multiset")
         ).collect()
     assert '"copies":-1' in str(caught.value)
 
@@ -211,7 +211,7 @@ def test_fields_whose_names_differ_in_case_are_told_apart(spark: SparkSession) -
     row = spark.range(2).selectExpr("id AS k", "named_struct('a', id, 'A', map('x', id)) AS s")
     place = "named_struct('n', 0, 'N', if(k = 9, null, 1)) AS place"
     told = row.selectExpr("*", "'insert' AS _change_type", place)
-    for folding in (changes.fold("k", sequence="place"), changes.fold(rows="bag")):
+    for folding in (changes.fold("k", sequence="place"), changes.fold(rows="multiset")):
         folded = told.transform(folding).drop("place")
         assert not changes.differences(folded, row)
         assert changes.differences(folded, row.where("k = 1"), key="k").extra == 1
@@ -242,7 +242,7 @@ def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
     kinds = "k string, x double, m map<string,int>, _change_type string"
     frame = spark.createDataFrame(rows, kinds)
     stands = spark.createDataFrame([("c", None, None)] * 3, "k string, x double, m map<string,int>")
-    folded = frame.transform(changes.fold(rows="bag", onto=stands)).toArrow()
+    folded = frame.transform(changes.fold(rows="multiset", onto=stands)).toArrow()
     counted = sorted(folded.column("k").to_pylist())
     assert counted == ["a", "a", "c", "c"]
     for code, short in (
@@ -250,7 +250,7 @@ def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
         ("UNKNOWN_CHANGE", frame.where("k = 'a'").withColumn("_change_type", F.lit("?"))),
     ):
         with pytest.raises(PySparkException, match=rf"\[{code}\] changes.fold"):
-            short.transform(changes.fold(rows="bag")).collect()
+            short.transform(changes.fold(rows="multiset")).collect()
 
 
 def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: SparkSession) -> None:
@@ -312,7 +312,7 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
     frame = frame_of(spark, [])
     months, span = F.make_ym_interval(F.lit(1)), F.make_interval(F.lit(1))
     cases: list[tuple[str, Any]] = [
-        ("SEQUENCE_OF_A_BAG", lambda: changes.fold(rows="bag", sequence="lsn")),
+        ("SEQUENCE_OF_A_MULTISET", lambda: changes.fold(rows="multiset", sequence="lsn")),
         ("CHANGE_TYPE_ASKED", lambda: changes.fold("_change_type")),
         ("CHANGE_TYPE_ASKED", lambda: changes.fold("k", sequence="_change_type")),
         ("COLUMN_TYPE", lambda: frame.withColumn("x", span).transform(changes.fold("k"))),
@@ -325,7 +325,7 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         ("COLUMN_TYPE", lambda: changes.differences(*[frame.withColumn("x", F.array(span))] * 2)),
         ("TYPE_NOT_CARRIED", lambda: changes.differences(*[frame.withColumn("x", months)] * 2)),
         ("KEY_REQUIRED", lambda: changes.fold()),
-        ("KEY_OF_A_BAG", lambda: changes.fold("k", rows="bag")),
+        ("KEY_OF_A_MULTISET", lambda: changes.fold("k", rows="multiset")),
         ("UNKNOWN_CHOICE", lambda: changes.fold("k", rows="set")),  # type: ignore[arg-type]
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("K"))),
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("k", sequence="lsn"))),
@@ -340,11 +340,13 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         ),
         (
             "COLUMN_TYPE",
-            lambda: frame.withColumn("_change_type", F.lit(1)).transform(changes.fold(rows="bag")),
+            lambda: frame.withColumn("_change_type", F.lit(1)).transform(
+                changes.fold(rows="multiset")
+            ),
         ),
         ("NO_REVISION", lambda: frame.drop("revision").transform(changes.fold("k"))),
         ("NOT_A_FRAME", lambda: changes.fold("k", onto="t")),  # type: ignore[arg-type]
-        ("NO_CHANGES", lambda: frame.drop("_change_type").transform(changes.fold(rows="bag"))),
+        ("NO_CHANGES", lambda: frame.drop("_change_type").transform(changes.fold(rows="multiset"))),
         ("ONTO_DIFFERS", lambda: frame.transform(changes.fold("k", onto=frame))),
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),
         ("COLUMN_NOT_FOUND", lambda: changes.differences(frame, frame, key="K")),
@@ -361,4 +363,4 @@ def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> No
         rows.transform(changes.fold("k"))
     assert caught.value.got == "columns k, x, m"
     assert "sequence=" in str(caught.value.fix)
-    assert "bag" not in str(caught.value.fix)
+    assert "multiset" not in str(caught.value.fix)

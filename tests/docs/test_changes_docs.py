@@ -12,14 +12,9 @@ import pytest
 from streamops import changes
 from streamops.changelog import table as keyed
 from streamops.changelog.change_types import CHANGE_TYPES
-from streamops.changes import (
-    debezium_positions,
-    debezium_records,
-    debezium_settings,
-    delta_settings,
-)
+from streamops.changes import debezium_positions, debezium_records, debezium_settings, delta
 from streamops.changes.core import history, latest, spec
-from streamops.changes.fold_settings import Rows
+from streamops.changes.fold import Rows
 from tests.docs.test_readme import ROOT, documented, public, words
 from tests.golden import history_states, latest_states
 
@@ -28,7 +23,7 @@ def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() 
     choices = (
         debezium_settings.Absent,
         debezium_settings.Preimages,
-        delta_settings.Preimages,
+        delta.Preimages,
         debezium_settings.Tombstones,
         debezium_settings.Position,
         spec.History,

@@ -134,7 +134,7 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     assert said == {"insert", "update_preimage", "update_postimage"}
     reasons = {row["reason"] for each in results for row in each.late_rows}
     assert reasons == {"null_time", "null_sequence", "too_late", "clashing_version"}
-    table = fold([row for each in results for row in each.rows], rows="bag")
+    table = fold([row for each in results for row in each.rows], rows="multiset")
     prices = {(row["symbol"], row["amount"], row["ts"]): row["price"] for row in table}
     assert prices["a", 2, at(25)] == Decimal("2.50")
     assert prices["a", 5, at(80)] == Decimal("3.00")

@@ -186,7 +186,7 @@ def test_a_change_stream_folds_to_its_table_however_it_is_cut(
     changes.differences(folded, expected, key=KEY).raise_if_any()
     placed = stream.drop("revision").transform(changes.fold(KEY, sequence="seq")).drop("seq")
     changes.differences(placed, expected.drop("revision"), key=KEY).raise_if_any()
-    bag = stream.drop("seq", "h", "k").transform(changes.fold(rows="bag"))
+    bag = stream.drop("seq", "h", "k").transform(changes.fold(rows="multiset"))
     changes.differences(bag, expected.drop("h", "k")).raise_if_any()
 
     # Cut in three, each history elsewhere, but never between the two images of an update.

@@ -197,16 +197,16 @@ def changed(word: str, n: int) -> dict[str, Any]:
 
 def test_in_a_bag_a_delete_takes_back_exactly_one_equal_row() -> None:
     rows = [changed("insert", 1), changed("insert", 2), changed("insert", 1), changed("delete", 1)]
-    assert fold(rows, rows="bag") == [{"n": 1}, {"n": 2}]
-    assert fold([*rows, changed("delete", 1), changed("delete", 2)], rows="bag") == []
-    assert fold([{"n": 1}, {"n": 1, "late": None}], rows="bag") == [{"n": 1}, {"n": 1}]
+    assert fold(rows, rows="multiset") == [{"n": 1}, {"n": 2}]
+    assert fold([*rows, changed("delete", 1), changed("delete", 2)], rows="multiset") == []
+    assert fold([{"n": 1}, {"n": 1, "late": None}], rows="multiset") == [{"n": 1}, {"n": 1}]
 
 
 def test_in_a_bag_updates_may_cross() -> None:
     rows = [changed("insert", 1), changed("insert", 2)]
     rows += [changed("update_preimage", 1), changed("update_preimage", 2)]
     rows += [changed("update_postimage", 2), changed("update_postimage", 3)]
-    assert fold(rows, rows="bag") == [{"n": 2}, {"n": 3}]
+    assert fold(rows, rows="multiset") == [{"n": 2}, {"n": 3}]
 
 
 @pytest.mark.parametrize(
@@ -221,16 +221,16 @@ def test_in_a_bag_updates_may_cross() -> None:
 )
 def test_a_bag_that_contradicts_itself_is_refused(code: str, rows: list[dict[str, Any]]) -> None:
     with pytest.raises(ChangeStreamError) as refused:
-        fold(rows, rows="bag")
+        fold(rows, rows="multiset")
     assert refused.value.code == code
 
 
 def test_a_word_that_is_no_kind_of_rows_is_refused() -> None:
     with pytest.raises(SpecError) as refused:
-        fold([], rows="bags")  # type: ignore[arg-type]
+        fold([], rows="multisets")  # type: ignore[arg-type]
     assert (refused.value.code, refused.value.fix) == (
         "UNKNOWN_CHOICE",
-        "write rows='bag', or another of them",
+        "write rows='multiset', or another of them",
     )
 
 
@@ -242,5 +242,5 @@ def test_a_key_that_no_row_has_is_refused_with_the_nearest_name() -> None:
 
 def test_a_bag_has_no_key() -> None:
     with pytest.raises(SpecError) as refused:
-        fold([], key="k", rows="bag")
-    assert refused.value.code == "KEY_OF_A_BAG"
+        fold([], key="k", rows="multiset")
+    assert refused.value.code == "KEY_OF_A_MULTISET"

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.batch import key_columns, max_evicted, over_limit, to_flags, to_positions
-from streamops.changelog.classify import ClassifiedChanges
-from streamops.changelog.conflicts import Conflicts
+from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.latest import advance_clock
 from streamops.changes.core.intervals import (
     IntervalChanges,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.carry_forward import OrderedChanges, carry_forward, gather_values
+from streamops.changelog.batch import OrderedChanges, carry_forward, gather_values
 from streamops.changelog.emit import emit_changes
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.spec import ApplySpec, is_replaced

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.batch import KeyedBatch
-from streamops.changelog.carry_forward import NONE, OrderedChanges, carry_forward, gather_values
+from streamops.changelog.batch import NONE, KeyedBatch, OrderedChanges, carry_forward, gather_values
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.latest import (

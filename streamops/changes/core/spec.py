@@ -13,18 +13,16 @@ import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.changelog.classify import ClassifiedChanges, copy_truncates
-from streamops.changelog.parameters import (
-    DEFAULT_MAX_KEYS,
-    require_change_columns,
-    value_columns,
-)
 from streamops.changelog.table import (
+    DEFAULT_MAX_KEYS,
     DELTA_SEQUENCE,
     REJECTED,
     Flag,
     KeyedTable,
     Snapshots,
     WhenFull,
+    require_change_columns,
+    value_columns,
 )
 from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.contract import Counts

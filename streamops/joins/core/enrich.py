@@ -12,8 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.batch import key_columns
-from streamops.changelog.carry_forward import carry_forward, gather_values
+from streamops.changelog.batch import carry_forward, gather_values, key_columns
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.latest import (

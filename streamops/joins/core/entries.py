@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
-from streamops.changelog.conflicts import Conflicts
+from streamops.changelog.classify import Conflicts
 from streamops.joins.core.tables_spec import REASONS, TableSide
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes

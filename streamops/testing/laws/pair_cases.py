@@ -200,7 +200,7 @@ def folded_pair(case: PairCase, steps: Sequence[Step]) -> list[Row]:
     state = steps[-1].state if steps else case.core.empty(case.spec)
     published = [*(step.emitted for step in steps), case.core.finish(case.spec, state)]
     rows = (row for table in published for row in rows_of(table))
-    table = fold(rows, rows="bag") if case.identity is None else fold(rows, key=case.identity)
+    table = fold(rows, rows="multiset") if case.identity is None else fold(rows, key=case.identity)
     return [{name: v for name, v in row.items() if name not in case.aside} for row in table]
 
 

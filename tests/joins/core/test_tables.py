@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.changelog.conflicts import Conflicts
+from streamops.changelog.classify import Conflicts
 from streamops.joins.core import entries, tables
 from streamops.joins.core.delta import Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
