@@ -248,7 +248,7 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
                 seen = sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE, **api)
                 return events.transform(seen)
             case "distinct":
-                said["agg"] = {"users": sketches.approx_distinct("u", p=P)}
+                said["agg"] = {"users": agg.approx_count_distinct("u", p=P)}
                 counted = events.transform(tumbling(f"{COUNTED_MS} milliseconds", **said))
                 return counted.withColumn("n", F.col("users.estimate")).drop("users")
             case "tumbling":

@@ -95,7 +95,7 @@ def sketched(*micro_batches: pa.Table, by: str | tuple = (), **what) -> list[dic
     return replay(once, day, flush=True)[-1].rows
 
 
-(hour,) = sketched(views, users=sketches.approx_distinct("user"))
+(hour,) = sketched(views, users=agg.approx_count_distinct("user"))
 users = len(np.unique(views["user"]))
 {"exactly": users, **hour["users"]}
 
@@ -109,10 +109,12 @@ users = len(np.unique(views["user"]))
 # %%
 crowds, size = 40, 20_000
 crowd = pa.table({"crowd": np.repeat(np.arange(crowds), size), "user": np.arange(crowds * size)})
-kinds = {("HyperLogLog", p): sketches.approx_distinct("user", p=p) for p in range(6, 17, 2)}
-kinds |= {("theta", k): sketches.theta_distinct("user", k=k) for k in (64, 256, 1_024, 4_096)}
-stored = {("HyperLogLog", p): sketches.hll_sketch("user", p=p) for p in range(6, 17, 2)}
-stored |= {("theta", k): sketches.theta_sketch("user", k=k) for k in (64, 256, 1_024, 4_096)}
+kinds = {("HyperLogLog", p): agg.approx_count_distinct("user", p=p) for p in range(6, 17, 2)}
+kinds |= {
+    ("theta", k): agg.approx_count_distinct_theta("user", k=k) for k in (64, 256, 1_024, 4_096)
+}
+stored = {("HyperLogLog", p): sketches.hll_sketch_agg("user", p=p) for p in range(6, 17, 2)}
+stored |= {("theta", k): sketches.theta_sketch_agg("user", k=k) for k in (64, 256, 1_024, 4_096)}
 
 said = sketched(crowd, by="crowd", **{str(name): each for name, each in kinds.items()})
 (kept,) = sketched(crowd.slice(0, size), **{str(name): each for name, each in stored.items()})
@@ -148,7 +150,7 @@ growing = pa.table(
 told = sketched(
     growing,
     by=("n", "seed"),
-    **{f"{p}": sketches.approx_distinct("user", p=p) for p in (10, 12, 14)},
+    **{f"{p}": agg.approx_count_distinct("user", p=p) for p in (10, 12, 14)},
 )
 errors = pd.DataFrame(
     {"p": p, "n": row["n"], "error": row[f"{p}"]["estimate"] / row["n"] - 1}
@@ -171,9 +173,9 @@ per_minute = windows.tumbling(
     time="ts",
     agg={
         "n": agg.count(),
-        "users": sketches.hll_sketch("user"),
-        "ms": sketches.kll_sketch("ms", k=800),
-        "pages": sketches.heavy_hitters_sketch("page", counters=100),
+        "users": sketches.hll_sketch_agg("user"),
+        "ms": sketches.kll_sketch_agg("ms", k=800),
+        "pages": sketches.top_k_sketch_agg("page", counters=100),
     },
     delay="5 seconds",
     shards=1,
@@ -203,7 +205,7 @@ in_bytes = {name: minutes[name].map(len) for name in ("users", "ms", "pages")}
 minutes[["window_start", "n"]].assign(**in_bytes).head(3)
 
 # %% [markdown]
-# `sketches.merged` rolls them up, in Spark again, to the hour and to five minutes. The views are not read a second
+# `sketches.merge` rolls them up, in Spark again, to the hour and to five minutes. The views are not read a second
 # time. Here as a batch over what was stored; on a stream of minutes it is the same transform.
 
 
@@ -214,8 +216,8 @@ def rolled_up(size: str, **what) -> pd.DataFrame:
     return stored_minutes.transform(transform).toPandas().sort_values("window_start")
 
 
-like = sketches.hll_sketch("user")
-(merged_users,) = rolled_up("1 hour", users=sketches.merged("users", like=like))["users"]
+like = sketches.hll_sketch_agg("user")
+(merged_users,) = rolled_up("1 hour", users=sketches.merge("users", like=like))["users"]
 (direct,) = sketched(views, users=like)
 assert bytes(merged_users) == direct["users"]
 {
@@ -251,8 +253,8 @@ show(pictures.rolled_up(growth))
 # a **KLL** sketch is for: it keeps the distribution, and two of them merge.
 
 # %%
-slowest = sketches.approx_quantiles("ms", [0.99], k=800)
-five = rolled_up("5 minutes", ms=sketches.merged("ms", like=slowest))
+slowest = agg.approx_percentile("ms", [0.99], k=800)
+five = rolled_up("5 minutes", ms=sketches.merge("ms", like=slowest))
 p99 = [sketches.read(blob).quantile(0.99) for blob in minutes["ms"]]
 ms = views["ms"].to_numpy()
 compared = pd.DataFrame(
@@ -292,7 +294,7 @@ ordered = np.sort(ms)
 asked = np.unique(ordered[::200])
 true_rank = np.searchsorted(ordered, asked, side="right") / rows
 ks = (50, 100, 200, 400, 800, 1_600, 3_200)
-(of_k,) = sketched(*parts, **{str(k): sketches.kll_sketch("ms", k=k) for k in ks})
+(of_k,) = sketched(*parts, **{str(k): sketches.kll_sketch_agg("ms", k=k) for k in ks})
 quantile_sketches = {k: sketches.read(of_k[str(k)]) for k in ks}
 rank_errors = pd.DataFrame(
     {
@@ -334,8 +336,8 @@ pd.DataFrame({k: {word: said[word][0] for word in words} for k, said in at_99.it
 # merged by Spark:
 
 # %%
-like = sketches.approx_heavy_hitters("page", at_least=0.01, counters=100, item_type="string")
-(most,) = rolled_up("1 hour", pages=sketches.merged("pages", like=like))["pages"]
+like = agg.approx_top_k("page", at_least=0.01, counters=100, item_type="string")
+(most,) = rolled_up("1 hour", pages=sketches.merge("pages", like=like))["pages"]
 views_by_page = views["page"].to_pandas().value_counts()
 words = ["item", "lower", "upper"]
 told = pd.DataFrame([[each[word] for word in words] for each in most["items"]], columns=words)
@@ -356,7 +358,7 @@ show(pictures.hitters(told, 0.01 * rows, title))
 # %%
 several = (25, 50, 100, 200, 400, 800)
 (of_counters,) = sketched(
-    *parts, **{str(each): sketches.heavy_hitters_sketch("page", counters=each) for each in several}
+    *parts, **{str(each): sketches.top_k_sketch_agg("page", counters=each) for each in several}
 )
 heavy = {each: sketches.read(of_counters[str(each)]) for each in several}
 hit = pd.DataFrame(
@@ -391,7 +393,7 @@ def ids(count: int, seed: int) -> pa.Array:
 month, others = ids(150_000, seed=1), ids(300_000, seed=2)
 rates = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 made = {
-    str(rate): sketches.bloom_filter("id", capacity=len(month), false_positive_rate=rate)
+    str(rate): sketches.bloom_filter_agg("id", capacity=len(month), false_positive_rate=rate)
     for rate in rates
 }
 (of_rate,) = sketched(pa.table({"id": month}), **made)
@@ -481,7 +483,7 @@ seen_by = pa.table(
     }
 )
 theta_ks = (1_024, 4_096)
-of_k = {str(k): sketches.theta_sketch("user", k=k) for k in theta_ks}
+of_k = {str(k): sketches.theta_sketch_agg("user", k=k) for k in theta_ks}
 theta = {
     (row["pair"], row["campaign"], k): sketches.read(row[str(k)])
     for row in sketched(seen_by, by=("pair", "campaign"), **of_k)
@@ -556,7 +558,7 @@ summary.assign(**{name: summary[name].map("{:.2%}".format) for name in ("off", "
 #   another.
 # - **They do not name their values.** All but those of heavy hitters and of quantiles know hashes only.
 # - **They do not pay for few values.** A set of a hundred users is smaller than most sketches of them, and exact:
-#   `aggregates.distinct`.
+#   `aggregates.count_distinct`.
 # - **They are not exact where money is.** A limit, an invoice, an alarm at the thousandth user: count.
 # - **They do not promise a value, only a rank.** Where response times lie far apart, so do the bounds of a percentile.
 # - **They do not merge with others.** Sketches of another `p` or `k`, of another kind, or of values of another type

@@ -31,8 +31,8 @@ def sketched(settings: Mapping[str, Any]) -> dict[str, Callable[[DataFrame], Dat
         Of windows: the event time, what becomes of stragglers, and so on; with aggregates.
     """
     aircraft = {
-        "aircraft": sketches.approx_distinct("tailnum", p=_P),
-        "sketch": sketches.hll_sketch("tailnum", p=_P),
+        "aircraft": agg.approx_count_distinct("tailnum", p=_P),
+        "sketch": sketches.hll_sketch_agg("tailnum", p=_P),
     }
     return {
         "airline_days": windows.calendar(
@@ -44,20 +44,15 @@ def sketched(settings: Mapping[str, Any]) -> dict[str, Callable[[DataFrame], Dat
         ),
         # Without windows: emitted whenever they change. A window of a year would still be open when the
         # log ends.
-        "route_delays": sketches.quantiles(
-            "delay",
-            PROBABILITIES,
-            k=_K,
+        "route_delays": windows.running(
             by=("origin", "dest"),
-            into="delays",
+            agg={"delays": agg.approx_percentile("delay", PROBABILITIES, k=_K)},
             changes="retract",
             shards=2,
             name="route_delays",
         ),
-        "busiest_routes": sketches.heavy_hitters(
-            "route",
-            at_least=SHARE,
-            into="routes",
+        "busiest_routes": windows.running(
+            agg={"routes": agg.approx_top_k("route", at_least=SHARE)},
             changes="retract",
             shards=1,
             name="busiest_routes",
@@ -76,7 +71,7 @@ def years(days: pa.Table) -> pa.Table:
     The same operator would merge them in a stream. There, a year is open until flights of the next
     one come.
     """
-    aircraft = sketches.merged("sketch", like=sketches.approx_distinct("tailnum", p=_P))
+    aircraft = sketches.merge("sketch", like=agg.approx_count_distinct("tailnum", p=_P))
     per_year = windows.calendar(
         "year",
         "America/New_York",

@@ -1,15 +1,19 @@
 """Aggregates: named and typed, the same in a kernel and in Spark's own aggregation.
 
-Each function describes an aggregate. Hand it to an operator (``agg={"views": count()}``), or
-turn it into a Spark expression with ``to_spark()``. Types are Spark's: a sum of integers is a
-``bigint`` and overflows with an error, a sum of ``decimal(p,s)`` is ten digits wider, a mean of
-decimals has four more digits behind the point, variance is the sample variance.
+Each function describes an aggregate. Pass it to an operator (``agg={"views": count()}``), or
+turn it into a Spark expression with ``to_spark()``. Functions have the names of
+``pyspark.sql.functions`` where they mean the same. Types are Spark's: a sum of integers is a ``bigint``
+and raises an error if it overflows, a sum of ``decimal(p,s)`` is ten digits wider, a mean of decimals
+has four more digits behind the point, variance is the sample variance.
 
-``distinct``, ``quantiles``, ``collect`` and ``top`` keep values, and say of how many: a bound, and
-what happens beyond it. ``approx_distinct`` and its like keep a sketch instead: see
+``count_distinct``, ``percentile``, ``collect_list`` and ``top`` store values, up to a bound that you
+choose. Approximate aggregates store a sketch of bounded size instead, and return an estimate with its
+error: ``approx_count_distinct``, ``approx_count_distinct_theta``, ``approx_percentile``, ``approx_top_k``,
+``count_min``, ``approx_overlap``, ``bloom_filter_stats``. Aggregates that return the sketch itself are in
 :mod:`streamops.sketches`.
-Whatever satisfies :class:`streamops.kernel.contract.Aggregation` can stand beside these:
-``docs/aggregates.md`` has one to copy.
+
+Anything that satisfies :class:`streamops.kernel.contract.Aggregation` is an aggregate, too:
+``docs/aggregates.md`` has an example to copy.
 """
 
 from streamops.aggregates.functions import (
@@ -24,36 +28,35 @@ from streamops.aggregates.functions import (
     sum,
     variance,
 )
-from streamops.aggregates.lists import collect, distinct, quantile, quantiles, top
-from streamops.sketches import (
-    approx_distinct,
-    approx_frequency,
-    approx_heavy_hitters,
-    approx_overlap,
-    approx_quantiles,
-    theta_distinct,
-)
+from streamops.aggregates.ordered import collect_list, count_distinct, percentile, top
+from streamops.sketches.audiences import approx_overlap
+from streamops.sketches.bloom import bloom_filter_stats
+from streamops.sketches.count_min import count_min
+from streamops.sketches.hll import approx_count_distinct
+from streamops.sketches.kll import approx_percentile
+from streamops.sketches.theta import approx_count_distinct_theta
+from streamops.sketches.top_k import approx_top_k
 
 __all__ = [
     "Aggregate",
-    "approx_distinct",
-    "approx_frequency",
-    "approx_heavy_hitters",
+    "approx_count_distinct",
+    "approx_count_distinct_theta",
     "approx_overlap",
-    "approx_quantiles",
-    "collect",
+    "approx_percentile",
+    "approx_top_k",
+    "bloom_filter_stats",
+    "collect_list",
     "count",
-    "distinct",
+    "count_distinct",
+    "count_min",
     "first",
     "last",
     "max",
     "mean",
     "min",
-    "quantile",
-    "quantiles",
+    "percentile",
     "stddev",
     "sum",
-    "theta_distinct",
     "top",
     "variance",
 ]

@@ -1,4 +1,4 @@
-"""The aggregates a user can name."""
+"""Aggregates with a small state: counts, sums, means, extremes, variances, first and last."""
 
 from __future__ import annotations
 
@@ -10,17 +10,30 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.aggregates.binding import Request, summary
-from streamops.aggregates.core.sums import Count
+from streamops.aggregates.core.picks import ByTime, Extreme
+from streamops.aggregates.core.sums import (
+    Count,
+    DecimalMean,
+    DecimalSum,
+    FloatSum,
+    IntSum,
+    Mean,
+    Variance,
+)
 from streamops.kernel.contract import Aggregation, Summary
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.ordering import is_orderable
+from streamops.kernel.parameters import require_name
+from streamops.kernel.types import type_name
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name
 
 __all__ = [
+    "ORDERED",
+    "TIE_BREAK",
     "Aggregate",
     "count",
     "first",
+    "is_number",
     "last",
     "max",
     "mean",
@@ -28,7 +41,13 @@ __all__ = [
     "stddev",
     "sum",
     "variance",
+    "wrong_type",
 ]
+
+ORDERED = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
+TIE_BREAK = "a tie_break column of a type with an order"
+
+_MAX_PRECISION = 38  # of Spark's decimals and of Arrow's 128-bit ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +63,13 @@ class Aggregate(Aggregation):
     column : str, optional
         The column it reads; None only for a count of rows.
     tie_break : str, optional
-        What decides between rows that are equal in what ``first``, ``last``, ``collect`` and
-        ``top`` go by.
+        The column that orders rows which are equal in the sort column of ``first``, ``last``,
+        ``collect_list`` and ``top``.
 
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``: a column is given otherwise than by its name.
+        ``NOT_A_NAME``: a column is not given by its name.
     """
 
     function: str
@@ -63,13 +82,13 @@ class Aggregate(Aggregation):
         where = f"aggregates.{self.function}"
         if self.function != "count" or self.column is not None:
             require_name(self.column, parameter="column", where=where)
-        if self.function in ("first", "last", "collect", "top"):
+        if self.function in ("first", "last", "collect_list", "top"):
             require_name(self.tie_break, parameter="tie_break", where=where)
 
     def __repr__(self) -> str:
-        words = [repr(self.column)] if self.column is not None else []
-        words += [f"tie_break={self.tie_break!r}"] if self.tie_break is not None else []
-        return f"{self.function}({', '.join(words)})"
+        arguments = [repr(self.column)] if self.column is not None else []
+        arguments += [f"tie_break={self.tie_break!r}"] if self.tie_break is not None else []
+        return f"{self.function}({', '.join(arguments)})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -81,8 +100,32 @@ class Aggregate(Aggregation):
         self.require_columns(schema, where)
         if self.column is None:
             return Count(None)
-        request = Request(self.function, self.column, self.tie_break, time, schema)
-        return summary(request, shown=repr(self), where=where)
+        if self.function in ("first", "last"):
+            return self._bind_by_time(self.column, schema, time, where)
+        dtype = schema.field(self.column).type
+        summary = _BINDERS[self.function](self.function, self.column, dtype)
+        if summary is None:
+            expected = ORDERED if self.function in ("min", "max") else "numbers"
+            raise wrong_type(schema, self.column, shown=repr(self), expected=expected, where=where)
+        return summary
+
+    def _bind_by_time(self, column: str, schema: pa.Schema, time: str, where: str) -> Summary:
+        self.require_event_time(time, where)
+        assert self.tie_break is not None
+        tie_type = schema.field(self.tie_break).type
+        if not is_orderable(tie_type):
+            raise wrong_type(
+                schema, self.tie_break, shown=repr(self), expected=TIE_BREAK, where=where
+            )
+        return ByTime(
+            column,
+            time,
+            self.tie_break,
+            schema.field(column).type,
+            schema.field(time).type,
+            tie_type,
+            latest=self.function == "last",
+        )
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The same aggregate as a Spark expression, for ``groupBy(...).agg(...)``.
@@ -90,18 +133,16 @@ class Aggregate(Aggregation):
         Parameters
         ----------
         time : str, optional
-            Event-time column, which ``first``, ``last`` and ``collect`` need.
+            Event-time column, required by ``first``, ``last`` and ``collect_list``.
         """
         if self.column is None:
             return F.count(F.lit(1))
         if self.function in ("first", "last"):
-            return self._by_time(self.column, time)
+            assert self.tie_break is not None
+            order = F.struct(self.require_time(time), quoted(self.tie_break))
+            pick = F.min_by if self.function == "first" else F.max_by
+            return pick(quoted(self.column), order)
         return _NATIVE[self.function](quoted(self.column))
-
-    def _by_time(self, column: str, time: str | None) -> Column:
-        assert self.tie_break is not None
-        order = F.struct(self.require_time(time), quoted(self.tie_break))
-        return (F.min_by if self.function == "first" else F.max_by)(quoted(column), order)
 
     def require_columns(self, schema: pa.Schema, where: str) -> None:
         """Refuse a schema without a column that the aggregate reads."""
@@ -109,12 +150,26 @@ class Aggregate(Aggregation):
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=where, role=f"agg: {self!r}")
 
+    def require_event_time(self, time: str, where: str) -> None:
+        """Refuse an operator without event time, for an aggregate that orders rows by it."""
+        if not time:
+            raise SpecError(
+                "AGGREGATE_BY_TIME",
+                f"{self!r} orders rows by event time, and this operator has none",
+                where=where,
+                got=f"agg: {self!r}",
+                expected="an aggregate that does not depend on event time",
+                fix=f'aggregates.top(1, {self.column!r}, ranked_by="ts", tie_break=...) is the value of '
+                "the latest row, and of the earliest one if ranked by a column that decreases with "
+                "time; or aggregate by windows: tumbling, cumulative, session",
+            )
+
     def require_time(self, time: str | None) -> Column:
-        """The event-time column, which must be told."""
+        """The event-time column, which must be given."""
         if time is None:
             raise SpecError(
                 "TIME_REQUIRED",
-                f"{self!r} goes by event time",
+                f"{self!r} orders rows by event time",
                 where=f"aggregates.{self.function}",
                 got="to_spark()",
                 expected="to_spark(time=...)",
@@ -135,17 +190,17 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """Sum of the non-null values; null where there are none.
+    """Sum of the non-null values; null if there are none.
 
     Integers give ``bigint``, ``decimal(p,s)`` gives ``decimal(p+10,s)``; both raise an error
-    where they overflow. Floats give ``double``: NaN and infinities as in IEEE 754, so one NaN
+    if they overflow. Floats give ``double``: NaN and infinities as in IEEE 754, so one NaN
     makes the sum NaN. Day-time intervals give day-time intervals.
     """
     return Aggregate("sum", column)
 
 
 def mean(column: str) -> Aggregate:
-    """Mean of the non-null values; null where there are none.
+    """Mean of the non-null values; null if there are none.
 
     ``double``, or ``decimal(p+4,s+4)`` rounded half up for ``decimal(p,s)``. A NaN makes it NaN.
     """
@@ -163,7 +218,7 @@ def max(column: str) -> Aggregate:
 
 
 def variance(column: str) -> Aggregate:
-    """Sample variance, ``double``; null for fewer than two values, NaN where one is NaN or infinite.
+    """Sample variance, ``double``; null for fewer than two values, NaN if one is NaN or infinite.
 
     Numerically stable: values far from zero lose no digits to cancellation.
 
@@ -175,12 +230,12 @@ def variance(column: str) -> Aggregate:
 
 
 def stddev(column: str) -> Aggregate:
-    """Sample standard deviation, ``double``: the root of :func:`variance`."""
+    """Sample standard deviation, ``double``: the square root of :func:`variance`."""
     return Aggregate("stddev", column)
 
 
 def first(column: str, *, tie_break: str) -> Aggregate:
-    """Value of the earliest row by event time, null if it is null there.
+    """Value of the earliest row by event time; null if it is null there.
 
     Parameters
     ----------
@@ -196,7 +251,7 @@ def first(column: str, *, tie_break: str) -> Aggregate:
 
 
 def last(column: str, *, tie_break: str) -> Aggregate:
-    """Value of the latest row by event time, null if it is null there.
+    """Value of the latest row by event time; null if it is null there.
 
     Parameters
     ----------
@@ -208,6 +263,72 @@ def last(column: str, *, tie_break: str) -> Aggregate:
     """
     return Aggregate("last", column, tie_break)
 
+
+def is_number(dtype: pa.DataType) -> bool:
+    """Whether values of this type are integers or floats."""
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
+
+
+def wrong_type(
+    schema: pa.Schema, column: str, *, shown: str, expected: str, where: str
+) -> SchemaError:
+    """The error for a column of a type that the aggregate does not support."""
+    return SchemaError(
+        "AGGREGATE_TYPE",
+        f"{shown} cannot be computed over this type",
+        where=where,
+        got=f"column {column!r} of type {type_name(schema.field(column).type)}",
+        expected=expected,
+        fix="cast the column, or pick a field of it",
+    )
+
+
+def _bind_count(function: str, column: str, dtype: pa.DataType) -> Summary:
+    return Count(column)
+
+
+def _bind_sum(function: str, column: str, dtype: pa.DataType) -> Summary | None:
+    if pa.types.is_integer(dtype):
+        return IntSum(column, pa.int64())
+    if pa.types.is_duration(dtype):
+        return IntSum(column, dtype)
+    if pa.types.is_floating(dtype):
+        return FloatSum(column)
+    return DecimalSum(column, _widen(dtype, 10, 0)) if pa.types.is_decimal(dtype) else None
+
+
+def _bind_mean(function: str, column: str, dtype: pa.DataType) -> Summary | None:
+    if pa.types.is_decimal(dtype):
+        return DecimalMean(column, _widen(dtype, 10, 0), _widen(dtype, 4, 4))
+    return Mean(column) if is_number(dtype) else None
+
+
+def _bind_variance(function: str, column: str, dtype: pa.DataType) -> Summary | None:
+    number = is_number(dtype) or pa.types.is_decimal(dtype)
+    return Variance(column, root=function == "stddev") if number else None
+
+
+def _bind_extreme(function: str, column: str, dtype: pa.DataType) -> Summary | None:
+    return Extreme(column, dtype, function == "max") if is_orderable(dtype) else None
+
+
+def _widen(dtype: pa.DataType, digits: int, scale: int) -> pa.DataType:
+    precision, wider_scale = dtype.precision + digits, dtype.scale + scale
+    within = (
+        each if each < _MAX_PRECISION else _MAX_PRECISION for each in (precision, wider_scale)
+    )
+    return pa.decimal128(*within)
+
+
+_BINDERS: dict[str, Callable[[str, str, pa.DataType], Summary | None]] = {
+    "count": _bind_count,
+    "sum": _bind_sum,
+    "mean": _bind_mean,
+    "min": _bind_extreme,
+    "max": _bind_extreme,
+    "variance": _bind_variance,
+    "stddev": _bind_variance,
+}
 
 _NATIVE: dict[str, Callable[[Column], Column]] = {
     "count": F.count,

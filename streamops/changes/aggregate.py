@@ -54,10 +54,10 @@ def aggregate(
         Names and aggregates. ``count``, ``sum`` and ``mean`` are stored as totals; sums of doubles
         without rounding, so that the result is the double nearest to the sum of the current values,
         whatever was added and retracted, NaN and infinities included. For ``min``, ``max``, ``top``,
-        ``distinct``, ``quantile``, ``quantiles``, ``variance``, ``stddev``, and aggregates of your
+        ``count_distinct``, ``percentile``, ``variance``, ``stddev``, and aggregates of your
         own, rows are stored, and the aggregates of each group that changes are computed again: their
         cost is that of the group. Sketches are refused, as rows cannot be retracted from them, and so
-        are ``first``, ``last`` and ``collect``, which are ordered by event time.
+        are ``first``, ``last`` and ``collect_list``, which are ordered by event time.
     rejected : "drop" or "route"
         What happens to a row whose _change_type is not one of the four: it is dropped, or delivered
         whole as a row of the output, for :func:`split_rejected`; it is counted in either case. Reason:

@@ -1,4 +1,4 @@
-"""Compare two tables."""
+"""Whether two tables are the same, and where they are not."""
 
 from __future__ import annotations
 
@@ -11,57 +11,56 @@ from pyspark.sql import functions as F
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
-from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.columns import arrow_schema, column, relax_nulls
 from streamops.spark.comparing import comparable, refuse_incomparable
-from streamops.spark.parameters import require_frame
+from streamops.spark.parameters import parse_distinct_names, require_frame
 
 __all__ = ["Difference", "Differences", "differences"]
 
 _WHERE = "changes.differences"
-_TYPES = ("missing", "extra", "different")
+_KINDS = ("missing", "extra", "different")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row and its copies, or the rows of a key, in which two tables differ.
+    """One row with those equal to it, or the rows of one key, in which two tables differ.
 
     Parameters
     ----------
-    type : str
-        "missing" (expected, and not actual), "extra" (actual, and not expected) or "different".
+    kind : str
+        "missing" (expected, and not there), "extra" (there, and not expected) or "different".
     columns : tuple of str
-        The columns that differ, if one row differs from one other.
+        Those that differ, of one row with one other.
     actual, expected : tuple of dict
-        The rows of each table that the other does not have; of each the first `show`.
+        The rows of either side that the other does not have; of each side the first `show`.
     more : int
-        Number of further rows.
+        How many there are beyond these.
     """
 
-    type: str
+    kind: str
     columns: tuple[str, ...]
     actual: tuple[dict[str, Any], ...]
     expected: tuple[dict[str, Any], ...]
     more: int = 0
 
     def __str__(self) -> str:
-        names = f" in {', '.join(self.columns)}" if self.columns else ""
+        named = f" in {', '.join(self.columns)}" if self.columns else ""
         sides = [("actual", self.actual), ("expected", self.expected)]
         lines = [f"    {side}:  {row}" for side, rows in sides for row in rows]
         lines += [f"    and {self.more:,} more"] if self.more else []
-        return "\n".join([f"  {self.type}{names}", *lines])
+        return "\n".join([f"  {self.kind}{named}", *lines])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Differences:
-    """The differences of two tables.
+    """What two tables differ in.
 
     Parameters
     ----------
     missing, extra, different : int
-        Number of keys, or without a key of rows, of each type.
+        Keys, or without a key rows, of each kind.
     first : tuple of Difference
-        The first differences, by key.
+        The first of them, by key.
     """
 
     missing: int
@@ -71,7 +70,7 @@ class Differences:
 
     @property
     def total(self) -> int:
-        """Number of differences."""
+        """Of all kinds."""
         return self.missing + self.extra + self.different
 
     def __bool__(self) -> bool:
@@ -79,7 +78,7 @@ class Differences:
         return self.total > 0
 
     def raise_if_any(self) -> None:
-        """Raise an error with the first differences, if there are any.
+        """Fail, and show the first differences, if there are any.
 
         Raises
         ------
@@ -89,10 +88,10 @@ class Differences:
         if self.total:
             raise ChangeStreamError(
                 "TABLES_DIFFER",
-                "two tables differ",
+                "two tables are not the same",
                 where=_WHERE,
                 got=repr(self),
-                expected="the same rows in both tables",
+                expected="the same rows on both sides",
                 fix="look at the first difference: which changes of this key were published?",
             )
 
@@ -110,10 +109,10 @@ def differences(
     key: str | Sequence[str] | None = None,
     show: int = 10,
 ) -> Differences:
-    """Compare a folded change stream with the same table computed from scratch.
+    """Compare a folded change stream with the same table computed anew.
 
-    Rows are compared by value, as a multiset: null equals null, NaN equals NaN, and the order of rows,
-    columns and map entries does not matter. The function runs two queries.
+    Rows are compared by value, as many as there are: null equals null, NaN equals NaN, the order of
+    rows and columns does not matter, nor that of a map's entries. Runs two queries.
 
     Parameters
     ----------
@@ -122,20 +121,20 @@ def differences(
     key : str or sequence of str, optional
         Columns that identify a row: rows of the same key are shown side by side.
     show : int
-        Number of differences to show, and of rows of each table in each of them.
+        How many differences to show, and of each how many rows of either side.
 
     Returns
     -------
     Differences
-        Counts, and the first differences. Use its ``repr`` interactively, and ``raise_if_any()`` in jobs.
+        Counts, and the first ones. Its ``repr`` is for reading; ``raise_if_any()`` is for jobs.
 
     Raises
     ------
     SpecError
-        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is not a name.
+        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is no name.
     SchemaError, ColumnNotFound
         The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream; a type
-        cannot be compared (``COLUMN_TYPE``) or converted to Python (``TYPE_NOT_CARRIED``).
+        cannot be compared (``COLUMN_TYPE``) or handed to Python (``TYPE_NOT_CARRIED``).
 
     Examples
     --------
@@ -145,7 +144,7 @@ def differences(
 
     See Also
     --------
-    fold : fold a change stream to its table.
+    fold : the table that a change stream stands for.
     streamops.testing.assert_rows : the same in tests.
     """
     names = () if key is None else parse_distinct_names(key, parameter="key", where=_WHERE)
@@ -156,7 +155,7 @@ def differences(
             where=_WHERE,
             got=f"show={show!r}",
             expected="an integer, 0 or more",
-            fix="omit it",
+            fix="leave it out",
         )
     sides = ("`actual`", "`expected`")
     for frame, side in zip((actual, expected), sides, strict=True):
@@ -164,40 +163,40 @@ def differences(
     refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
     require_columns(actual, names, role="key", where=_WHERE)
     refuse_incomparable(actual, actual.columns, where=_WHERE)
-    arrow_schema(actual, where=_WHERE)  # the rows are collected as Arrow
-    net = _net_rows(relax_nulls(actual), relax_nulls(expected), names)
-    # Without a key, equal rows are one difference, and counted by their number.
+    arrow_schema(actual, where=_WHERE)  # as which rows are shown
+    net = _net(relax_nulls(actual), relax_nulls(expected), names)
+    # Without a key, equal rows are shown together, and counted one by one.
     copies = F.lit(1) if names else F.col("ours") + F.col("theirs")
-    keys = net.groupBy("key").agg(*_counts())
-    sums = keys.groupBy(_type().alias("type")).agg(F.sum(copies).alias("count"))
-    counted = {row["type"]: row["count"] for row in sums.collect()}
-    order = ["key"] if names else ["type", "key"]
-    rows = _first_rows(net, actual.columns, show).orderBy(*order).drop("key").limit(show)
+    sides_of = net.groupBy("key").agg(*_counts())
+    sums = sides_of.groupBy(_kind().alias("kind")).agg(F.sum(copies).alias("count"))
+    counted = {row["kind"]: row["count"] for row in sums.collect()}
+    order = ["key"] if names else ["kind", "key"]
+    # As Arrow, which has values that Python's Row has not.
+    rows = _shown(net, actual.columns, show).orderBy(*order).drop("key").limit(show)
     first = tuple(
         Difference(
-            row["type"],
-            tuple(row["columns"] or ()),
-            tuple(row["actual"]),
-            tuple(row["expected"]),
-            row["more"],
+            each["kind"],
+            tuple(each["columns"] or ()),
+            tuple(each["actual"]),
+            tuple(each["expected"]),
+            each["more"],
         )
-        # As Arrow, whose values Python's Row does not all have.
-        for row in rows.toArrow().to_pylist()
+        for each in rows.toArrow().to_pylist()
     )
-    missing, extra, different = (counted.get(name, 0) for name in _TYPES)
+    missing, extra, different = (counted.get(kind, 0) for kind in _KINDS)
     return Differences(missing, extra, different, first)
 
 
-def _net_rows(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows that one table has more often: their key and content, and how much more often.
+def _net(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows that one of them has more often: what they say, one of them, and by how often.
 
-    Without a key, the content is the key.
+    With their key; without one each stands for itself.
     """
-    fields = {part.name: part.dataType for part in actual.schema.fields}
-    content = F.struct(*(comparable(column(n), dtype).alias(n) for n, dtype in fields.items()))
+    fields = {each.name: each.dataType for each in actual.schema.fields}
+    content = F.struct(*(comparable(column(n), kind).alias(n) for n, kind in fields.items()))
     key = F.struct(*(comparable(column(n), fields[n]).alias(n) for n in names))
     row = F.struct(*map(column, fields))
-    tables = [
+    both = [
         frame.select(
             (key if names else content).alias("key"),
             content.alias("content"),
@@ -207,8 +206,8 @@ def _net_rows(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> D
         for frame, sign in ((actual, 1), (expected, -1))
     ]
     return (
-        tables[0]
-        .unionByName(tables[1])
+        both[0]
+        .unionByName(both[1])
         .groupBy("key", "content")
         .agg(F.first("row").alias("row"), F.sum("sign").alias("net"))
         .where("net <> 0")
@@ -216,37 +215,37 @@ def _net_rows(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> D
 
 
 def _counts() -> list[Column]:
-    """Number of rows of each table that the other does not have."""
-    return [F.sum(F.greatest(net, F.lit(0))).alias(table) for table, net in _tables()]
+    """How many rows of each side the other does not have."""
+    return [F.sum(F.greatest(n, F.lit(0))).alias(of) for of, n in _sides()]
 
 
-def _tables() -> list[tuple[str, Column]]:
+def _sides() -> list[tuple[str, Column]]:
     return [("ours", F.col("net")), ("theirs", -F.col("net"))]
 
 
-def _type() -> Column:
-    missing = F.when(F.col("ours") == 0, "missing")
-    return missing.when(F.col("theirs") == 0, "extra").otherwise("different")
+def _kind() -> Column:
+    kind = F.when(F.col("ours") == 0, "missing").when(F.col("theirs") == 0, "extra")
+    return kind.otherwise("different")
 
 
-def _first_rows(net: DataFrame, fields: Sequence[str], limit: int) -> DataFrame:
-    """The differences, with so many rows of each table.
+def _shown(net: DataFrame, fields: Sequence[str], most: int) -> DataFrame:
+    """Keys, or rows, in which they differ, with so many rows of each side.
 
-    A row with a million copies is not copied a million times, and a key with many rows never makes an
-    array of all of them.
+    One that is there a million times is not made a million rows, nor are all rows of a key, which
+    may be a bad one, ever in one array.
     """
     above = Window.partitionBy("key").orderBy("content").rowsBetween(Window.unboundedPreceding, -1)
-    for table, copies in _tables():
-        before = F.coalesce(F.sum(F.greatest(copies, F.lit(0))).over(above), F.lit(0))
-        left = F.greatest(F.least(copies, F.lit(limit) - before), F.lit(0))
-        net = net.withColumn(f"{table}_left", left.cast("int"))
+    for of, times in _sides():
+        before = F.coalesce(F.sum(F.greatest(times, F.lit(0))).over(above), F.lit(0))
+        left = F.greatest(F.least(times, F.lit(most) - before), F.lit(0))
+        net = net.withColumn(f"{of}_left", left.cast("int"))
     entry = F.struct("content", "row")
-    sides = (("actual", F.col("ours_left")), ("expected", F.col("theirs_left")))
     keys = net.groupBy("key").agg(
         *_counts(),
-        *(  # collect_list skips nulls
-            F.flatten(F.collect_list(F.when(copies > 0, F.array_repeat(entry, copies)))).alias(side)
-            for side, copies in sides
+        *(
+            # Of nulls no list is made.
+            F.flatten(F.collect_list(F.when(times > 0, F.array_repeat(entry, times)))).alias(side)
+            for side, times in (("actual", F.col("ours_left")), ("expected", F.col("theirs_left")))
         ),
     )
     pair = [F.get(side, F.lit(0))["content"] for side in ("actual", "expected")]
@@ -254,11 +253,11 @@ def _first_rows(net: DataFrame, fields: Sequence[str], limit: int) -> DataFrame:
         F.array(*(F.when(~pair[0][n].eqNullSafe(pair[1][n]), F.lit(n)) for n in fields))
     )
     is_pair = (F.col("ours") == 1) & (F.col("theirs") == 1)
-    collected = F.size("actual") + F.size("expected")
+    shown = F.size("actual") + F.size("expected")
     return keys.select(
         "key",
-        _type().alias("type"),
+        _kind().alias("kind"),
         F.when(is_pair, differing).alias("columns"),
-        *(F.transform(n, lambda item: item["row"]).alias(n) for n in ("actual", "expected")),
-        (F.col("ours") + F.col("theirs") - collected).alias("more"),
+        *(F.transform(n, lambda each: each["row"]).alias(n) for n in ("actual", "expected")),
+        (F.col("ours") + F.col("theirs") - shown).alias("more"),
     )

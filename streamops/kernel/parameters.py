@@ -9,12 +9,14 @@ from typing import Any, NoReturn, get_args
 import pyarrow as pa
 
 from streamops.kernel import hashing
+from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.kernel.types import type_name
 
 __all__ = [
     "MILLISECOND",
+    "parse_aggregates",
     "parse_delay",
     "parse_distinct_names",
     "parse_names",
@@ -290,3 +292,10 @@ def require_aggregates(agg: object, *, where: str) -> None:
                 expected="a repr that says which aggregate it is, and nothing else",
                 fix=f"make {type(value).__name__} a dataclass, or give it a __repr__",
             )
+
+
+def parse_aggregates(agg: object, *, where: str) -> tuple[tuple[str, Aggregation], ...]:
+    """Named aggregates, validated by :func:`require_aggregates`."""
+    require_aggregates(agg, where=where)
+    assert isinstance(agg, Mapping)
+    return tuple(agg.items())

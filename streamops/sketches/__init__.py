@@ -1,85 +1,91 @@
-"""Sketches in streaming state: answers within a stated error, from little memory.
+"""Stored sketches: answers within a stated error, from little memory.
 
-A sketch is an aggregate like any other: hand it to windows. Its result is an estimate with its
-bounds, or the sketch itself as bytes, to be stored, merged and asked later. Merging is exact: the
-sketch of a day is that of its hours merged, to the last bit where the kind of sketch allows it.
+Windows and running aggregates compute a sketch like any other aggregate. Its result is the sketch
+itself as bytes, to be stored, merged and queried later. Merging is exact: the sketch of a day is
+that of its hours merged, to the last bit if the type of sketch allows it. Aggregates that return
+estimates instead, such as ``approx_count_distinct``, are in :mod:`streamops.aggregates`.
+
+========================  ==============================================================
+``hll_sketch_agg``        distinct values, in the least memory
+``theta_sketch_agg``      distinct values, for set operations
+``kll_sketch_agg``        quantiles and ranks
+``top_k_sketch_agg``      the most frequent items
+``count_min_sketch``      frequencies of any item
+``minhash_sketch_agg``    similarity of sets
+``bloom_filter_agg``      membership in a set
+``merge``                 stored sketches merged, as an aggregate
+``estimate``              estimates of stored sketches, as a column
+``estimate_count``        frequency of an item by stored sketches, as a column
+``union``                 either of two sets, as a column
+``intersection``          both of two sets, as a column
+``difference``            one set without the other, as a column
+``overlap``               sizes of what two sets share, as a column
+``similarity``            similarity of two sets, as a column
+``may_contain``           membership in a Bloom filter, as a condition
+``read``                  a stored sketch as a value in plain Python
+``to_datasketches``       sketches as images of Apache DataSketches, as a column
+``from_datasketches``     and back
+``datasketch_hash``       the hash for HyperLogLogs of the package datasketch
+``minhash_hash``          the hash for MinHashes of the package datasketch
+``seen``                  an operator: drop or flag duplicates over long horizons
+========================  ==============================================================
 """
 
-from streamops.sketches.aggregation import SketchAggregate
-from streamops.sketches.bloom import BloomFilter, StoredBloom, bloom_fill, bloom_filter
-from streamops.sketches.counting import CountBounds, StoredCounts, count_of
-from streamops.sketches.counts import approx_frequency, frequency_sketch
-from streamops.sketches.distinct import distinct
-from streamops.sketches.exchange import from_datasketches, to_datasketches
-from streamops.sketches.frequency import frequency
-from streamops.sketches.heavy import (
-    StoredHeavyHitters,
-    approx_heavy_hitters,
-    heavy_hitters_sketch,
+from streamops.sketches.aggregation import merge
+from streamops.sketches.bloom import StoredBloomFilter, bloom_filter_agg, may_contain
+from streamops.sketches.count_min import count_min_sketch
+from streamops.sketches.counting import CountBounds, StoredCounts, estimate_count
+from streamops.sketches.expressions import estimate, from_datasketches, to_datasketches
+from streamops.sketches.hll import StoredHll, datasketch_hash, hll_sketch_agg
+from streamops.sketches.kll import StoredKll, kll_sketch_agg
+from streamops.sketches.minhash import (
+    StoredMinHash,
+    minhash_hash,
+    minhash_sketch_agg,
+    similarity,
 )
-from streamops.sketches.heavy_hitters import heavy_hitters
-from streamops.sketches.hll import Hll, StoredHll, approx_distinct, datasketch_hash, hll_sketch
-from streamops.sketches.kll import Kll, approx_quantiles, kll_sketch
-from streamops.sketches.may_contain import may_contain
-from streamops.sketches.merging import estimate, merged
-from streamops.sketches.minhash import MinHashSketch, StoredMinHash, minhash_hash, minhash_sketch
-from streamops.sketches.overlap import overlap
-from streamops.sketches.overlapping import approx_overlap
-from streamops.sketches.quantiles import quantiles
-from streamops.sketches.reading import StoredSketch, read
 from streamops.sketches.seen import seen
-from streamops.sketches.sets import difference, intersection, overlap_of, union
-from streamops.sketches.similarity import similarity
-from streamops.sketches.stored_quantiles import StoredQuantiles
-from streamops.sketches.theta import StoredTheta, theta_distinct, theta_sketch
+from streamops.sketches.stored import StoredSketch, read
+from streamops.sketches.theta import (
+    StoredTheta,
+    difference,
+    intersection,
+    overlap,
+    theta_sketch_agg,
+    union,
+)
+from streamops.sketches.top_k import StoredTopK, top_k_sketch_agg
 
 __all__ = [
-    "BloomFilter",
     "CountBounds",
-    "Hll",
-    "Kll",
-    "MinHashSketch",
-    "SketchAggregate",
-    "StoredBloom",
+    "StoredBloomFilter",
     "StoredCounts",
-    "StoredHeavyHitters",
     "StoredHll",
+    "StoredKll",
     "StoredMinHash",
-    "StoredQuantiles",
     "StoredSketch",
     "StoredTheta",
-    "approx_distinct",
-    "approx_frequency",
-    "approx_heavy_hitters",
-    "approx_overlap",
-    "approx_quantiles",
-    "bloom_fill",
-    "bloom_filter",
-    "count_of",
+    "StoredTopK",
+    "bloom_filter_agg",
+    "count_min_sketch",
     "datasketch_hash",
     "difference",
-    "distinct",
     "estimate",
-    "frequency",
-    "frequency_sketch",
+    "estimate_count",
     "from_datasketches",
-    "heavy_hitters",
-    "heavy_hitters_sketch",
-    "hll_sketch",
+    "hll_sketch_agg",
     "intersection",
-    "kll_sketch",
+    "kll_sketch_agg",
     "may_contain",
-    "merged",
+    "merge",
     "minhash_hash",
-    "minhash_sketch",
+    "minhash_sketch_agg",
     "overlap",
-    "overlap_of",
-    "quantiles",
     "read",
     "seen",
     "similarity",
-    "theta_distinct",
-    "theta_sketch",
+    "theta_sketch_agg",
     "to_datasketches",
+    "top_k_sketch_agg",
     "union",
 ]

@@ -6,7 +6,7 @@ says how its core is made, and two functions that make it, for instance::
     @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
     class Hll(SketchAggregate):
         p: int = 12
-        instead: ClassVar[str] = "aggregates.distinct(column, at_most=...)"
+        instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
 
         def __post_init__(self) -> None:
             SketchAggregate.__post_init__(self)
@@ -17,11 +17,11 @@ says how its core is made, and two functions that make it, for instance::
                 require_item(kind, column=self.column, where=where)
             return HllCore(self.column, self.p)
 
-    def approx_distinct(column: str, *, p: int = 12) -> Hll:
-        return Hll(function="approx_distinct", column=column, is_stored=False, p=p)
+    def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
+        return Hll(function="approx_count_distinct", column=column, is_stored=False, p=p)
 
-    def hll_sketch(column: str, *, p: int = 12) -> Hll:
-        return Hll(function="hll_sketch", column=column, is_stored=True, p=p)
+    def hll_sketch_agg(column: str, *, p: int = 12) -> Hll:
+        return Hll(function="hll_sketch_agg", column=column, is_stored=True, p=p)
 
 A kind that Spark has as well may say so by ``native`` and ``to_spark``.
 """
@@ -35,15 +35,24 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.sketches.core.contract import Sketch
-from streamops.sketches.core.stored import Sealed
-from streamops.spark.columns import require_name
+from streamops.sketches.core.stored import Merged, Sealed
+from streamops.spark.columns import require_name, type_name
 from streamops.spark.parameters import require_hashable
 
-__all__ = ["SketchAggregate", "no_spark", "refuse_changes", "require_column", "require_item"]
+__all__ = [
+    "MergedSketches",
+    "SketchAggregate",
+    "merge",
+    "no_spark",
+    "refuse_changes",
+    "require_column",
+    "require_item",
+    "require_like",
+]
 
 _OWN = ("function", "column", "is_stored")
 
@@ -55,7 +64,7 @@ class SketchAggregate(Aggregation, ABC):
     Parameters
     ----------
     function : str
-        Its name, such as "hll_sketch".
+        Its name, such as "hll_sketch_agg".
     column : str
         The column it reads.
     is_stored : bool
@@ -78,12 +87,17 @@ class SketchAggregate(Aggregation, ABC):
     """Whether what is merged twice counts twice."""
 
     def __post_init__(self) -> None:
-        require_name(self.column, parameter="column", where=f"sketches.{self.function}")
+        require_name(self.column, parameter="column", where=self.where)
 
     def __repr__(self) -> str:
         own = [field.name for field in fields(self) if field.name not in _OWN]
         said = [repr(self.column), *(f"{name}={getattr(self, name)!r}" for name in own)]
         return f"{self.function}({', '.join(said)})"
+
+    @property
+    def where(self) -> str:
+        """Its public name, for errors: estimates are aggregates."""
+        return f"{'sketches' if self.is_stored else 'aggregates'}.{self.function}"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -112,7 +126,7 @@ class SketchAggregate(Aggregation, ABC):
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The same as a Spark expression, where Spark has the sketch: not here."""
-        raise no_spark(self.function, repr(self))
+        raise no_spark(self.where, repr(self))
 
 
 def refuse_changes(schema: pa.Schema, *, shown: str, instead: str, where: str) -> None:
@@ -155,13 +169,118 @@ def require_column(column: str, schema: pa.Schema, shown: str, instead: str, whe
     refuse_changes(schema, shown=shown, instead=instead, where=where)
 
 
-def no_spark(function: str, shown: str) -> SpecError:
+def no_spark(where: str, shown: str) -> SpecError:
     """The error for an aggregate that is ours alone."""
     return SpecError(
         "NO_SPARK_SKETCH",
         "Spark has no such sketch",
-        where=f"sketches.{function}",
+        where=where,
         got=f"{shown}.to_spark()",
         expected="an aggregate whose `native` is true",
         fix="use it in windows, on streams and batches alike",
     )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MergedSketches:
+    """Stored sketches of a column, merged. Made by :func:`merge`."""
+
+    column: str
+    like: SketchAggregate
+
+    native: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_name(self.column, parameter="column", where="sketches.merge")
+        require_like(self.like, "sketches.merge")
+
+    def __repr__(self) -> str:
+        return f"merge({self.column!r}, like={self.like!r})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the aggregate reads, beside the event time."""
+        return (self.column,)
+
+    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+        """The summary that computes this aggregate over columns of these types."""
+        require_column(self.column, schema, repr(self), self.like.instead, where)
+        kind = schema.field(self.column).type
+        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            raise SchemaError(
+                "AGGREGATE_TYPE",
+                f"{self!r} cannot be computed over this type",
+                where=where,
+                got=f"column {self.column!r} of type {type_name(kind)}",
+                expected="binary: sketches as an aggregate of sketches made them",
+                fix="name the column that has them, or sketch this one instead of merging it",
+            )
+        if self.like.counts and REVISION in schema.names:
+            raise SchemaError(
+                "SKETCH_REVISED",
+                f"{self!r} would count what was published before it was revised",
+                where=where,
+                got=f"results with a column {REVISION!r}",
+                expected="each result once, as it is in the end",
+                fix="windows before that publish once (stragglers='drop' or 'route', early='never'); "
+                f"or keep the last revision of each, and drop the column {REVISION!r}",
+            )
+        sketch = self.like.sketch(None, where)
+        return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {self!r}")
+
+    def to_spark(self, *, time: str | None = None) -> Column:
+        """The same as a Spark expression, where Spark has the sketch: not here."""
+        raise no_spark("sketches.merge", repr(self))
+
+
+def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
+    """Sketches that are stored in a column, merged: of minutes to hours, of hours to days.
+
+    The result is that of `like` over all the rows that the sketches were made of: the same to the
+    last bit where a sketch depends on its items alone, within the stated error where it also
+    depends on how it came about. ``docs/sketches.md`` says which do. A null is no sketch.
+
+    Parameters
+    ----------
+    column : str
+        Sketches, as an aggregate that stores them made them: ``binary``.
+    like : SketchAggregate
+        The aggregate that made them, for their kind and parameters; with the result that is wanted.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of this module.
+    SchemaError
+        ``SKETCH_CANNOT_FORGET``: they are a change stream; ``SKETCH_REVISED``: they have revisions,
+        and what is merged twice counts twice (quantiles, heavy hitters, frequencies).
+    SketchFormatError
+        While the query runs: bytes that are no sketch, are damaged, or are a sketch of another
+        kind, version or with other parameters.
+
+    Examples
+    --------
+    >>> per_minute = {"users": hll_sketch_agg("user")}  # doctest: +SKIP
+    >>> per_hour = {"users": merge("users", like=hll_sketch_agg("user"))}  # doctest: +SKIP
+    >>> per_day = {"users": merge("users", like=approx_count_distinct("user"))}  # doctest: +SKIP
+    """
+    return MergedSketches(column, like)
+
+
+def require_like(like: object, where: str) -> None:
+    """Refuse anything but an aggregate of sketches as ``like``.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_SKETCH``.
+    """
+    if not isinstance(like, SketchAggregate):
+        raise SpecError(
+            "NOT_A_SKETCH",
+            "`like` does not say which sketches these are",
+            where=where,
+            got=f"like={like!r}",
+            expected="the aggregate that made them, of streamops.sketches",
+            fix="pass the same aggregate that stands in the `agg` of the windows before",
+        )

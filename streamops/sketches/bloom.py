@@ -1,4 +1,4 @@
-"""Bloom filters for users: as an aggregate, and as a value."""
+"""Bloom filters: membership in a set, as aggregates, as a value and as a condition."""
 
 from __future__ import annotations
 
@@ -6,29 +6,97 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Mask
 from streamops.sketches.aggregation import SketchAggregate, require_item
-from streamops.sketches.bloom_settings import require_capacity, require_rate, too_large
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.filters import MOST_BITS, Shape, Words
+from streamops.sketches.core.filters import MOST_BITS, Shape, Words, contained, positions
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.types import flat_type, type_name
-from streamops.sketches.reading import Kind, StoredSketch
+from streamops.sketches.expressions import as_item, mapped
+from streamops.sketches.stored import Kind, StoredSketch, read
+from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
 
-__all__ = ["KIND", "BloomFilter", "StoredBloom", "bloom_fill", "bloom_filter"]
+__all__ = [
+    "KIND",
+    "BloomFilter",
+    "StoredBloomFilter",
+    "bloom_filter_agg",
+    "bloom_filter_stats",
+    "may_contain",
+    "require_capacity",
+    "require_rate",
+    "too_large",
+]
+
+_LEAST_RATE, _MOST_RATE = 1e-9, 0.5
+
+
+def require_capacity(capacity: object, *, where: str) -> None:
+    """Refuse what is no number of items.
+
+    Raises
+    ------
+    SpecError
+        ``CAPACITY_OUT_OF_RANGE``.
+    """
+    if type(capacity) is not int or capacity < 1:
+        raise SpecError(
+            "CAPACITY_OUT_OF_RANGE",
+            "`capacity` is no number of items",
+            where=where,
+            got=f"capacity={capacity!r}",
+            expected="an integer >= 1",
+            fix="the most distinct values that there can be, such as capacity=1_000_000",
+        )
+
+
+def require_rate(rate: object, *, where: str) -> float:
+    """Refuse what is no rate of false positives.
+
+    Raises
+    ------
+    SpecError
+        ``RATE_OUT_OF_RANGE``.
+    """
+    if type(rate) is float and _LEAST_RATE <= rate <= _MOST_RATE:
+        return rate
+    raise SpecError(
+        "RATE_OUT_OF_RANGE",
+        "`false_positive_rate` is out of range",
+        where=where,
+        got=f"false_positive_rate={rate!r}",
+        expected=f"a float from {_LEAST_RATE:g} to {_MOST_RATE:g}",
+        fix="0.001: of a thousand values that are not in it, one is said to be",
+    )
+
+
+def too_large(got: str, *, fix: str, where: str) -> SpecError:
+    """The error for a filter that has more bits than can be reached."""
+    return SpecError(
+        "FILTER_TOO_LARGE",
+        "a Bloom filter would be too large",
+        where=where,
+        got=got,
+        expected=f"at most {MOST_BITS} bits ({MOST_BITS // 8 // 1024**2} MiB) in one filter",
+        fix=fix,
+    )
+
 
 _NESTED = ("array<", "struct<")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class BloomFilter(SketchAggregate):
-    """A set of values. Made by :func:`bloom_filter` and :func:`bloom_fill`.
+    """A set of values. Made by :func:`bloom_filter_agg` and :func:`bloom_filter_stats`.
 
     Parameters
     ----------
@@ -49,11 +117,11 @@ class BloomFilter(SketchAggregate):
     false_positive_rate: float = 0.001
     item_type: str | None = None
 
-    instead: ClassVar[str] = "aggregates.distinct(column, at_most=...)"
+    instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        where = f"sketches.{self.function}"
+        where = self.where
         require_capacity(self.capacity, where=where)
         require_rate(self.false_positive_rate, where=where)
         if Shape.of(self.capacity, self.false_positive_rate).bits > MOST_BITS:
@@ -107,7 +175,7 @@ class BloomFilter(SketchAggregate):
         return Bloom.of(self.column, name, self.capacity, self.false_positive_rate)
 
 
-def bloom_filter(
+def bloom_filter_agg(
     column: str,
     *,
     capacity: int,
@@ -141,8 +209,8 @@ def bloom_filter(
 
     Examples
     --------
-    >>> bloom_filter("user_id", capacity=1_000_000)
-    bloom_filter('user_id', capacity=1000000, false_positive_rate=0.001)
+    >>> bloom_filter_agg("user_id", capacity=1_000_000)
+    bloom_filter_agg('user_id', capacity=1000000, false_positive_rate=0.001)
 
     See Also
     --------
@@ -153,7 +221,7 @@ def bloom_filter(
     B. H. Bloom: "Space/Time Trade-offs in Hash Coding with Allowable Errors", 1970.
     """
     return BloomFilter(
-        function="bloom_filter",
+        function="bloom_filter_agg",
         column=column,
         is_stored=True,
         capacity=capacity,
@@ -162,14 +230,14 @@ def bloom_filter(
     )
 
 
-def bloom_fill(
+def bloom_filter_stats(
     column: str,
     *,
     capacity: int,
     false_positive_rate: float = 0.001,
     item_type: str | None = None,
 ) -> BloomFilter:
-    """How full a :func:`bloom_filter` is, with the same parameters and the same state.
+    """How full a :func:`bloom_filter_agg` is, with the same parameters and the same state.
 
     A struct: ``estimate``, about how many distinct values are in it, with ``lower`` and ``upper`` at
     two standard errors and ``relative_error``, the standard error; ``false_positive_rate``, as it is
@@ -177,11 +245,11 @@ def bloom_fill(
 
     Examples
     --------
-    >>> bloom_fill("user_id", capacity=1_000_000, false_positive_rate=0.01)
-    bloom_fill('user_id', capacity=1000000, false_positive_rate=0.01)
+    >>> bloom_filter_stats("user_id", capacity=1_000_000, false_positive_rate=0.01)
+    bloom_filter_stats('user_id', capacity=1000000, false_positive_rate=0.01)
     """
     return BloomFilter(
-        function="bloom_fill",
+        function="bloom_filter_stats",
         column=column,
         is_stored=False,
         capacity=capacity,
@@ -190,7 +258,7 @@ def bloom_fill(
     )
 
 
-class StoredBloom(StoredSketch):
+class StoredBloomFilter(StoredSketch):
     """A Bloom filter, as :func:`~streamops.sketches.read` returns it."""
 
     __slots__ = ()
@@ -269,4 +337,57 @@ def _whole(value: Parameter) -> int:
     return value
 
 
-KIND = Kind(Bloom.format, _of, StoredBloom)
+KIND = Kind(Bloom.format, _of, StoredBloomFilter)
+
+
+def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
+    """Whether a value may be in a Bloom filter: a condition for ``where`` and ``select``.
+
+    In batch and stream; never null, and false where the value is. Spark hashes the values, and only
+    their hashes pass through Python.
+
+    Parameters
+    ----------
+    filter : bytes or StoredBloomFilter
+        Of a ``bloom_filter_agg``, at hand where the plan is built. It is sent to the tasks once.
+    column : Column or str
+        Values, or the name of their column. Cast to the type of the values in the filter: what is none
+        of that type, such as 1.5 of a ``bigint``, is not in it. Where that type is nested, the column must have it.
+
+    Raises
+    ------
+    SketchFormatError
+        The bytes are no sketch.
+    SpecError
+        ``NOT_A_BLOOM_FILTER``: it is another sketch; ``NOT_A_NAME``.
+
+    Examples
+    --------
+    >>> blob = days.where("day = '2026-11-21'").first()["users"]  # doctest: +SKIP
+    >>> events.where(~may_contain(blob, "user_id"))  # certainly new users  # doctest: +SKIP
+    """
+    where = "sketches.may_contain"
+    stored = filter if isinstance(filter, StoredSketch) else read(filter)
+    if not isinstance(stored, StoredBloomFilter):
+        raise SpecError(
+            "NOT_A_BLOOM_FILTER",
+            "`filter` does not tell which values are in it",
+            where=where,
+            got=f"a sketch of the kind {stored.kind!r}",
+            expected="a Bloom filter",
+            fix="make it by sketches.bloom_filter_agg(...)",
+        )
+    if not isinstance(column, Column):
+        require_name(column, parameter="column", where=where)
+        column = quoted(column)
+    shape, words = stored.core.shape, stored.filter
+    kind = stored.core.type
+    value = column if flat_type(kind) is None else as_item(column, kind)
+
+    def run(items: pa.Array) -> pa.Array:
+        asked = np.asarray(items)
+        result = np.zeros(len(asked), np.bool_)
+        result[contained(words, positions(shape, asked), np.arange(len(asked)))] = True
+        return pa.array(result)
+
+    return value.isNotNull() & mapped(run, pa.bool_(), F.xxhash64(value), name="may_contain")

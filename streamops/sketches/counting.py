@@ -20,11 +20,11 @@ from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import revived
 from streamops.sketches.core.types import flat_type, is_flat
 from streamops.sketches.expressions import as_item, mapped
-from streamops.sketches.reading import StoredSketch
+from streamops.sketches.stored import StoredSketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, type_name
 
-__all__ = ["CountBounds", "Counting", "CountingAggregate", "StoredCounts", "count_of"]
+__all__ = ["CountBounds", "Counting", "CountingAggregate", "StoredCounts", "estimate_count"]
 
 _BOUNDS = pa.struct([("lower", pa.int64()), ("upper", pa.int64())])
 _FLAT = "a type that is not nested: boolean, number, string, binary, date, timestamp, interval"
@@ -55,7 +55,7 @@ class StoredCounts(StoredSketch):
 
     __slots__ = ()
 
-    def count_of(self, values: Sequence[Any] | pa.Array) -> list[CountBounds]:
+    def estimate_counts(self, values: Sequence[Any] | pa.Array) -> list[CountBounds]:
         """How often each of these values has occurred.
 
         Parameters
@@ -101,7 +101,7 @@ class CountingAggregate(SketchAggregate, ABC):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        where = f"sketches.{self.function}"
+        where = self.where
         if self.weight is not None:
             require_name(self.weight, parameter="weight", where=where)
         if self.item_type is not None:
@@ -189,7 +189,7 @@ class CountingAggregate(SketchAggregate, ABC):
         return kind
 
 
-def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Column:
+def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) -> Column:
     """How often an item has occurred, by the sketch in the same row: for ``select``.
 
     A ``struct<lower: bigint, upper: bigint>``. The truth is never above ``upper``. It is never below
@@ -214,11 +214,11 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
 
     Examples
     --------
-    >>> like = frequency_sketch("page", item_type="string")  # doctest: +SKIP
-    >>> days.select(count_of("pages", F.lit("/cart"), like=like).alias("cart"))  # doctest: +SKIP
+    >>> like = count_min_sketch("page", item_type="string")  # doctest: +SKIP
+    >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))  # doctest: +SKIP
     DataFrame[cart: struct<lower:bigint,upper:bigint>]
     """
-    where = "sketches.count_of"
+    where = "sketches.estimate_count"
     require_name(column, parameter="column", where=where)
     if not isinstance(like, CountingAggregate):
         raise SpecError(
@@ -227,7 +227,7 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
             where=where,
             got=f"like={like!r}",
             expected="the aggregate that made them: of heavy hitters, or of frequencies",
-            fix='like=frequency_sketch("page", item_type="string")',
+            fix='like=count_min_sketch("page", item_type="string")',
         )
     sketch: Counting = like.sketch(None, where)  # type: ignore[assignment]
     place = f"{where}({column!r}, like={like!r})"
@@ -237,7 +237,7 @@ def count_of(column: str, item: Column | str, *, like: CountingAggregate) -> Col
 
     asked = quoted(item) if isinstance(item, str) else item
     of = as_item(asked, type_name(sketch.type))
-    return mapped(run, _BOUNDS, quoted(column), of, name="count_of")
+    return mapped(run, _BOUNDS, quoted(column), of, name="estimate_count")
 
 
 def counted(sketch: Counting, blobs: pa.Array, asked: pa.Array, *, where: str) -> pa.Array:

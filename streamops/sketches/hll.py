@@ -18,17 +18,17 @@ from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.hashes import murmur3
 from streamops.sketches.core.hll_images import from_serialized
 from streamops.sketches.core.hyperloglog import HyperLogLog
-from streamops.sketches.reading import Kind, StoredSketch
+from streamops.sketches.stored import Kind, StoredSketch
 from streamops.spark.columns import column as quoted
 
-__all__ = ["KIND", "Hll", "StoredHll", "approx_distinct", "datasketch_hash", "hll_sketch"]
+__all__ = ["KIND", "Hll", "StoredHll", "approx_count_distinct", "datasketch_hash", "hll_sketch_agg"]
 
 _LEAST, _MOST = 4, 16
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Hll(SketchAggregate):
-    """Distinct values by HyperLogLog. Made by :func:`approx_distinct` and :func:`hll_sketch`.
+    """Distinct values by HyperLogLog. Made by :func:`approx_count_distinct` and :func:`hll_sketch_agg`.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class Hll(SketchAggregate):
 
     p: int = 12
 
-    instead: ClassVar[str] = "aggregates.distinct(column, at_most=...)"
+    instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
         if not _is_precision(self.p):
-            _refuse_precision(self.p, f"sketches.{self.function}")
+            _refuse_precision(self.p, self.where)
 
     def sketch(self, kind: pa.DataType | None, where: str) -> HyperLogLog:
         """The sketch over a column of this type."""
@@ -69,7 +69,7 @@ class Hll(SketchAggregate):
         return found if self.is_stored else F.hll_sketch_estimate(found)
 
 
-def approx_distinct(column: str, *, p: int = 12) -> Hll:
+def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
     """About how many distinct values; nulls are not counted.
 
     A struct: ``estimate``, its bounds ``lower`` and ``upper`` at two standard errors (19 of 20
@@ -92,30 +92,30 @@ def approx_distinct(column: str, *, p: int = 12) -> Hll:
 
     Examples
     --------
-    >>> approx_distinct("user_id")
-    approx_distinct('user_id', p=12)
+    >>> approx_count_distinct("user_id")
+    approx_count_distinct('user_id', p=12)
 
     See Also
     --------
-    hll_sketch : the sketch itself, to be stored and merged.
+    hll_sketch_agg : the sketch itself, to be stored and merged.
 
     References
     ----------
     Flajolet, Fusy, Gandouet, Meunier: "HyperLogLog: the analysis of a near-optimal cardinality
     estimation algorithm", 2007. Heule, Nunkesser, Hall: "HyperLogLog in Practice", 2013.
     """
-    return Hll(function="approx_distinct", column=column, is_stored=False, p=p)
+    return Hll(function="approx_count_distinct", column=column, is_stored=False, p=p)
 
 
-def hll_sketch(column: str, *, p: int = 12) -> Hll:
-    """The sketch of :func:`approx_distinct` itself, as framed bytes: to be stored and merged.
+def hll_sketch_agg(column: str, *, p: int = 12) -> Hll:
+    """The sketch of :func:`approx_count_distinct` itself, as framed bytes: to be stored and merged.
 
     Examples
     --------
-    >>> hll_sketch("user_id", p=14)
-    hll_sketch('user_id', p=14)
+    >>> hll_sketch_agg("user_id", p=14)
+    hll_sketch_agg('user_id', p=14)
     """
-    return Hll(function="hll_sketch", column=column, is_stored=True, p=p)
+    return Hll(function="hll_sketch_agg", column=column, is_stored=True, p=p)
 
 
 class StoredHll(StoredSketch):

@@ -1,4 +1,4 @@
-"""MinHash for users: how alike two sets are, and datasketch's sketches in and out."""
+"""MinHash: similarity of sets; exchange with the package datasketch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
 
 from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.kernel.hashing import xxhash64
@@ -15,14 +16,18 @@ from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.hashes import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash
-from streamops.sketches.reading import Kind, StoredSketch
+from streamops.sketches.core.stored import revived
+from streamops.sketches.expressions import expression
+from streamops.sketches.stored import Kind, StoredSketch
+from streamops.spark.columns import require_name
 
 __all__ = [
     "KIND",
     "MinHashSketch",
     "StoredMinHash",
     "minhash_hash",
-    "minhash_sketch",
+    "minhash_sketch_agg",
+    "similarity",
 ]
 
 _MOST = 1 << 16
@@ -32,7 +37,7 @@ _CODES = {"affine32": 1, "affine64": 2}
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class MinHashSketch(SketchAggregate):
-    """A sketch that similarity is asked of. Made by :func:`minhash_sketch`.
+    """A sketch that similarity is asked of. Made by :func:`minhash_sketch_agg`.
 
     Parameters
     ----------
@@ -49,7 +54,7 @@ class MinHashSketch(SketchAggregate):
     seed: int = 1
     scheme: str = "affine32"
 
-    instead: ClassVar[str] = "aggregates.collect(column, at_most=..., tie_break=...)"
+    instead: ClassVar[str] = "aggregates.collect_list(column, at_most=..., tie_break=...)"
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
@@ -63,7 +68,7 @@ class MinHashSketch(SketchAggregate):
         return MinHash(self.column, self.permutations, self.seed, self.scheme)
 
 
-def minhash_sketch(
+def minhash_sketch_agg(
     column: str, *, permutations: int = 128, seed: int = 1, scheme: str = "affine32"
 ) -> MinHashSketch:
     """A sketch of the set of values, as framed bytes: two of them say how alike their sets are.
@@ -72,7 +77,7 @@ def minhash_sketch(
     ``similarity`` of two columns: the share of the values of both that are in each. The standard error of a similarity J is
     ``sqrt(J * (1 - J) / permutations)``: with 128 at most 0.044. It also estimates how many
     distinct values there are, with a relative error of ``1 / sqrt(permutations)``; nulls are not
-    counted. ``approx_distinct`` does that better.
+    counted. ``approx_count_distinct`` does that better.
 
     Parameters
     ----------
@@ -93,15 +98,15 @@ def minhash_sketch(
 
     Examples
     --------
-    >>> minhash_sketch("user_id")
-    minhash_sketch('user_id', permutations=128, seed=1, scheme='affine32')
+    >>> minhash_sketch_agg("user_id")
+    minhash_sketch_agg('user_id', permutations=128, seed=1, scheme='affine32')
 
     References
     ----------
     Broder: "On the resemblance and containment of documents", 1997.
     """
     return MinHashSketch(
-        function="minhash_sketch",
+        function="minhash_sketch_agg",
         column=column,
         is_stored=True,
         permutations=permutations,
@@ -244,11 +249,11 @@ def _refuse_functions(permutations: object, seed: object, scheme: object) -> NoR
     raise SpecError(
         "PERMUTATIONS_OUT_OF_RANGE",
         "there are no such functions of MinHash",
-        where="sketches.minhash_sketch",
+        where="sketches.minhash_sketch_agg",
         got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
         expected=f"permutations from 2 to {_MOST:,}, a seed from 0 to 2**32 - 1, and one of: "
         + ", ".join(SCHEMES),
-        fix="leave out what is not needed: minhash_sketch(column)",
+        fix="leave out what is not needed: minhash_sketch_agg(column)",
     )
 
 
@@ -274,3 +279,47 @@ def _of(parameters: Mapping[str, Parameter]) -> MinHash:
 
 
 KIND = Kind(MinHash.format, _of, StoredMinHash)
+
+
+def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
+    """How alike the sets of two columns of sketches are, row by row: ``double``, 0 to 1.
+
+    Parameters
+    ----------
+    left, right : str
+        Sketches, as :func:`minhash_sketch_agg` made them. Where one is null the result is null; where
+        both are empty it is NaN.
+    like : MinHashSketch
+        The aggregate that made them.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NOT_A_MINHASH_SKETCH``: `like` is another aggregate.
+    SketchFormatError
+        While the query runs: bytes that are not such a sketch.
+
+    Examples
+    --------
+    >>> alike = similarity("today", "yesterday", like=minhash_sketch_agg("user"))  # doctest: +SKIP
+    >>> pages.select("page", alike.alias("alike"))  # doctest: +SKIP
+    """
+    where = "sketches.similarity"
+    for name, column in (("left", left), ("right", right)):
+        require_name(column, parameter=name, where=where)
+    if not isinstance(like, MinHashSketch):
+        raise SpecError(
+            "NOT_A_MINHASH_SKETCH",
+            "`like` does not say which sketches of sets these are",
+            where=where,
+            got=f"like={like!r}",
+            expected="the minhash_sketch_agg(...) that made them",
+            fix="pass the same aggregate that stands in the `agg` of the windows before",
+        )
+    sketch, place = like.sketch(None, where), f"{where}({left!r}, {right!r}, like={like!r})"
+
+    def answer(one: pa.Array, other: pa.Array) -> pa.Array:
+        states = (revived(sketch, blobs, where=place)[0] for blobs in (one, other))
+        return pa.array(sketch.similarities(*states))
+
+    return expression(answer, pa.float64(), left, right)

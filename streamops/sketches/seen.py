@@ -128,7 +128,7 @@ def seen(
 
     See Also
     --------
-    aggregates.distinct : how many there are, exactly.
+    aggregates.count_distinct : how many there are, exactly.
     pyspark.sql.DataFrame.dropDuplicatesWithinWatermark : exact, with state for each identity, and
         rows behind the watermark are lost.
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.sketches.bloom_settings import require_capacity, require_rate, too_large
+from streamops.sketches.bloom import require_capacity, require_rate, too_large
 from streamops.sketches.core.filters import MOST_BITS
 from streamops.sketches.core.seen import COUNTS, FULL, SEEN, SeenSpec
 from streamops.spark.checks import WATERMARK

@@ -1,8 +1,8 @@
-"""Theta sketches: distinct values, in sketches that can be intersected and subtracted as well."""
+"""Theta sketches: distinct values, with set operations on the sketches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,14 +13,27 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import SpecError
 from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.overlap import measured
+from streamops.sketches.core.overlap import PARTS, measured
 from streamops.sketches.core.samples import Samples, beside
-from streamops.sketches.core.stored import revived
+from streamops.sketches.core.stored import Sealed, revived
 from streamops.sketches.core.theta import Theta
-from streamops.sketches.reading import Kind, StoredSketch
+from streamops.sketches.expressions import expression
+from streamops.sketches.stored import Kind, StoredSketch
 from streamops.spark.columns import column as quoted
+from streamops.spark.columns import require_name
 
-__all__ = ["DEFAULT_K", "KIND", "StoredTheta", "ThetaAggregate", "theta_distinct", "theta_sketch"]
+__all__ = [
+    "DEFAULT_K",
+    "KIND",
+    "StoredTheta",
+    "ThetaAggregate",
+    "approx_count_distinct_theta",
+    "difference",
+    "intersection",
+    "overlap",
+    "theta_sketch_agg",
+    "union",
+]
 
 DEFAULT_K = 4_096
 _LEAST, _MOST = 16, 65_536
@@ -28,7 +41,7 @@ _LEAST, _MOST = 16, 65_536
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ThetaAggregate(SketchAggregate):
-    """A theta sketch of a column. Made by :func:`theta_distinct` and :func:`theta_sketch`.
+    """A theta sketch of a column. Made by :func:`approx_count_distinct_theta` and :func:`theta_sketch_agg`.
 
     Parameters
     ----------
@@ -43,11 +56,11 @@ class ThetaAggregate(SketchAggregate):
 
     k: int = DEFAULT_K
 
-    instead: ClassVar[str] = "aggregates.distinct"
+    instead: ClassVar[str] = "aggregates.count_distinct"
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        refuse_k(self.k, f"sketches.{self.function}")
+        refuse_k(self.k, self.where)
 
     def sketch(self, kind: pa.DataType | None, where: str) -> Theta:
         """The sketch over a column of this type."""
@@ -68,7 +81,7 @@ class ThetaAggregate(SketchAggregate):
         return found if self.is_stored else F.theta_sketch_estimate(found)
 
 
-def theta_distinct(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
+def approx_count_distinct_theta(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
     """How many distinct values a column has, by a theta sketch.
 
     ``struct<estimate: bigint, lower: bigint, upper: bigint, relative_error: double>``. Up to `k`
@@ -77,7 +90,7 @@ def theta_distinct(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
     is not counted.
 
     A HyperLogLog sketch of the same error is eight times smaller. A theta sketch can be
-    intersected with another one, and subtracted: :func:`theta_sketch`, :func:`approx_overlap`.
+    intersected with another one, and subtracted: :func:`theta_sketch_agg`, :func:`approx_overlap`.
 
     Parameters
     ----------
@@ -94,29 +107,31 @@ def theta_distinct(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
 
     Examples
     --------
-    >>> theta_distinct("user_id", k=1024)
-    theta_distinct('user_id', k=1024)
+    >>> approx_count_distinct_theta("user_id", k=1024)
+    approx_count_distinct_theta('user_id', k=1024)
 
     References
     ----------
     Beyer et al.: "On Synopses for Distinct-Value Estimation Under Multiset Operations", 2007.
     Dasgupta et al.: "A Framework for Estimating Stream Expression Cardinalities", 2016.
     """
-    return ThetaAggregate(function="theta_distinct", column=column, is_stored=False, k=k)
+    return ThetaAggregate(
+        function="approx_count_distinct_theta", column=column, is_stored=False, k=k
+    )
 
 
-def theta_sketch(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
+def theta_sketch_agg(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
     """A theta sketch of a column, to be stored: ``binary``, of at most 8 k bytes and some 60.
 
-    It is merged by :func:`merged`, asked by :func:`estimate` and :func:`read`, and set against
-    others by :func:`union`, :func:`intersection`, :func:`difference` and :func:`overlap_of`.
+    It is merged by :func:`merge`, asked by :func:`estimate` and :func:`read`, and set against
+    others by :func:`union`, :func:`intersection`, :func:`difference` and :func:`overlap`.
 
     Parameters
     ----------
     column : str
         Of any type that has a hash: not maps. Null is not counted.
     k : int
-        See :func:`theta_distinct`.
+        See :func:`approx_count_distinct_theta`.
 
     Raises
     ------
@@ -125,9 +140,9 @@ def theta_sketch(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
 
     Examples
     --------
-    >>> per_hour = {"users": theta_sketch("user_id")}
+    >>> per_hour = {"users": theta_sketch_agg("user_id")}
     """
-    return ThetaAggregate(function="theta_sketch", column=column, is_stored=True, k=k)
+    return ThetaAggregate(function="theta_sketch_agg", column=column, is_stored=True, k=k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +249,146 @@ def _of(parameters: Mapping[str, Parameter]) -> Theta:
 
 
 KIND = Kind(Theta.format, _of, StoredTheta)
+
+
+Answer = Callable[[Theta, Samples, Samples], pa.Array]
+
+
+def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
+    """Theta sketches of what either of two has seen, row by row: ``binary``.
+
+    Parameters
+    ----------
+    left, right : str
+        Columns with theta sketches, as an aggregate that stores them made them. Where one is null
+        the result is null: it is not known what it would have seen.
+    like : SketchAggregate
+        The aggregate that made them: :func:`theta_sketch_agg` or :func:`approx_count_distinct_theta`, for its `k`.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NOT_A_THETA_SKETCH``: `like` is another aggregate.
+    SketchFormatError
+        While the query runs: bytes that are not such a sketch.
+
+    Examples
+    --------
+    >>> days.select(union("mobile", "web", like=theta_sketch_agg("user")).alias("all"))  # doctest: +SKIP
+    """
+
+    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
+        return _sealed(sketch, beside(a, b).either(sketch.k))
+
+    return _expression("union", pa.binary(), answer, left, right, like)
+
+
+def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
+    """Theta sketches of what both of two have seen, row by row: ``binary``.
+
+    Parameters
+    ----------
+    left, right, like
+        See :func:`union`.
+
+    Raises
+    ------
+    SpecError, SketchFormatError
+        See :func:`union`.
+
+    Examples
+    --------
+    >>> both = intersection("mobile", "web", like=theta_sketch_agg("user"))  # doctest: +SKIP
+    >>> days.select(both.alias("both"))  # doctest: +SKIP
+    """
+
+    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
+        return _sealed(sketch, beside(a, b).where([0, 1]))
+
+    return _expression("intersection", pa.binary(), answer, left, right, like)
+
+
+def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
+    """Theta sketches of what the left one has seen and the right one has not: ``binary``.
+
+    It takes a *set* away from a set. Of items that were taken back it is right if none of them
+    came again afterwards: a sketch does not know what came last.
+
+    Parameters
+    ----------
+    left, right, like
+        See :func:`union`.
+
+    Raises
+    ------
+    SpecError, SketchFormatError
+        See :func:`union`.
+
+    Examples
+    --------
+    >>> new = difference("today", "before", like=theta_sketch_agg("user"))  # doctest: +SKIP
+    >>> days.select(new.alias("new"))  # doctest: +SKIP
+    """
+
+    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
+        return _sealed(sketch, beside(a, b).where([0], [1]))
+
+    return _expression("difference", pa.binary(), answer, left, right, like)
+
+
+def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
+    """What theta sketches of two columns have in common, row by row.
+
+    ``struct<both, only_left, only_right, either, jaccard>``, each with its bounds: as in the pairs
+    of :func:`approx_overlap`.
+
+    Parameters
+    ----------
+    left, right, like
+        See :func:`union`.
+
+    Raises
+    ------
+    SpecError, SketchFormatError
+        See :func:`union`.
+
+    Examples
+    --------
+    >>> shared = overlap("mobile", "web", like=theta_sketch_agg("user"))  # doctest: +SKIP
+    >>> days.select(shared["both"]["estimate"], shared["jaccard"]["estimate"])  # doctest: +SKIP
+    """
+
+    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
+        return measured(a, b)
+
+    return _expression("overlap", pa.struct(PARTS), answer, left, right, like)
+
+
+def _sealed(sketch: Theta, samples: Samples) -> pa.Array:
+    return Sealed(sketch).estimate(samples.columns())
+
+
+def _expression(
+    name: str, result: pa.DataType, answer: Answer, left: str, right: str, like: object
+) -> Column:
+    where = f"sketches.{name}"
+    for parameter, column in (("left", left), ("right", right)):
+        require_name(column, parameter=parameter, where=where)
+    if not isinstance(like, ThetaAggregate):
+        raise SpecError(
+            "NOT_A_THETA_SKETCH",
+            "`like` does not say which theta sketches these are",
+            where=where,
+            got=f"like={like!r}",
+            expected="the aggregate that made them: theta_sketch_agg(...)",
+            fix="pass the same aggregate that stands in the `agg` of the windows before; other "
+            "kinds of sketches can be merged, and nothing more",
+        )
+    sketch = like.sketch(None, where)
+    place = f"{where}({left!r}, {right!r}, like={like!r})"
+
+    def run(*columns: pa.Array) -> pa.Array:
+        a, b = (Samples.of(*revived(sketch, blobs, where=place)) for blobs in columns)
+        return answer(sketch, a, b)
+
+    return expression(run, result, left, right)

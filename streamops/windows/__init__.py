@@ -7,6 +7,7 @@
 ``cumulative``     growing through a period: the total since midnight, every minute
 ``session``        bursts of activity, ended by a ``gap`` of silence
 ``sliding``        at each event, what happened up to ``size`` before it
+``running``        no window: per key over everything so far, whenever it changes
 ``compare``        results of windows beside those of the previous period
 ``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
@@ -21,6 +22,7 @@ from streamops.windows.core.spec import TooLate as TooLate
 from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
 from streamops.windows.late import split_late
+from streamops.windows.running import running
 from streamops.windows.session import session
 from streamops.windows.sliding import sliding
 from streamops.windows.tumbling import tumbling
@@ -30,6 +32,7 @@ __all__ = [
     "compare",
     "cumulative",
     "hopping",
+    "running",
     "session",
     "sliding",
     "split_late",

@@ -104,7 +104,7 @@ def test_what_goes_by_event_time_needs_one_in_spark_too() -> None:
     with pytest.raises(SpecError) as caught:
         agg.first("text", tie_break="seq").to_spark()
     assert str(caught.value) == (
-        "[TIME_REQUIRED] aggregates.first: first('text', tie_break='seq') goes by event time\n"
+        "[TIME_REQUIRED] aggregates.first: first('text', tie_break='seq') orders rows by event time\n"
         "  got:       to_spark()\n"
         "  expected:  to_spark(time=...)\n"
         '  fix:       name the event-time column: to_spark(time="ts")'

@@ -17,18 +17,21 @@ from tests.aggregates.samples import SCHEMA, TYPES, bind
 @pytest.mark.parametrize(
     ("aggregate", "shown"),
     [
-        (agg.distinct("text", at_most=5), "distinct('text', at_most=5, when_full='fail')"),
         (
-            agg.quantile("long", 1, at_most=5, when_full="null"),
-            "quantile('long', 1.0, at_most=5, when_full='null')",
+            agg.count_distinct("text", at_most=5),
+            "count_distinct('text', at_most=5, when_full='fail')",
         ),
         (
-            agg.quantiles("long", (0.5, 0), at_most=5),
-            "quantiles('long', [0.5, 0.0], at_most=5, when_full='fail')",
+            agg.percentile("long", 1, at_most=5, when_full="null"),
+            "percentile('long', 1.0, at_most=5, when_full='null')",
         ),
         (
-            agg.collect("text", tie_break="seq", at_most=5, when_full="keep_last"),
-            "collect('text', at_most=5, when_full='keep_last', tie_break='seq')",
+            agg.percentile("long", (0.5, 0), at_most=5),
+            "percentile('long', [0.5, 0.0], at_most=5, when_full='fail')",
+        ),
+        (
+            agg.collect_list("text", tie_break="seq", at_most=5, when_full="keep_last"),
+            "collect_list('text', at_most=5, when_full='keep_last', tie_break='seq')",
         ),
         (
             agg.top(3, "text", ranked_by="long", tie_break="seq"),
@@ -42,21 +45,25 @@ def test_an_aggregate_is_shown_as_it_is_written(aggregate: agg.Aggregate, shown:
 
 
 def test_an_aggregate_knows_the_columns_it_reads() -> None:
-    assert agg.distinct("text", at_most=5).columns == ("text",)
-    assert agg.quantile("long", 0.5, at_most=5).columns == ("long",)
-    assert agg.collect("text", at_most=5, tie_break="seq").columns == ("text", "seq")
+    assert agg.count_distinct("text", at_most=5).columns == ("text",)
+    assert agg.percentile("long", 0.5, at_most=5).columns == ("long",)
+    assert agg.collect_list("text", at_most=5, tie_break="seq").columns == ("text", "seq")
     best = agg.top(3, "text", ranked_by="long", tie_break="seq")
     assert best.columns == ("text", "long", "seq")
     assert bind(best).inputs == ("text", "long", "seq")
-    assert bind(agg.collect("text", at_most=5, tie_break="seq")).inputs == ("text", "ts", "seq")
+    assert bind(agg.collect_list("text", at_most=5, tie_break="seq")).inputs == (
+        "text",
+        "ts",
+        "seq",
+    )
 
 
 def test_the_types_of_results_are_those_of_the_columns() -> None:
-    assert bind(agg.distinct("text", at_most=5)).result == pa.int64()
-    assert bind(agg.quantile("money", 0.5, at_most=5)).result == pa.float64()
-    assert bind(agg.quantiles("money", [0.5], at_most=5)).result == pa.list_(pa.float64())
+    assert bind(agg.count_distinct("text", at_most=5)).result == pa.int64()
+    assert bind(agg.percentile("money", 0.5, at_most=5)).result == pa.float64()
+    assert bind(agg.percentile("money", [0.5], at_most=5)).result == pa.list_(pa.float64())
     for name, kind in TYPES.items():
-        assert bind(agg.collect(name, at_most=5, tie_break="seq")).result == pa.list_(kind)
+        assert bind(agg.collect_list(name, at_most=5, tie_break="seq")).result == pa.list_(kind)
         best = agg.top(1, name, ranked_by="long", tie_break="seq")
         assert bind(best).result == pa.list_(kind)
 
@@ -67,11 +74,15 @@ NAMES = "a type with an order: numbers, strings, binary, booleans, dates, timest
 @pytest.mark.parametrize(
     ("aggregate", "column", "expected"),
     [
-        (agg.distinct("map", at_most=5), "map", "a type whose values can be compared: any without"),
-        (agg.quantile("text", 0.5, at_most=5), "text", "numbers"),
-        (agg.quantiles("flag", [0.5], at_most=5), "flag", "numbers"),
-        (agg.quantiles("instant", [0.5], at_most=5), "instant", "numbers"),
-        (agg.collect("text", at_most=5, tie_break="list"), "list", "a tie_break column"),
+        (
+            agg.count_distinct("map", at_most=5),
+            "map",
+            "a type whose values can be compared: any without",
+        ),
+        (agg.percentile("text", 0.5, at_most=5), "text", "numbers"),
+        (agg.percentile("flag", [0.5], at_most=5), "flag", "numbers"),
+        (agg.percentile("instant", [0.5], at_most=5), "instant", "numbers"),
+        (agg.collect_list("text", at_most=5, tie_break="list"), "list", "a tie_break column"),
         (
             agg.top(1, "text", ranked_by="struct", tie_break="seq"),
             "struct",
@@ -105,15 +116,15 @@ def test_a_type_that_an_aggregate_does_not_know_is_refused(
 )
 def test_a_map_inside_a_type_is_found(kind: pa.DataType) -> None:
     with pytest.raises(SchemaError, match="AGGREGATE_TYPE"):
-        agg.distinct("v", at_most=5).bind(pa.schema([("v", kind)]), time="ts", where="")
+        agg.count_distinct("v", at_most=5).bind(pa.schema([("v", kind)]), time="ts", where="")
 
 
 @pytest.mark.parametrize(
     "aggregate",
     [
-        agg.distinct("lng", at_most=5),
-        agg.collect("lng", at_most=5, tie_break="seq"),
-        agg.collect("long", at_most=5, tie_break="lng"),
+        agg.count_distinct("lng", at_most=5),
+        agg.collect_list("lng", at_most=5, tie_break="seq"),
+        agg.collect_list("long", at_most=5, tie_break="lng"),
         agg.top(1, "long", ranked_by="lng", tie_break="seq"),
     ],
     ids=str,
@@ -128,12 +139,12 @@ def test_a_column_that_does_not_exist_is_answered_with_the_nearest(aggregate: An
 @pytest.mark.parametrize("at_most", [0, -1, 2.0, True, None, "3"])
 def test_a_bound_is_a_number_of_values(at_most: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        agg.distinct("text", at_most=at_most)
+        agg.count_distinct("text", at_most=at_most)
     assert str(caught.value) == (
-        "[AT_MOST_OUT_OF_RANGE] aggregates.distinct: `at_most` is not a number of values\n"
+        "[AT_MOST_OUT_OF_RANGE] aggregates.count_distinct: `at_most` is not a number of values\n"
         f"  got:       at_most={at_most!r}\n"
         "  expected:  an integer, 1 or more\n"
-        "  fix:       at_most=1000 keeps up to a thousand values of each group"
+        "  fix:       at_most=1000 stores up to a thousand values per group"
     )
 
 
@@ -145,39 +156,43 @@ def test_a_top_is_of_a_number_of_rows(k: Any) -> None:
     assert caught.value.got == f"k={k!r}"
 
 
-@pytest.mark.parametrize("make", [agg.quantile, agg.quantiles])
-@pytest.mark.parametrize("probability", [-0.1, 1.5, float("nan"), True, None, "0.5"])
-def test_a_probability_is_a_number_from_0_to_1(make: Any, probability: Any) -> None:
-    asked = probability if make is agg.quantile else [0.5, probability]
+@pytest.mark.parametrize(
+    ("percentage", "wrong"),
+    [
+        *((value, value) for value in (-0.1, 1.5, float("nan"))),
+        *(([0.5, value], value) for value in (-0.1, 1.5, float("nan"), True, None, "0.5")),
+    ],
+)
+def test_a_percentage_is_a_number_from_0_to_1(percentage: Any, wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        make("long", asked, at_most=5)
+        agg.percentile("long", percentage, at_most=5)
     assert str(caught.value) == (
-        f"[PROBABILITY_OUT_OF_RANGE] aggregates.{make.__name__}: a probability is out of range\n"
-        f"  got:       {probability!r}\n"
+        "[PROBABILITY_OUT_OF_RANGE] aggregates.percentile: a percentage is out of range\n"
+        f"  got:       {wrong!r}\n"
         "  expected:  a number from 0 to 1\n"
-        "  fix:       0.5 is the median, 0.99 what one value in a hundred exceeds"
+        "  fix:       0.5 is the median; one value in a hundred exceeds 0.99"
     )
 
 
-@pytest.mark.parametrize("asked", [[], 0.5, None, "0.5"])
-def test_quantiles_are_asked_for_in_a_list(asked: Any) -> None:
+@pytest.mark.parametrize("percentage", [[], True, None, "0.5"])
+def test_a_percentile_needs_a_percentage(percentage: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        agg.quantiles("long", asked, at_most=5)
+        agg.percentile("long", percentage, at_most=5)
     assert str(caught.value) == (
-        "[NO_PROBABILITY] aggregates.quantiles: no quantile is asked for\n"
-        f"  got:       probabilities={asked!r}\n"
-        "  expected:  a list of at least one number from 0 to 1\n"
-        "  fix:       quantiles('long', [0.5, 0.99], at_most=...)"
+        "[NO_PROBABILITY] aggregates.percentile: no percentage is given\n"
+        f"  got:       percentage={percentage!r}\n"
+        "  expected:  a number from 0 to 1, or a list of at least one\n"
+        "  fix:       percentile('long', [0.5, 0.99], at_most=...)"
     )
 
 
 @pytest.mark.parametrize(
     ("make", "allowed"),
     [
-        (lambda when: agg.distinct("text", at_most=5, when_full=when), "'fail', 'null'"),
-        (lambda when: agg.quantile("long", 0.5, at_most=5, when_full=when), "'fail', 'null'"),
+        (lambda when: agg.count_distinct("text", at_most=5, when_full=when), "'fail', 'null'"),
+        (lambda when: agg.percentile("long", 0.5, at_most=5, when_full=when), "'fail', 'null'"),
         (
-            lambda when: agg.collect("text", at_most=5, tie_break="seq", when_full=when),
+            lambda when: agg.collect_list("text", at_most=5, tie_break="seq", when_full=when),
             "'fail', 'null', 'keep_first', 'keep_last'",
         ),
     ],
@@ -191,9 +206,13 @@ def test_a_consequence_is_one_of_the_words(make: Any, allowed: str) -> None:
 @pytest.mark.parametrize(
     ("make", "where", "parameter"),
     [
-        (lambda: agg.distinct(None, at_most=5), "aggregates.distinct", "column"),
-        (lambda: agg.quantile(1, 0.5, at_most=5), "aggregates.quantile", "column"),
-        (lambda: agg.collect("v", at_most=5, tie_break=None), "aggregates.collect", "tie_break"),
+        (lambda: agg.count_distinct(None, at_most=5), "aggregates.count_distinct", "column"),
+        (lambda: agg.percentile(1, 0.5, at_most=5), "aggregates.percentile", "column"),
+        (
+            lambda: agg.collect_list("v", at_most=5, tie_break=None),
+            "aggregates.collect_list",
+            "tie_break",
+        ),
         (lambda: agg.top(1, "v", ranked_by="n", tie_break=None), "aggregates.top", "tie_break"),
         (lambda: agg.top(1, "v", ranked_by=None, tie_break="n"), "aggregates.top", "ranked_by"),
     ],
@@ -207,16 +226,16 @@ def test_what_is_not_the_name_of_a_column_is_refused(make: Any, where: str, para
 
 def test_collecting_goes_by_event_time_in_spark_too() -> None:
     with pytest.raises(SpecError, match="TIME_REQUIRED"):
-        agg.collect("text", at_most=5, tie_break="seq").to_spark()
+        agg.collect_list("text", at_most=5, tie_break="seq").to_spark()
 
 
 @pytest.mark.parametrize(
     "aggregate",
     [
-        agg.distinct("text", at_most=5),
-        agg.quantile("long", 0.5, at_most=5),
-        agg.quantiles("long", [0.5], at_most=5),
-        agg.collect("text", at_most=5, tie_break="seq"),
+        agg.count_distinct("text", at_most=5),
+        agg.percentile("long", 0.5, at_most=5),
+        agg.percentile("long", [0.5], at_most=5),
+        agg.collect_list("text", at_most=5, tie_break="seq"),
         agg.top(1, "text", ranked_by="long", tie_break="seq"),
     ],
     ids=str,

@@ -31,17 +31,17 @@ CONSEQUENCES: tuple[Any, ...] = ("null", "keep_first", "keep_last")
 
 SAME: dict[str, list[Aggregation]] = {
     "distinct": [
-        *(agg.distinct(name, at_most=1000) for name in COMPARABLE),
-        *(agg.distinct(name, at_most=3, when_full="null") for name in COMPARABLE),
+        *(agg.count_distinct(name, at_most=1000) for name in COMPARABLE),
+        *(agg.count_distinct(name, at_most=3, when_full="null") for name in COMPARABLE),
     ],
     "quantiles": [
-        *(agg.quantiles(name, PROBABILITIES, at_most=1000) for name in NUMBERS),
-        *(agg.quantile(name, 0.7, at_most=9, when_full="null") for name in NUMBERS),
+        *(agg.percentile(name, PROBABILITIES, at_most=1000) for name in NUMBERS),
+        *(agg.percentile(name, 0.7, at_most=9, when_full="null") for name in NUMBERS),
     ],
     "collect": [
-        *(agg.collect(name, at_most=1000, tie_break="seq") for name in TYPES),
+        *(agg.collect_list(name, at_most=1000, tie_break="seq") for name in TYPES),
         *(
-            agg.collect(name, at_most=3, tie_break="seq", when_full=consequence)
+            agg.collect_list(name, at_most=3, tie_break="seq", when_full=consequence)
             for name, consequence in zip(ORDERED, CONSEQUENCES * 9, strict=False)
         ),
     ],
@@ -104,14 +104,14 @@ def test_interpolated_quantiles_have_the_bits_that_spark_gives_them(spark: Spark
         F.expr("cast(d as decimal(38, 12)) d"),
     )
     asked = [dice.random() for _ in range(20)]
-    aggregates: list[Aggregation] = [agg.quantiles(each, asked, at_most=100) for each in "xnd"]
+    aggregates: list[Aggregation] = [agg.percentile(each, asked, at_most=100) for each in "xnd"]
     assert sorted_rows(ours(events, aggregates)) == sorted_rows(theirs(events, aggregates))
 
 
 FULL: list[Aggregation] = [
-    agg.distinct("seq", at_most=2),
-    agg.quantile("long", 0.5, at_most=2),
-    agg.collect("text", at_most=2, tie_break="seq"),
+    agg.count_distinct("seq", at_most=2),
+    agg.percentile("long", 0.5, at_most=2),
+    agg.collect_list("text", at_most=2, tie_break="seq"),
 ]
 
 
@@ -180,9 +180,9 @@ def test_lists_of_state_are_continued_after_a_restart(
         time="ts",
         by="k",
         agg={
-            "values": agg.distinct("x", at_most=3, when_full="null"),
-            "some": agg.quantiles("x", [0, 0.5], at_most=9),
-            "path": agg.collect("x", at_most=2, tie_break="seq", when_full="keep_last"),
+            "values": agg.count_distinct("x", at_most=3, when_full="null"),
+            "some": agg.percentile("x", [0, 0.5], at_most=9),
+            "path": agg.collect_list("x", at_most=2, tie_break="seq", when_full="keep_last"),
             "best": agg.top(2, "seq", ranked_by="x", tie_break="seq"),
             "mean": GeometricMean("x"),
         },
@@ -202,12 +202,12 @@ def test_lists_of_state_are_continued_after_a_restart(
 
 def test_a_full_window_fails_a_stream_with_five_facts(spark: SparkSession) -> None:
     transform = windows.tumbling(
-        "10 seconds", time="ts", agg={"n": agg.distinct("seq", at_most=1)}, delay="0 seconds"
+        "10 seconds", time="ts", agg={"n": agg.count_distinct("seq", at_most=1)}, delay="0 seconds"
     )
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, transform, SCRIPT[:2], schema=SCHEMA)
     text = str(caught.value)
-    assert "[AGGREGATE_FULL] aggregates.distinct: a result needs more values of 'seq'" in text
+    assert "[AGGREGATE_FULL] aggregates.count_distinct: a result needs more values of 'seq'" in text
     assert "raise at_most, or have null there" in text
 
 
@@ -226,7 +226,7 @@ def test_values_of_every_type_are_collected_unharmed(spark: SparkSession) -> Non
     spark.conf.set("spark.sql.timeType.enabled", "true")
     source = spark.sql(f"select timestamp'2024-01-01 00:00:01Z' as ts, 1 as seq, {EVERY_TYPE}")
     types = [name for name in source.columns if name not in ("ts", "seq")]
-    whole = {name: agg.collect(name, at_most=1, tie_break="seq") for name in types}
+    whole = {name: agg.collect_list(name, at_most=1, tie_break="seq") for name in types}
     results = source.transform(windows.tumbling("1 minute", time="ts", agg=whole, shards=1))
     lists = source.select(*(F.array(name).alias(name) for name in types))
     assert results.select(*types).schema.simpleString() == lists.schema.simpleString()

@@ -23,11 +23,9 @@ NOT_A_FAMILY = {"kernel", "changelog", "spark", "testing"}
 INTERNAL = {"kernel", "changelog", "spark"}
 
 # A family may take what another offers its users, and only from where they take it.
-BESIDE = {
-    ("sketches", "streamops.windows"),
-    ("aggregates", "streamops.sketches"),
-    ("changes", "streamops.aggregates"),
-}
+BESIDE = {("changes", "streamops.aggregates")}
+# The estimates of sketches are aggregates: these take them from the module of each sketch.
+MADE_OF = {("aggregates", "sketches")}
 
 # What belongs to the gateway to the JVM, which a Connect session does not have, and to RDDs.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
@@ -97,7 +95,11 @@ def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[i
         top = name.split(".")[0]
         if is_pure(layer) and top in {"pyspark", "pandas"}:
             yield line, f"{layer} must do without {top}"
-        elif top not in {LIBRARY, EXAMPLES} or (layer, name) in BESIDE:
+        elif (
+            top not in {LIBRARY, EXAMPLES}
+            or (layer, name) in BESIDE
+            or (layer, layer_of(name)) in MADE_OF
+        ):
             continue
         elif not may_import(layer, layer_of(name)):
             yield line, f"{layer} may not import {name}"

@@ -46,7 +46,7 @@ def bound(schema: pa.Schema = SCHEMA, **said: Any) -> AggregateSpec:
         (
             SpecError,
             "AGGREGATE_BY_TIME",
-            lambda: bound(agg={"x": agg.collect("n", at_most=3, tie_break="n")}),
+            lambda: bound(agg={"x": agg.collect_list("n", at_most=3, tie_break="n")}),
         ),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="q")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(agg={"x": agg.sum("q")})),
@@ -71,11 +71,11 @@ def test_what_cannot_be_meant_is_refused_by_its_code(
 @pytest.mark.parametrize(
     "sketch",
     [
-        agg.approx_distinct("n"),
-        agg.theta_distinct("n"),
-        agg.approx_quantiles("n", [0.5]),
-        agg.approx_frequency("n", of=[1]),
-        agg.approx_heavy_hitters("n", at_least=0.1),
+        agg.approx_count_distinct("n"),
+        agg.approx_count_distinct_theta("n"),
+        agg.approx_percentile("n", [0.5]),
+        agg.count_min("n", of=[1]),
+        agg.approx_top_k("n", at_least=0.1),
     ],
     ids=lambda each: type(each).__name__,
 )

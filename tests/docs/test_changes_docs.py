@@ -12,7 +12,7 @@ import pytest
 from streamops import changes
 from streamops.changelog import table as keyed
 from streamops.changelog.change_types import CHANGE_TYPES
-from streamops.changes import debezium_records, debezium_values, delta
+from streamops.changes import debezium_positions, debezium_records, debezium_settings, delta
 from streamops.changes.core import history, latest, spec
 from streamops.changes.fold import Rows
 from tests.docs.test_readme import ROOT, documented, public, words
@@ -21,11 +21,11 @@ from tests.golden import history_states, latest_states
 
 def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() -> None:
     choices = (
-        debezium_records.Absent,
-        debezium_records.Preimages,
+        debezium_settings.Absent,
+        debezium_settings.Preimages,
         delta.Preimages,
-        debezium_records.Tombstones,
-        debezium_records.Position,
+        debezium_settings.Tombstones,
+        debezium_settings.Position,
         spec.History,
         spec.Publish,
         keyed.Snapshots,
@@ -53,7 +53,7 @@ def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() 
 
 def test_every_reason_and_every_connector_is_documented() -> None:
     page = words(ROOT / "docs" / "changes.md")
-    assert {*debezium_records.REASONS, *debezium_values.CONNECTORS} - page == set()
+    assert {*debezium_records.REASONS, *debezium_positions.CONNECTORS} - page == set()
     assert {*keyed.REASONS, *spec.TOLD} - {
         "full",
         "rows",

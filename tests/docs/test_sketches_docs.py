@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from streamops import sketches
 from streamops.sketches import seen_settings
-from streamops.sketches.core import frame, running, seen
+from streamops.sketches.core import frame, seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.running import Changes, WhenFull
-from streamops.sketches.per_key import PerKey
-from streamops.sketches.running_settings import MOST_KEYS
 from streamops.sketches.seen_settings import Again
 from streamops.spark.legacy import RUNNING_METRICS as TOLD
+from streamops.windows.core import running
+from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, WhenFull
 from tests.docs.test_readme import ROOT, documented, public, words
 
 
@@ -56,11 +55,11 @@ def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
 def test_the_words_and_the_state_of_running_values_are_documented() -> None:
     glossary = documented()
     said = {word for choice in (Changes, WhenFull) for word in get_args(choice)}
-    assert {*said, *PerKey.__annotations__, *TOLD} - glossary == set()
+    assert {*said, *TOLD} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {running.STATE.kind}, version {running.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
     assert "**Table `keys`**" in own
     counts = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sketches.md").read_text()))
     assert set(TOLD) <= counts
-    assert f"{MOST_KEYS:,}" == "1,000,000"  # "a million", says the document
+    assert f"{DEFAULT_MAX_KEYS:,}" == "1,000,000"  # "a million", says the document

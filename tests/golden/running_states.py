@@ -1,4 +1,4 @@
-"""A history of running values, whose state is kept, as in :mod:`tests.golden.states`.
+"""A history of running aggregates and its stored state, as in :mod:`tests.golden.states`.
 
 ``python -m tests.golden.running_states`` writes the bytes if there are none yet.
 """
@@ -13,13 +13,12 @@ import pyarrow as pa
 from streamops import aggregates as agg
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
-from streamops.sketches.core import running
-from streamops.sketches.core.running import RunningSpec
-from streamops.sketches.running_settings import RunningSettings
+from streamops.windows.core import running
+from streamops.windows.core.running import RunningSpec
 from tests.golden.states import FOLDER, SHARDS
 
 SCHEMA = pa.schema([("page", pa.string()), ("line", pa.float64()), ("n", pa.int64())])
-FILE = FOLDER / "sketches.running-v1.bin"
+FILE = FOLDER / "windows.running-v1.bin"
 
 Rows = list[tuple[Any, ...]]
 NAN = float("nan")
@@ -36,10 +35,11 @@ MORE: list[Rows] = [
 
 def spec_of(**changed: Any) -> RunningSpec:
     """The operator, or one with other parameters."""
-    said: dict[str, Any] = {"by": ("page", "line"), "changes": "retract", "max_keys": 100}
-    said |= {"agg": {"most": agg.max("n"), "there": agg.count("n")}} | changed
-    settings = RunningSettings.of("golden", said.pop("agg"), when_full="fail", **said)
-    return settings.bind(SCHEMA, shards=SHARDS)
+    given: dict[str, Any] = {"by": ("page", "line"), "changes": "retract", "max_keys": 100}
+    given |= {"agg": {"most": agg.max("n"), "there": agg.count("n")}} | changed
+    named = tuple(given.pop("agg").items())
+    spec = RunningSpec(where="golden", agg=named, when_full="fail", **given)
+    return spec.bind(SCHEMA, shards=SHARDS)
 
 
 SPEC = spec_of()

@@ -55,12 +55,12 @@ AGG = {
     "last": agg.last("delay", tie_break="seq"),
 }
 LISTS = {
-    "distinct": agg.distinct("gate", at_most=9),
-    "few": agg.distinct("seq", at_most=1, when_full="null"),
-    "median": agg.quantile("delay", 0.5, at_most=9),
-    "spread": agg.quantiles("price", [0.0, 0.3, 1.0], at_most=9),
-    "collect": agg.collect("origin", at_most=9, tie_break="seq"),
-    "latest": agg.collect("delay", at_most=2, tie_break="seq", when_full="keep_last"),
+    "distinct": agg.count_distinct("gate", at_most=9),
+    "few": agg.count_distinct("seq", at_most=1, when_full="null"),
+    "median": agg.percentile("delay", 0.5, at_most=9),
+    "spread": agg.percentile("price", [0.0, 0.3, 1.0], at_most=9),
+    "collect": agg.collect_list("origin", at_most=9, tie_break="seq"),
+    "latest": agg.collect_list("delay", at_most=2, tie_break="seq", when_full="keep_last"),
     "top": agg.top(2, "origin", ranked_by="delay", tie_break="seq"),
 }
 SECOND = 1_000_000

@@ -1,4 +1,4 @@
-"""State of running values, written once, is read for ever, or refused."""
+"""State of running aggregates, written once, is read for ever, or refused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.sketches.core import running
 from streamops.testing.laws import rows_of
+from streamops.windows.core import running
 from tests.golden.reading import Format, Kept, bag
 from tests.golden.running_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
 from tests.oracles.running import RunningOracle
 
-FORMAT = Format(running, "sketches.counted")
+FORMAT = Format(running, "windows.running")
 KEPT = Kept(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
 

@@ -95,10 +95,10 @@ FROM_ROWS: dict[str, tuple[Any, oracle.Answer]] = {
     "tied": (agg.top(3, "x", ranked_by="d", tie_break="day"), oracle.top(3, "x", "d", "day")),
     "latest": (agg.top(2, "d", ranked_by="day", tie_break="n"), oracle.top(2, "d", "day", "n")),
     "longest": (agg.top(2, "x", ranked_by="span", tie_break="n"), oracle.top(2, "x", "span", "n")),
-    "different": (agg.distinct("n", at_most=1_000), oracle.distinct("n")),
-    "numbers": (agg.distinct("x", at_most=1_000), oracle.distinct("x")),
-    "middle": (agg.quantiles("x", [0.3, 1], at_most=1_000), oracle.quantiles("x", 0.3, 1)),
-    "cents": (agg.quantiles("d", [0.0, 0.7], at_most=1_000), oracle.quantiles("d", 0.0, 0.7)),
+    "different": (agg.count_distinct("n", at_most=1_000), oracle.distinct("n")),
+    "numbers": (agg.count_distinct("x", at_most=1_000), oracle.distinct("x")),
+    "middle": (agg.percentile("x", [0.3, 1], at_most=1_000), oracle.quantiles("x", 0.3, 1)),
+    "cents": (agg.percentile("d", [0.0, 0.7], at_most=1_000), oracle.quantiles("d", 0.0, 0.7)),
 }
 ANSWERS = TOTALS | FROM_ROWS
 

@@ -42,7 +42,7 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "joins.tables, bags": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,
-    "sketches.running": test_running_laws.histories,
+    "windows.running": test_running_laws.histories,
     "windows.calendar": grid_strategies.calendars,
     "windows.compare": compare_strategies.histories,
     "windows.fixed": strategies.histories,

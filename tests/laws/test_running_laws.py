@@ -1,10 +1,10 @@
-"""Running values of keys keep every law of a core."""
+"""Running aggregates keep every law of a core."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import Aggregation
-from streamops.sketches.core import running
-from streamops.sketches.core.running import RunningSpec
-from streamops.sketches.running_settings import RunningSettings
 from streamops.testing import laws
 from streamops.testing.laws import rows_of
+from streamops.windows.core import running
+from streamops.windows.core.running import RunningSpec
 from tests.oracles.running import RunningOracle
-from tests.oracles.windows import Row
+from tests.oracles.windows import Row, value_of
 from tests.sketches.linear import count_items
 
 pytestmark = pytest.mark.laws
@@ -39,7 +38,7 @@ WORDS, NUMBERS = ["a", "b", None], [0.0, -0.0, float("nan"), 1.5, None]
 
 @dataclass(frozen=True, slots=True)
 class Timed(RunningSpec):
-    """Laws speak of times; this operator does not look at them."""
+    """Laws need times; this operator does not read them."""
 
     time: ClassVar[str] = "ts"
     delay: ClassVar[int] = 0
@@ -51,21 +50,30 @@ def items(rows: list[Row]) -> dict[str, int]:
     return dict.fromkeys(("estimate", "lower", "upper"), number)
 
 
-def greatest(rows: list[Row]) -> int | None:
-    return max((row["n"] for row in rows if row["n"] is not None), default=None)
+def exact(aggregate: Any) -> tuple[Aggregation, Callable[[list[Row]], Any]]:
+    return aggregate, lambda rows: value_of(aggregate, rows, "ts")
 
 
 ANSWERS: dict[str, tuple[Aggregation, Callable[[list[Row]], Any]]] = {
     "items": (count_items("n"), items),
-    "greatest": (agg.max("n"), greatest),
+    "rows": exact(agg.count()),
+    "values": exact(agg.count("number")),
+    "sum": exact(agg.sum("n")),
+    "mean": exact(agg.mean("n")),
+    "least": exact(agg.min("number")),
+    "greatest": exact(agg.max("n")),
+    "distinct": exact(agg.count_distinct("number", at_most=3, when_full="null")),
+    "quantiles": exact(agg.percentile("n", [0.3, 1], at_most=9, when_full="null")),
+    "top": exact(agg.top(2, "word", ranked_by="n", tie_break="word")),
 }
+"""Names of aggregates, with what computes the same over all rows of a key, one by one."""
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> laws.Case:
     """Few keys, many rows that change nothing, micro-batches without rows."""
     by = draw(st.sampled_from([(), ("word",), ("number",), ("word", "number")]))
-    names = draw(st.sampled_from([["items"], ["greatest"], ["items", "greatest"]]))
+    names = draw(st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=4, unique=True))
     changes = draw(st.sampled_from(["update", "retract"]))
     dice = random.Random(draw(st.integers(0, 2**16)))
     batches = []
@@ -78,20 +86,17 @@ def histories(draw: st.DrawFn) -> laws.Case:
         ]
         batches.append(pa.table(columns, schema=SCHEMA))
     asked = {name: ANSWERS[name][0] for name in names}
-    settings = RunningSettings.of(
-        "laws", asked, by=by, changes=changes, max_keys=1000, when_full="fail"
+    timed = Timed(
+        where="laws",
+        by=by,
+        agg=tuple(asked.items()),
+        changes=changes,
+        max_keys=1000,
+        when_full="fail",
     )
-    bound = settings.bind(SCHEMA, shards=1)
+    bound = timed.bind(SCHEMA, shards=1)
     read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
-    spec = Timed(
-        bound.where,
-        bound.by,
-        bound.aggregates,
-        pa.schema(read),
-        bound.changes,
-        bound.limit,
-        bound.when_full,
-    )
+    spec = replace(bound, input=pa.schema(read))
     oracle = RunningOracle(by, {name: ANSWERS[name][1] for name in names}, changes)
 
     def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
@@ -111,5 +116,5 @@ def histories(draw: st.DrawFn) -> laws.Case:
 
 
 @given(case=histories())
-def test_running_values_keep_every_law(case: laws.Case) -> None:
+def test_running_aggregates_keep_every_law(case: laws.Case) -> None:
     laws.keep(case)

@@ -34,13 +34,13 @@ EXACT = [
     *(agg.mean(name) for name in [*INTEGERS, *FLOATS, "money"]),
     *(function(name) for name in ORDERED for function in (agg.min, agg.max)),
     *(f(name, tie_break="seq") for name in TYPES for f in (agg.first, agg.last)),
-    *(agg.distinct(name, at_most=2, when_full="null") for name in COMPARABLE),
+    *(agg.count_distinct(name, at_most=2, when_full="null") for name in COMPARABLE),
     *(
-        agg.quantiles(name, [0.3, 1], at_most=4, when_full="null")
+        agg.percentile(name, [0.3, 1], at_most=4, when_full="null")
         for name in [*INTEGERS, *FLOATS, *DECIMALS]
     ),
     *(
-        agg.collect(name, at_most=3, tie_break="seq", when_full=consequence)
+        agg.collect_list(name, at_most=3, tie_break="seq", when_full=consequence)
         for name in TYPES
         for consequence in ("null", "keep_first", "keep_last")
     ),

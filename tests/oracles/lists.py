@@ -9,7 +9,7 @@ from typing import Any
 Row = dict[str, Any]
 Rank = Callable[[Any], Any]
 
-KEEPING = ("collect", "distinct", "quantile", "quantiles", "top")
+KEEPING = ("collect_list", "count_distinct", "percentile", "top")
 
 
 def kept_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -> Any:
@@ -24,10 +24,10 @@ def kept_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -> 
         return [row[aggregate.column] for row in best]
     there = [row for row in rows if row[aggregate.column] is not None]
     values = [row[aggregate.column] for row in there]
-    if aggregate.function == "distinct":
+    if aggregate.function == "count_distinct":
         unlike = {"NaN" if value != value else value for value in values}
         return bounded(aggregate, len(unlike), len(unlike))
-    if aggregate.function == "collect":
+    if aggregate.function == "collect_list":
         inside = sorted(there, key=lambda row: (row[time], ranked(row[aggregate.tie_break])))
         values = [row[aggregate.column] for row in inside]
         if aggregate.when_full == "keep_first":
@@ -37,8 +37,10 @@ def kept_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -> 
         return bounded(aggregate, len(values), values)
     if not values:
         return None
-    found = [at(sorted(values, key=ranked), p) for p in aggregate.probabilities]
-    return bounded(aggregate, len(values), found[0] if aggregate.function == "quantile" else found)
+    given = aggregate.percentage
+    several = given if isinstance(given, tuple) else (given,)
+    found = [at(sorted(values, key=ranked), p) for p in several]
+    return bounded(aggregate, len(values), found if isinstance(given, tuple) else found[0])
 
 
 def bounded(aggregate: Any, count: int, value: Any) -> Any:

@@ -18,7 +18,7 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Format, Parameter, Sketch
 from streamops.sketches.core.hashes import items
-from streamops.sketches.reading import Kind, StoredSketch
+from streamops.sketches.stored import Kind, StoredSketch
 
 __all__ = ["FORMAT", "KIND", "Linear", "LinearAggregate", "count_items", "linear_sketch"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamops import sketches, windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
-from streamops.sketches import reading
+from streamops.sketches import stored as stored_module
 from streamops.testing import assert_rows, at, replay
 from tests.sketches.linear import count_items, linear_sketch
 
@@ -41,7 +41,7 @@ def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "KINDS", {"linear": "tests.sketches.linear"})
+    monkeypatch.setattr(stored_module, "KINDS", {"linear": "tests.sketches.linear"})
 
 
 def total(cells: Any) -> int:
@@ -87,8 +87,8 @@ def test_minutes_merge_to_hours_as_if_the_hours_had_seen_the_rows() -> None:
         tumbling(
             "1 hour",
             {
-                "s": sketches.merged("s", like=linear_sketch("v")),
-                "n": sketches.merged("s", like=count_items("anything")),
+                "s": sketches.merge("s", like=linear_sketch("v")),
+                "n": sketches.merge("s", like=count_items("anything")),
             },
             time="window_start",
         ),
@@ -107,14 +107,14 @@ def test_minutes_merge_to_hours_as_if_the_hours_had_seen_the_rows() -> None:
 
 def test_an_aggregate_is_known_by_its_words() -> None:
     assert repr(linear_sketch("v", cells=9)) == "linear_sketch('v', cells=9)"
-    merged = sketches.merged("s", like=count_items("v"))
-    assert repr(merged) == "merged('s', like=count_items('v', cells=4))"
+    merged = sketches.merge("s", like=count_items("v"))
+    assert repr(merged) == "merge('s', like=count_items('v', cells=4))"
     assert merged.columns == ("s",)
     assert not merged.native
 
 
 @pytest.mark.parametrize(
-    "aggregate", [linear_sketch("v"), sketches.merged("v", like=count_items("x"))]
+    "aggregate", [linear_sketch("v"), sketches.merge("v", like=count_items("x"))]
 )
 def test_spark_has_no_such_sketch_and_the_error_says_so(aggregate: Any) -> None:
     with pytest.raises(SpecError) as caught:
@@ -141,9 +141,9 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     )
     stored = pa.schema([("ts", UTC), ("s", pa.binary()), ("_change_type", pa.string())])
     with pytest.raises(SchemaError) as caught:
-        bound(sketches.merged("s", like=count_items("v")), stored)
+        bound(sketches.merge("s", like=count_items("v")), stored)
     assert caught.value.code == "SKETCH_CANNOT_FORGET"
-    assert caught.value.what.startswith("merged('s', like=count_items('v', cells=4)) would count")
+    assert caught.value.what.startswith("merge('s', like=count_items('v', cells=4)) would count")
 
 
 def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -> None:
@@ -154,16 +154,16 @@ def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -
         == "column 'w', given as `agg: linear_sketch('w', cells=4)`, does not exist"
     )
     with pytest.raises(ColumnNotFound):
-        bound(sketches.merged("w", like=linear_sketch("w")))
+        bound(sketches.merge("w", like=linear_sketch("w")))
     with pytest.raises(SchemaError) as caught:
         bound(linear_sketch("m"), pa.schema([("m", pa.map_(pa.string(), pa.int64()))]))
     assert caught.value.code == "KEY_NOT_HASHABLE"
     assert caught.value.where == "windows.tumbling, column 'm'"
     assert caught.value.got == "map<string,bigint>"
     with pytest.raises(SchemaError) as caught:
-        bound(sketches.merged("v", like=linear_sketch("v")))
+        bound(sketches.merge("v", like=linear_sketch("v")))
     assert str(caught.value) == (
-        "[AGGREGATE_TYPE] windows.tumbling: merged('v', like=linear_sketch('v', cells=4)) cannot "
+        "[AGGREGATE_TYPE] windows.tumbling: merge('v', like=linear_sketch('v', cells=4)) cannot "
         "be computed over this type\n"
         "  got:       column 'v' of type string\n"
         "  expected:  binary: sketches as an aggregate of sketches made them\n"
@@ -175,8 +175,8 @@ def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -
     ("make", "code"),
     [
         (lambda: linear_sketch(3), "NOT_A_NAME"),  # type: ignore[arg-type]
-        (lambda: sketches.merged(None, like=linear_sketch("v")), "NOT_A_NAME"),  # type: ignore[arg-type]
-        (lambda: sketches.merged("s", like="hll"), "NOT_A_SKETCH"),  # type: ignore[arg-type]
+        (lambda: sketches.merge(None, like=linear_sketch("v")), "NOT_A_NAME"),  # type: ignore[arg-type]
+        (lambda: sketches.merge("s", like="hll"), "NOT_A_SKETCH"),  # type: ignore[arg-type]
         (lambda: sketches.estimate("s", like=None), "NOT_A_SKETCH"),  # type: ignore[arg-type]
         (lambda: sketches.estimate(1, like=linear_sketch("v")), "NOT_A_NAME"),  # type: ignore[arg-type]
     ],
@@ -189,10 +189,10 @@ def test_what_says_no_column_and_no_sketch_is_refused(make: Any, code: str) -> N
 
 def test_bytes_that_do_not_fit_fail_with_the_aggregate_and_their_place() -> None:
     rows = [{"ts": at(1), "s": b"nonsense"}]
-    merging = tumbling("1 minute", {"s": sketches.merged("s", like=linear_sketch("v"))}, by=())
+    merging = tumbling("1 minute", {"s": sketches.merge("s", like=linear_sketch("v"))}, by=())
     with pytest.raises(SketchFormatError) as caught:
         replay(merging, [rows])
     assert caught.value.code == "SKETCH_FOREIGN"
     assert caught.value.where == (
-        "windows.tumbling, merged('s', like=linear_sketch('v', cells=4)), sketch 0"
+        "windows.tumbling, merge('s', like=linear_sketch('v', cells=4)), sketch 0"
     )

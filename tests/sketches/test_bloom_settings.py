@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops import sketches
+from streamops import aggregates, sketches
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Format
@@ -22,13 +22,15 @@ from tests.sketches.linear import Linear
 UTC = dt.UTC
 
 
-def stored(values: pa.Array, *, capacity: int = 1_000, rate: float = 1e-6) -> sketches.StoredBloom:
-    made = sketches.bloom_filter("v", capacity=capacity, false_positive_rate=rate)
+def stored(
+    values: pa.Array, *, capacity: int = 1_000, rate: float = 1e-6
+) -> sketches.StoredBloomFilter:
+    made = sketches.bloom_filter_agg("v", capacity=capacity, false_positive_rate=rate)
     rows = pa.table({"v": values})
     summary = made.bind(rows.schema, time="ts", where="test")
     states = summary.update(Groups(np.zeros(len(values), np.int64), 1), rows)
     value = sketches.read(summary.estimate(states)[0].as_py())
-    assert isinstance(value, sketches.StoredBloom)
+    assert isinstance(value, sketches.StoredBloomFilter)
     return value
 
 
@@ -84,7 +86,7 @@ def test_values_of_another_type_are_refused(wrong: Any) -> None:
 
 
 def test_a_sketch_of_another_kind_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamops.sketches.reading.KINDS", {"linear": "tests.sketches.linear"})
+    monkeypatch.setattr("streamops.sketches.stored.KINDS", {"linear": "tests.sketches.linear"})
     sketch = Linear("v", 4)
     states = sketch.update(Groups(np.zeros(1, np.int64), 1), pa.table({"v": ["a"]}))
     blob = Sealed(sketch).estimate(states)[0].as_py()
@@ -106,26 +108,27 @@ def test_a_sketch_of_another_kind_is_no_filter(monkeypatch: pytest.MonkeyPatch) 
         ({"item_type": "long"}, "UNKNOWN_TYPE"),
     ],
 )
-@pytest.mark.parametrize("function", [sketches.bloom_filter, sketches.bloom_fill])
+@pytest.mark.parametrize("function", [sketches.bloom_filter_agg, aggregates.bloom_filter_stats])
 def test_a_mistake_is_refused_where_it_was_made(function: Any, said: Any, code: str) -> None:
+    module = "aggregates" if function is aggregates.bloom_filter_stats else "sketches"
     given = {"column": "v", "capacity": 10} | said
     with pytest.raises(SpecError) as caught:
         function(given.pop("column"), **given)
     assert caught.value.code == code
-    assert caught.value.where == f"sketches.{function.__name__}"
+    assert caught.value.where == f"{module}.{function.__name__}"
 
 
 def test_stored_filters_are_read_with_the_type_of_their_values() -> None:
-    like = sketches.bloom_filter("v", capacity=10)
+    like = sketches.bloom_filter_agg("v", capacity=10)
     with pytest.raises(SpecError) as caught:
-        sketches.merged("s", like=like).bind(
+        sketches.merge("s", like=like).bind(
             pa.schema([("s", pa.binary())]), time="ts", where="test"
         )
     assert caught.value.code == "ITEM_TYPE_REQUIRED"
     assert 'item_type="string"' in caught.value.fix
-    typed = sketches.bloom_filter("v", capacity=10, item_type="array<int>")
+    typed = sketches.bloom_filter_agg("v", capacity=10, item_type="array<int>")
     assert repr(typed) == (
-        "bloom_filter('v', capacity=10, false_positive_rate=0.001, item_type='array<int>')"
+        "bloom_filter_agg('v', capacity=10, false_positive_rate=0.001, item_type='array<int>')"
     )
     assert typed.sketch(None, "test").parameters["type"] == "array<int>"
     with pytest.raises(SchemaError) as other:

@@ -1,4 +1,4 @@
-"""Distinct values per key, and per key and window."""
+"""Approximate counts of distinct values: running per key, and per window."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streamops import sketches, windows
-from streamops.kernel.errors import SpecError
+from streamops import aggregates, windows
+from streamops.spark.operator import Operator
 from streamops.testing import assert_rows, at, fold, replay, stream
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.string())])
+
+
+def running(into: str = "distinct", *, p: int = 12, **parameters: Any) -> Operator:
+    """About how many distinct values each key has."""
+    agg = {into: aggregates.approx_count_distinct("v", p=p)}
+    return windows.running(by="k", agg=agg, **parameters)
 
 
 def rows(key: str | None, values: range, second: int = 0) -> list[dict[str, Any]]:
@@ -31,7 +37,7 @@ SCRIPT = [
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> None:
-    told = sketches.distinct("v", by="k", p=8, into="users", shards=shards)
+    told = running("users", p=8, shards=shards)
     played = replay(told, SCRIPT, schema=SCHEMA, restart=restart)
     assert [len(batch.rows) for batch in played] == [3, 0, 0, 2]
     said = {(r["k"], r["revision"]): r["users"] for batch in played for r in batch.rows}
@@ -44,46 +50,34 @@ def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> Non
 
 
 def test_what_is_taken_back_was_said() -> None:
-    told = sketches.distinct("v", by="k", changes="retract")
+    told = running(changes="retract")
     played = replay(told, SCRIPT, schema=SCHEMA)
     folded = fold((row for batch in played for row in batch.rows), key=["k"])
     assert {row["k"]: row["distinct"]["estimate"] for row in folded}.keys() == {"a", "b", None}
 
 
-@pytest.mark.parametrize("said", [{"size": "1 minute"}, {"size": "1 minute", "hop": "20 seconds"}])
-def test_with_a_size_it_is_a_window(said: dict[str, str]) -> None:
+@pytest.mark.parametrize("hop", [None, "20 seconds"])
+def test_windows_are_corrected_by_late_rows(hop: str | None) -> None:
     given: dict[str, Any] = {
         "by": "k",
         "time": "ts",
         "delay": "0 seconds",
         "allowed_lateness": "1 hour",
         "stragglers": "update",
+        "agg": {"distinct": aggregates.approx_count_distinct("v", p=8)},
     }
-    agg = {"distinct": sketches.approx_distinct("v", p=8)}
     window: Any = (
-        windows.hopping(said["size"], said["hop"], agg=agg, **given)
-        if "hop" in said
-        else windows.tumbling(said["size"], agg=agg, **given)
+        windows.tumbling("1 minute", **given)
+        if hop is None
+        else windows.hopping("1 minute", hop, **given)
     )
-    ours: Any = sketches.distinct("v", p=8, **said, **given)
-    for mine, plain in zip(
-        replay(ours, SCRIPT, schema=SCHEMA, flush=True),
-        replay(window, SCRIPT, schema=SCHEMA, flush=True),
-        strict=True,
-    ):
-        assert_rows(mine.table, plain.table)
-
-
-def test_words_that_do_not_go_together_are_refused() -> None:
-    for said, code in (
-        ({"p": 3}, "PRECISION_OUT_OF_RANGE"),
-        ({"delay": "1 minute"}, "WINDOW_WITHOUT_SIZE"),
-        ({"size": "1 minute", "time": "ts", "max_keys": 3}, "RUNNING_WITH_SIZE"),
-        ({"into": 3}, "NOT_A_NAME"),
-    ):
-        with pytest.raises(SpecError) as caught:
-            sketches.distinct("v", by="k", **said)  # type: ignore[arg-type]
-        assert caught.value.code == code
+    played = replay(window, SCRIPT, schema=SCHEMA, flush=True)
+    latest = {
+        (row["k"], row["window_start"]): row["distinct"] for batch in played for row in batch.rows
+    }
+    assert latest["a", at(0)]["estimate"] == 5
+    both = latest["b", at(0)]  # 300 values, 200 of them again, and 100 new ones from a late row
+    assert both["lower"] <= 400 <= both["upper"]
 
 
 @pytest.mark.spark
@@ -91,7 +85,7 @@ def test_words_that_do_not_go_together_are_refused() -> None:
 def test_on_spark_it_tells_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    told = sketches.distinct("v", by="k", p=8, shards=2, state_api=api)
+    told = running(p=8, shards=2, state_api=api)
     got = [
         batch
         for part in (SCRIPT[:2], SCRIPT[2:])
@@ -102,6 +96,6 @@ def test_on_spark_it_tells_what_is_replayed_also_after_a_restart(
         assert ours.counts == theirs.counts
     flat = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame([(r["k"], r["v"]) for r in flat], "k string, v string")
-    batch = frame.transform(sketches.distinct("v", by="k", p=8)).toArrow().to_pylist()
+    batch = frame.transform(running(p=8)).toArrow().to_pylist()
     folded = fold((row for each in got for row in each.rows), key=["k"])
     assert {r["k"]: r["distinct"] for r in batch} == {r["k"]: r["distinct"] for r in folded}

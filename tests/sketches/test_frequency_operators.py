@@ -1,4 +1,4 @@
-"""Heavy hitters and frequencies as operators: per key, and per key and window."""
+"""Heavy hitters and frequencies: running per key, and per window."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops import aggregates, sketches
+from streamops import aggregates, sketches, windows
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.spark.operator import Operator
 from streamops.testing import at, replay
@@ -45,7 +45,8 @@ def told(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_heavy_hitters_of_a_key_are_told_when_they_change(restart: bool) -> None:
-    operator = sketches.heavy_hitters("page", at_least=0.3, weight="n", by="k")
+    heavy = aggregates.approx_top_k("page", at_least=0.3, weight="n")
+    operator = windows.running(by="k", agg={"heavy_hitters": heavy})
     assert isinstance(operator, Operator)
     found = rows_of(operator, restart=restart)
     assert [(r["k"], r["revision"], told(r["heavy_hitters"])) for r in found] == [
@@ -59,61 +60,52 @@ def test_heavy_hitters_of_a_key_are_told_when_they_change(restart: bool) -> None
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_frequencies_of_a_key_are_told_and_asked(restart: bool) -> None:
-    operator = sketches.frequency("page", of=["b", "a"], into="seen", sketch_into="any", by="k")
+    agg = {
+        "seen": aggregates.count_min("page", of=["b", "a"]),
+        "any": sketches.count_min_sketch("page"),
+    }
+    operator = windows.running(by="k", agg=agg)
     last = {r["k"]: r for r in rows_of(operator, restart=restart)}
     assert told(last["k"]["seen"]) == [("b", 1, 1), ("a", 2, 2)]
     sketch = sketches.read(last["k"]["any"])
     assert isinstance(sketch, sketches.StoredCounts)
-    assert sketch.count_of(["c", "x"]) == [(1, 1), (0, 0)]
-    alone = rows_of(sketches.frequency("page", sketch_into="any", by="k", changes="retract"))
+    assert sketch.estimate_counts(["c", "x"]) == [(1, 1), (0, 0)]
+    alone = rows_of(windows.running(by="k", agg={"any": agg["any"]}, changes="retract"))
     assert set(alone[0]) == {"k", "any", "revision", "_change_type"}
 
 
-def test_with_a_size_they_are_windows() -> None:
-    operator = sketches.heavy_hitters(
-        "page", counters=9, top=1, size="1 minute", time="ts", by="k", delay="0 seconds"
-    )
-    assert isinstance(operator, Operator)
-    assert [(r["k"], told(r["heavy_hitters"])) for r in rows_of(operator)] == [
+def test_both_are_aggregates_of_windows() -> None:
+    given: dict[str, Any] = {"time": "ts", "by": "k", "delay": "0 seconds"}
+    top = {"top": aggregates.approx_top_k("page", counters=9, top=1)}
+    tumbling = windows.tumbling("1 minute", agg=top, **given)
+    assert [(r["k"], told(r["top"])) for r in rows_of(tumbling)] == [
         ("k", [("a", 2, 2)]),
         ("other", [("x", 1, 1)]),
     ]
-    hopping = sketches.frequency(
-        "page", of=["a", "b"], size="1 minute", hop="30 seconds", time="ts"
-    )
-    assert isinstance(hopping, Operator)
-    assert hopping.operator == "windows.hopping"
+    counts = {"counts": aggregates.count_min("page", of=["a", "b"])}
+    hopping = windows.hopping("1 minute", "30 seconds", agg=counts, **given)
+    found = [(r["window_start"], told(r["counts"])) for r in rows_of(hopping) if r["k"] == "k"]
+    assert found == [(at(start), [("a", 2, 2), ("b", 1, 1)]) for start in (-30, 0)]
 
 
 @pytest.mark.parametrize(
     ("make", "code", "where"),
     [
-        (lambda: sketches.heavy_hitters("p"), "NO_SHARE", "sketches.approx_heavy_hitters"),
-        (lambda: sketches.frequency("p"), "NO_ITEMS", "sketches.approx_frequency"),
+        (lambda: aggregates.approx_top_k("p"), "NO_SHARE", "aggregates.approx_top_k"),
+        (lambda: aggregates.count_min("p", of=()), "NO_ITEMS", "aggregates.count_min"),
         (
-            lambda: sketches.frequency("p", of=["a"], sketch_into="frequency"),
+            lambda: windows.running(by="p", agg={"p": sketches.count_min_sketch("p")}),
             "NAME_TAKEN",
-            "sketches.frequency",
+            "windows.running",
         ),
-        (lambda: sketches.frequency("p", sketch_into=3), "NOT_A_NAME", "sketches.frequency"),  # type: ignore[arg-type]
         (
-            lambda: sketches.heavy_hitters("p", counters=9, into=3),
+            lambda: windows.running(agg={3: sketches.count_min_sketch("p")}),  # type: ignore[dict-item]
             "NOT_A_NAME",
-            "sketches.heavy_hitters",
-        ),  # type: ignore[arg-type]
-        (
-            lambda: sketches.heavy_hitters("p", counters=9, time="ts"),
-            "WINDOW_WITHOUT_SIZE",
-            "sketches.heavy_hitters",
-        ),
-        (
-            lambda: sketches.frequency("p", of=["a"], size="1 hour"),
-            "TIME_REQUIRED",
-            "sketches.frequency",
+            "windows.running",
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(make: Any, code: str, where: str) -> None:
+def test_contradicting_parameters_are_refused(make: Any, code: str, where: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert (caught.value.code, caught.value.where) == (code, where)
@@ -121,14 +113,11 @@ def test_what_cannot_be_meant_is_refused(make: Any, code: str, where: str) -> No
 
 def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
-    operator = sketches.heavy_hitters("page", at_least=0.1, by="k")
+    operator = windows.running(
+        by="k", agg={"heavy_hitters": aggregates.approx_top_k("page", at_least=0.1)}
+    )
     assert isinstance(operator, Operator)
     with pytest.raises(SchemaError) as caught:
         operator.settings.bind(changes, shards=8)
     assert caught.value.code == "SKETCH_CANNOT_FORGET"
-    assert caught.value.where == "sketches.heavy_hitters"
-
-
-def test_the_estimates_stand_among_the_aggregates() -> None:
-    assert aggregates.approx_heavy_hitters is sketches.approx_heavy_hitters
-    assert aggregates.approx_frequency is sketches.approx_frequency
+    assert caught.value.where == "windows.running"

@@ -9,13 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamops import sketches, windows
+from streamops.aggregates import approx_top_k, count_min
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
-from streamops.sketches import (
-    approx_frequency,
-    approx_heavy_hitters,
-    frequency_sketch,
-    heavy_hitters_sketch,
-)
+from streamops.sketches import count_min_sketch, top_k_sketch_agg
 from streamops.sketches.core.contract import Format
 from streamops.sketches.core.frame import sealed
 from streamops.sketches.counting import counted
@@ -70,13 +66,13 @@ def told(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("restart", [False, True])
 def test_both_stand_in_windows_beside_their_sketches(restart: bool) -> None:
     agg = {
-        "top": approx_heavy_hitters("page", at_least=0.25, top=2),
-        "heavy": approx_heavy_hitters("page", counters=2, weight="bytes"),
-        "routes": approx_heavy_hitters("route", at_least=0.5),
-        "of": approx_frequency("page", of=["c", "a", "nowhere"]),
-        "sizes": approx_frequency("page", of=["b"], weight="bytes"),
-        "hs": heavy_hitters_sketch("page", at_least=0.25),
-        "fs": frequency_sketch("page", relative_error=0.1, confidence=0.9),
+        "top": approx_top_k("page", at_least=0.25, top=2),
+        "heavy": approx_top_k("page", counters=2, weight="bytes"),
+        "routes": approx_top_k("route", at_least=0.5),
+        "of": count_min("page", of=["c", "a", "nowhere"]),
+        "sizes": count_min("page", of=["b"], weight="bytes"),
+        "hs": top_k_sketch_agg("page", at_least=0.25),
+        "fs": count_min_sketch("page", relative_error=0.1, confidence=0.9),
     }
     first, *_ = (
         row for row in results(tumbling("1 minute", agg), restart=restart) if row["k"] == "k"
@@ -99,17 +95,17 @@ def test_both_stand_in_windows_beside_their_sketches(restart: bool) -> None:
     assert counts.estimate() == {"items": [], "error": 0, "count": 7}
     for each in (heavy, counts):
         assert isinstance(each, sketches.StoredCounts)
-        assert each.count_of(["b", None, "x"]) == [(2, 2), (0, 0), (0, 0)]
-        assert each.count_of(pa.array(["a"], pa.large_string()))[0].upper == 4
-        assert each.count_of(pa.chunked_array([["a"], ["b"]]))[1].lower == 2
-        assert each.merge(each).count_of(["a"]) == [(8, 8)]
+        assert each.estimate_counts(["b", None, "x"]) == [(2, 2), (0, 0), (0, 0)]
+        assert each.estimate_counts(pa.array(["a"], pa.large_string()))[0].upper == 4
+        assert each.estimate_counts(pa.chunked_array([["a"], ["b"]]))[1].lower == 2
+        assert each.merge(each).estimate_counts(["a"]) == [(8, 8)]
 
 
 def test_stored_sketches_are_merged_and_asked_for_other_items() -> None:
     minutes = results(
         tumbling(
             "1 minute",
-            {"h": heavy_hitters_sketch("page", counters=9), "f": frequency_sketch("page")},
+            {"h": top_k_sketch_agg("page", counters=9), "f": count_min_sketch("page")},
         )
     )
     assert len(minutes) == 4
@@ -118,9 +114,9 @@ def test_stored_sketches_are_merged_and_asked_for_other_items() -> None:
     )
     like = {"item_type": "string"}
     agg = {
-        "h": sketches.merged("h", like=approx_heavy_hitters("page", counters=9, top=1, **like)),
-        "f": sketches.merged("f", like=approx_frequency("page", of=["a", "z"], **like)),
-        "s": sketches.merged("f", like=frequency_sketch("page", **like)),
+        "h": sketches.merge("h", like=approx_top_k("page", counters=9, top=1, **like)),
+        "f": sketches.merge("f", like=count_min("page", of=["a", "z"], **like)),
+        "s": sketches.merge("f", like=count_min_sketch("page", **like)),
     }
     rows = [{name: row[name] for name in schema.names} for row in minutes]
     hourly = tumbling("1 hour", agg, time="window_start")
@@ -128,67 +124,67 @@ def test_stored_sketches_are_merged_and_asked_for_other_items() -> None:
     (row,) = (row for row in played.rows if row["k"] == "k")
     assert told(row["h"]) == [("a", 5, 5)]
     assert told(row["f"]) == [("a", 5, 5), ("z", 1, 1)]
-    assert sketches.read(row["s"]).count_of(["b"]) == [(2, 2)]  # type: ignore[attr-defined]
+    assert sketches.read(row["s"]).estimate_counts(["b"]) == [(2, 2)]  # type: ignore[attr-defined]
 
 
 def test_aggregates_are_known_by_their_words() -> None:
-    heavy = approx_heavy_hitters("page", counters=5, weight="bytes")
-    assert repr(heavy) == "approx_heavy_hitters('page', weight='bytes', counters=5)"
+    heavy = approx_top_k("page", counters=5, weight="bytes")
+    assert repr(heavy) == "approx_top_k('page', weight='bytes', counters=5)"
     assert heavy.columns == ("page", "bytes")
     assert not heavy.native
-    assert repr(frequency_sketch("page", item_type="int")) == (
-        "frequency_sketch('page', item_type='int', relative_error=0.001, confidence=0.99)"
+    assert repr(count_min_sketch("page", item_type="int")) == (
+        "count_min_sketch('page', item_type='int', relative_error=0.001, confidence=0.99)"
     )
     with pytest.raises(SpecError, match=r"\[NO_SPARK_SKETCH\]"):
         heavy.to_spark()
 
 
 def test_a_share_says_how_many_counters_there_are() -> None:
-    assert bound(approx_heavy_hitters("page", at_least=0.01)).counters == 400
-    assert bound(approx_heavy_hitters("page", at_least=0.01, counters=100)).counters == 100
-    assert bound(approx_heavy_hitters("page", at_least=1)).counters == 4
+    assert bound(approx_top_k("page", at_least=0.01)).counters == 400
+    assert bound(approx_top_k("page", at_least=0.01, counters=100)).counters == 100
+    assert bound(approx_top_k("page", at_least=1)).counters == 4
 
 
 @pytest.mark.parametrize(
     ("make", "code", "got"),
     [
-        (lambda: approx_heavy_hitters("p"), "NO_SHARE", "neither `at_least` nor `counters`"),
-        (lambda: approx_heavy_hitters("p", at_least=0.0), "SHARE_OUT_OF_RANGE", "at_least=0.0"),
-        (lambda: approx_heavy_hitters("p", at_least=1.5), "SHARE_OUT_OF_RANGE", "at_least=1.5"),
-        (lambda: approx_heavy_hitters("p", at_least=True), "SHARE_OUT_OF_RANGE", "at_least=True"),
+        (lambda: approx_top_k("p"), "NO_SHARE", "neither `at_least` nor `counters`"),
+        (lambda: approx_top_k("p", at_least=0.0), "SHARE_OUT_OF_RANGE", "at_least=0.0"),
+        (lambda: approx_top_k("p", at_least=1.5), "SHARE_OUT_OF_RANGE", "at_least=1.5"),
+        (lambda: approx_top_k("p", at_least=True), "SHARE_OUT_OF_RANGE", "at_least=True"),
         (
-            lambda: approx_heavy_hitters("p", at_least=float("nan")),
+            lambda: approx_top_k("p", at_least=float("nan")),
             "SHARE_OUT_OF_RANGE",
             "at_least=nan",
         ),
         (
-            lambda: approx_heavy_hitters("p", at_least=0.01, counters=99),
+            lambda: approx_top_k("p", at_least=0.01, counters=99),
             "COUNTERS_OUT_OF_RANGE",
             "counters=99",
         ),
-        (lambda: heavy_hitters_sketch("p", counters=0), "COUNTERS_OUT_OF_RANGE", "counters=0"),
+        (lambda: top_k_sketch_agg("p", counters=0), "COUNTERS_OUT_OF_RANGE", "counters=0"),
         (
-            lambda: heavy_hitters_sketch("p", counters=True),
+            lambda: top_k_sketch_agg("p", counters=True),
             "COUNTERS_OUT_OF_RANGE",
             "counters=True",
         ),
-        (lambda: approx_heavy_hitters("p", counters=9, top=0), "TOP_OUT_OF_RANGE", "top=0"),
-        (lambda: approx_heavy_hitters("p", counters=9, weight=3), "NOT_A_NAME", "3 of type int"),
-        (lambda: heavy_hitters_sketch(3, counters=9), "NOT_A_NAME", "3 of type int"),
-        (lambda: frequency_sketch("p", item_type=3), "NOT_A_NAME", "3 of type int"),
-        (lambda: frequency_sketch("p", item_type="long"), "UNKNOWN_TYPE", "item_type='long'"),
-        (lambda: approx_frequency("p", of=[]), "NO_ITEMS", "of=[]"),
-        (lambda: approx_frequency("p", of=["a", None]), "NO_ITEMS", "of=['a', None]"),
-        (lambda: approx_frequency("p", of="abc"), "NO_ITEMS", "of='abc'"),
-        (lambda: approx_frequency("p", of=3), "NO_ITEMS", "of=3"),
+        (lambda: approx_top_k("p", counters=9, top=0), "TOP_OUT_OF_RANGE", "top=0"),
+        (lambda: approx_top_k("p", counters=9, weight=3), "NOT_A_NAME", "3 of type int"),
+        (lambda: top_k_sketch_agg(3, counters=9), "NOT_A_NAME", "3 of type int"),
+        (lambda: count_min_sketch("p", item_type=3), "NOT_A_NAME", "3 of type int"),
+        (lambda: count_min_sketch("p", item_type="long"), "UNKNOWN_TYPE", "item_type='long'"),
+        (lambda: count_min("p", of=[]), "NO_ITEMS", "of=[]"),
+        (lambda: count_min("p", of=["a", None]), "NO_ITEMS", "of=['a', None]"),
+        (lambda: count_min("p", of="abc"), "NO_ITEMS", "of='abc'"),
+        (lambda: count_min("p", of=3), "NO_ITEMS", "of=3"),
         (
-            lambda: frequency_sketch("p", relative_error=0.0),
+            lambda: count_min_sketch("p", relative_error=0.0),
             "RELATIVE_ERROR_OUT_OF_RANGE",
             "relative_error=0.0",
         ),
-        (lambda: frequency_sketch("p", confidence=1), "CONFIDENCE_OUT_OF_RANGE", "confidence=1"),
+        (lambda: count_min_sketch("p", confidence=1), "CONFIDENCE_OUT_OF_RANGE", "confidence=1"),
         (
-            lambda: frequency_sketch("p", relative_error=1e-6, confidence=0.999),
+            lambda: count_min_sketch("p", relative_error=1e-6, confidence=0.999),
             "SKETCH_TOO_LARGE",
             "19,027,974 cells of eight bytes per group",
         ),
@@ -198,22 +194,22 @@ def test_what_cannot_be_meant_is_refused(make: Any, code: str, got: str) -> None
     with pytest.raises(SpecError) as caught:
         make()
     assert (caught.value.code, caught.value.got) == (code, got)
-    assert caught.value.where.startswith("sketches.")
+    assert caught.value.where.startswith(("aggregates.", "sketches."))
 
 
 def test_messages_say_what_to_do() -> None:
     with pytest.raises(SpecError) as caught:
-        approx_heavy_hitters("page", at_least=0.01, counters=99)
+        approx_top_k("page", at_least=0.01, counters=99)
     assert str(caught.value) == (
-        "[COUNTERS_OUT_OF_RANGE] sketches.approx_heavy_hitters: `counters` is out of range\n"
+        "[COUNTERS_OUT_OF_RANGE] aggregates.approx_top_k: `counters` is out of range\n"
         "  got:       counters=99\n"
         "  expected:  an integer from 100 to 1,000,000\n"
         "  fix:       leave `counters` out, or give another number"
     )
     with pytest.raises(SpecError) as caught:
-        frequency_sketch("page", confidence=1.5)
+        count_min_sketch("page", confidence=1.5)
     assert str(caught.value) == (
-        "[CONFIDENCE_OUT_OF_RANGE] sketches.frequency_sketch: `confidence` is out of range\n"
+        "[CONFIDENCE_OUT_OF_RANGE] sketches.count_min_sketch: `confidence` is out of range\n"
         "  got:       confidence=1.5\n"
         "  expected:  a number above 0 and below 1\n"
         "  fix:       leave `confidence` out: 0.99"
@@ -224,28 +220,28 @@ def test_messages_say_what_to_do() -> None:
     ("aggregate", "code", "got"),
     [
         (
-            approx_heavy_hitters("tags", counters=9),
+            approx_top_k("tags", counters=9),
             "AGGREGATE_TYPE",
             "column 'tags' of type map<string,string>",
         ),
         (
-            approx_heavy_hitters("page", counters=9, weight="price"),
+            approx_top_k("page", counters=9, weight="price"),
             "AGGREGATE_TYPE",
             "column 'price' of type double",
         ),
-        (frequency_sketch("tags"), "KEY_NOT_HASHABLE", "map<string,string>"),
+        (count_min_sketch("tags"), "KEY_NOT_HASHABLE", "map<string,string>"),
         (
-            heavy_hitters_sketch("route", counters=9),
+            top_k_sketch_agg("route", counters=9),
             "ITEM_TYPE_NESTED",
             "column 'route' of type struct<from:string,to:string>",
         ),
         (
-            frequency_sketch("route"),
+            count_min_sketch("route"),
             "ITEM_TYPE_NESTED",
             "column 'route' of type struct<from:string,to:string>",
         ),
         (
-            frequency_sketch("bytes", item_type="bigint"),
+            count_min_sketch("bytes", item_type="bigint"),
             "ITEM_TYPE_DIFFERS",
             "column 'bytes' of type int",
         ),
@@ -259,43 +255,43 @@ def test_a_column_of_the_wrong_type_is_refused(aggregate: Any, code: str, got: s
 
 def test_a_column_that_is_not_there_and_an_item_of_another_type_are_refused() -> None:
     with pytest.raises(ColumnNotFound, match="did you mean 'page'"):
-        bound(frequency_sketch("pages"))
+        bound(count_min_sketch("pages"))
     with pytest.raises(ColumnNotFound) as missing:
-        bound(frequency_sketch("page", weight="size"))
-    assert "column 'size', given as `agg: frequency_sketch('page', weight='size'" in str(
+        bound(count_min_sketch("page", weight="size"))
+    assert "column 'size', given as `agg: count_min_sketch('page', weight='size'" in str(
         missing.value
     )
     with pytest.raises(SpecError) as caught:
-        bound(approx_frequency("bytes", of=["a"]))
+        bound(count_min("bytes", of=["a"]))
     assert (caught.value.code, caught.value.expected) == ("NOT_AN_ITEM", "values of type int")
     with pytest.raises(SpecError) as caught:
-        bound(approx_frequency("bytes", of=[2**40]))
+        bound(count_min("bytes", of=[2**40]))
     assert caught.value.code == "NOT_AN_ITEM"
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
     for aggregate in (
-        frequency_sketch("page", weight="bytes"),
-        heavy_hitters_sketch("page", counters=9),
+        count_min_sketch("page", weight="bytes"),
+        top_k_sketch_agg("page", counters=9),
     ):
         with pytest.raises(SchemaError) as refused:
             bound(aggregate, changes)
         assert refused.value.code == "SKETCH_CANNOT_FORGET"
 
 
-@pytest.mark.parametrize("like", [heavy_hitters_sketch("v", counters=9), frequency_sketch("v")])
+@pytest.mark.parametrize("like", [top_k_sketch_agg("v", counters=9), count_min_sketch("v")])
 def test_stored_sketches_do_not_tell_the_type_of_their_items(like: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        bound(sketches.merged("s", like=like), pa.schema([("s", pa.binary())]))
+        bound(sketches.merge("s", like=like), pa.schema([("s", pa.binary())]))
     assert (caught.value.code, caught.value.got) == ("ITEM_TYPE_REQUIRED", f"like={like!r}")
     assert caught.value.fix == f"{like.function}('v', item_type=\"string\", ...)"
     with pytest.raises(SpecError) as caught:
-        sketches.count_of("s", "v", like=like)
+        sketches.estimate_count("s", "v", like=like)
     assert caught.value.code == "ITEM_TYPE_REQUIRED"
 
 
 def test_each_row_is_asked_of_its_own_sketch() -> None:
-    like = frequency_sketch("page", item_type="string")
+    like = count_min_sketch("page", item_type="string")
     sketch: Any = like.sketch(None, WHERE)
-    minutes = results(tumbling("1 minute", {"f": frequency_sketch("page")}))
+    minutes = results(tumbling("1 minute", {"f": count_min_sketch("page")}))
     by_key = {(row["k"], row["window_start"]): row["f"] for row in minutes}
     one, other = by_key["k", at(0)], by_key["other", at(0)]
     blobs = pa.array([one, None, other, one, one], pa.binary())
@@ -315,10 +311,10 @@ def test_each_row_is_asked_of_its_own_sketch() -> None:
 
 def test_a_sketch_of_something_else_is_not_asked_by_item() -> None:
     with pytest.raises(SpecError) as caught:
-        sketches.count_of("s", "v", like="hll")  # type: ignore[arg-type]
+        sketches.estimate_count("s", "v", like="hll")  # type: ignore[arg-type]
     assert caught.value.code == "NOT_A_COUNTING_SKETCH"
     with pytest.raises(SpecError) as caught:
-        sketches.count_of(3, "v", like=frequency_sketch("v"))  # type: ignore[arg-type]
+        sketches.estimate_count(3, "v", like=count_min_sketch("v"))  # type: ignore[arg-type]
     assert caught.value.code == "NOT_A_NAME"
 
 
@@ -363,10 +359,10 @@ def test_a_damaged_payload_and_a_wrong_question_are_refused() -> None:
     )
     empty = sketches.read(stored("frequency", bytes(12), width=9, depth=2, type="int"))
     assert isinstance(empty, sketches.StoredCounts)
-    assert empty.count_of([7]) == [sketches.CountBounds(0, 0)]
+    assert empty.estimate_counts([7]) == [sketches.CountBounds(0, 0)]
     for wrong in (["a"], "7", b"7", 7, [2**40]):
         with pytest.raises(SpecError) as refused:
-            empty.count_of(wrong)  # type: ignore[arg-type]
+            empty.estimate_counts(wrong)  # type: ignore[arg-type]
         assert refused.value.code == "NOT_AN_ITEM"
 
 
@@ -385,15 +381,15 @@ def test_stored_heavy_hitters_are_apaches_and_back() -> None:
     theirs = datasketches.frequent_strings_sketch(6)
     for number in range(500):
         theirs.update(f"w{number * number % 97}", 2)
-    value = sketches.StoredHeavyHitters.from_datasketches(theirs.serialize(), counters=18)
+    value = sketches.StoredTopK.from_datasketches(theirs.serialize(), counters=18)
     assert value.parameters == {"counters": 18, "type": "string"}
     assert value.estimate()["count"] == 1_000
     assert sketches.read(value.to_bytes()) == value
     back = datasketches.frequent_strings_sketch.deserialize(value.to_datasketches())
     assert [back.get_lower_bound(f"w{n}") for n in range(9)] == [
-        found.lower for found in value.count_of([f"w{n}" for n in range(9)])
+        found.lower for found in value.estimate_counts([f"w{n}" for n in range(9)])
     ]
-    numbers = sketches.StoredHeavyHitters.from_datasketches(
+    numbers = sketches.StoredTopK.from_datasketches(
         bytes([1, 1, 10, 3, 3, 5, 0, 0]), counters=1, item_type="bigint"
     )
     assert numbers.estimate() == {"items": [], "error": 0, "count": 0}
@@ -402,14 +398,14 @@ def test_stored_heavy_hitters_are_apaches_and_back() -> None:
         ({"counters": 9, "item_type": "long"}, "UNKNOWN_TYPE"),
     ]:
         with pytest.raises(SpecError) as caught:
-            sketches.StoredHeavyHitters.from_datasketches(b"", **said)  # type: ignore[arg-type]
+            sketches.StoredTopK.from_datasketches(b"", **said)  # type: ignore[arg-type]
         assert caught.value.code == code
     with pytest.raises(SchemaError) as refused:
-        sketches.StoredHeavyHitters.from_datasketches(b"", counters=9, item_type="double")
+        sketches.StoredTopK.from_datasketches(b"", counters=9, item_type="double")
     assert refused.value.code == "NO_APACHE_ITEMS"
 
 
 def test_apache_has_no_sketch_that_is_our_count_min() -> None:
     with pytest.raises(SpecError) as caught:
-        sketches.to_datasketches("s", like=frequency_sketch("v", item_type="string"))
+        sketches.to_datasketches("s", like=count_min_sketch("v", item_type="string"))
     assert caught.value.code == "NO_APACHE_SKETCH"

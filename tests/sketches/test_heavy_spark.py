@@ -11,12 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import sketches, windows
-from streamops.sketches import (
-    approx_frequency,
-    approx_heavy_hitters,
-    frequency_sketch,
-    heavy_hitters_sketch,
-)
+from streamops.aggregates import approx_top_k, count_min
+from streamops.sketches import count_min_sketch, top_k_sketch_agg
 from streamops.testing import at, stream
 from tests.docs.test_readme import ROOT, examples
 
@@ -42,11 +38,11 @@ def row(second: int) -> dict[str, Any]:
 
 SCRIPT = [[row(s) for s in range(0, 42)], [row(s) for s in range(42, 60)], [row(200)]]
 AGG = {
-    "heavy": approx_heavy_hitters("page", at_least=0.2),
-    "routes": approx_heavy_hitters("route", counters=20, top=1),
-    "of": approx_frequency("page", of=["b", "z"], weight="n"),
-    "h": heavy_hitters_sketch("n", counters=9),
-    "f": frequency_sketch("page"),
+    "heavy": approx_top_k("page", at_least=0.2),
+    "routes": approx_top_k("route", counters=20, top=1),
+    "of": count_min("page", of=["b", "z"], weight="n"),
+    "h": top_k_sketch_agg("n", counters=9),
+    "f": count_min_sketch("page"),
 }
 
 
@@ -74,9 +70,9 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         assert route["item"]["from"] in ("a", "b", None)
         assert [i["item"] for i in each["of"]["items"]] == ["b", "z"]
         assert each["of"]["items"][1]["upper"] == 0
-        assert sketches.read(each["f"]).count_of(["a"]) == [(truth(key, "a"),) * 2]  # type: ignore[attr-defined]
-    like = frequency_sketch("page", item_type="string")
-    numbers = heavy_hitters_sketch("n", counters=9, item_type="int")
+        assert sketches.read(each["f"]).estimate_counts(["a"]) == [(truth(key, "a"),) * 2]  # type: ignore[attr-defined]
+    like = count_min_sketch("page", item_type="string")
+    numbers = top_k_sketch_agg("n", counters=9, item_type="int")
     frame = spark.createDataFrame(
         [(k, page, each["f"], each["h"]) for k, each in rows.items() for page in ("a", "c", None)],
         "k string, page string, f binary, `h.h` binary",
@@ -84,10 +80,10 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
     asked = frame.select(
         "k",
         "page",
-        sketches.count_of("f", "page", like=like).alias("pages"),
-        sketches.count_of("h.h", F.lit(3), like=numbers)["lower"].alias("threes"),
-        sketches.count_of("h.h", F.lit(3.5), like=numbers).alias("nothing"),
-        sketches.count_of("h.h", F.lit(3_000_000_000), like=numbers).alias("too_large"),
+        sketches.estimate_count("f", "page", like=like).alias("pages"),
+        sketches.estimate_count("h.h", F.lit(3), like=numbers)["lower"].alias("threes"),
+        sketches.estimate_count("h.h", F.lit(3.5), like=numbers).alias("nothing"),
+        sketches.estimate_count("h.h", F.lit(3_000_000_000), like=numbers).alias("too_large"),
         sketches.estimate("h.h", like=numbers)["count"].alias("count"),
     )
     assert asked.schema["pages"].dataType.simpleString() == "struct<lower:bigint,upper:bigint>"
@@ -103,12 +99,12 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
 def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
     values = [(r["k"], r["ts"], r["page"], r["n"]) for batch in SCRIPT[:2] for r in batch]
     frame = spark.createDataFrame(values, "k string, ts timestamp, page string, n int")
-    agg = {"f": frequency_sketch("page", weight="n"), "h": heavy_hitters_sketch("page", counters=3)}
+    agg = {"f": count_min_sketch("page", weight="n"), "h": top_k_sketch_agg("page", counters=3)}
     stored = frame.transform(windows.tumbling("10 seconds", time="ts", by="k", agg=agg))
     like = {"item_type": "string"}
     day = {
-        "f": sketches.merged("f", like=approx_frequency("page", of=["a", "b"], weight="n", **like)),
-        "h": sketches.merged("h", like=approx_heavy_hitters("page", counters=3, top=1, **like)),
+        "f": sketches.merge("f", like=count_min("page", of=["a", "b"], weight="n", **like)),
+        "h": sketches.merge("h", like=approx_top_k("page", counters=3, top=1, **like)),
     }
     merged = stored.transform(windows.tumbling("1 day", time="window_start", agg=day))
     (found,) = merged.toArrow().to_pylist()
@@ -125,7 +121,8 @@ def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
 def test_per_key_they_are_told_when_they_change_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    operator = sketches.heavy_hitters("page", at_least=0.2, top=1, by="k", shards=2, state_api=api)
+    agg = {"heavy_hitters": approx_top_k("page", at_least=0.2, top=1)}
+    operator = windows.running(by="k", agg=agg, shards=2, state_api=api)
     played = [
         batch
         for script in (SCRIPT[:1], SCRIPT[1:2])
@@ -140,7 +137,7 @@ def test_per_key_they_are_told_when_they_change_also_after_a_restart(
 
 def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(f"w{i * i % 7}",) for i in range(100)], "w string")
-    like = heavy_hitters_sketch("w", counters=20, item_type="string")
+    like = top_k_sketch_agg("w", counters=20, item_type="string")
     theirs = frame.agg(F.expr("approx_top_k_accumulate(w, 100)").alias("s"))
     # Behind the image Spark counts nulls.
     image = theirs.select(F.expr("substring(s.sketch, 1, length(s.sketch) - 8)").alias("image"))
@@ -151,7 +148,7 @@ def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
     (row,) = back.toArrow().to_pylist()
     told = {each["item"]: (each["lower"], each["upper"]) for each in row["said"]["items"]}
     assert told == {f"w{m}": (n, n) for m, n in {0: 15, 1: 29, 2: 28, 4: 28}.items()}
-    value = sketches.StoredHeavyHitters.from_datasketches(row["image"], counters=20)
+    value = sketches.StoredTopK.from_datasketches(row["image"], counters=20)
     assert value.estimate() == row["said"]
     assert value.to_datasketches() == row["image"]
 

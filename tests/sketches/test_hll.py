@@ -12,10 +12,11 @@ from datasketch import HyperLogLog as ThirtyTwoBits
 from datasketch import HyperLogLogPlusPlus
 
 from streamops import sketches, windows
+from streamops.aggregates import approx_count_distinct
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches import StoredHll, approx_distinct, datasketch_hash, hll_sketch
+from streamops.sketches import StoredHll, datasketch_hash, hll_sketch_agg
 from streamops.sketches.core.frame import sealed, sound
 from streamops.sketches.core.hyperloglog import HyperLogLog
 from streamops.sketches.core.stored import Sealed
@@ -35,7 +36,7 @@ def stored(values: Any, p: int = 12) -> Any:
 
 
 def test_windows_count_and_store() -> None:
-    agg = {"n": approx_distinct("v", p=8), "s": hll_sketch("v", p=8)}
+    agg = {"n": approx_count_distinct("v", p=8), "s": hll_sketch_agg("v", p=8)}
     played = replay(
         windows.tumbling("1 minute", time="ts", by="k", agg=agg, delay="0 seconds"),
         [
@@ -61,18 +62,24 @@ def test_windows_count_and_store() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    assert repr(approx_distinct("v")) == "approx_distinct('v', p=12)"
-    assert repr(hll_sketch("v", p=4)) == "hll_sketch('v', p=4)"
-    assert not approx_distinct("v").native
+    assert repr(approx_count_distinct("v")) == "approx_count_distinct('v', p=12)"
+    assert repr(hll_sketch_agg("v", p=4)) == "hll_sketch_agg('v', p=4)"
+    assert not approx_count_distinct("v").native
+
+
+def public_name(make: Any) -> str:
+    """Estimates are aggregates; sketches that are stored are of the module sketches."""
+    module = "aggregates" if make is approx_count_distinct else "sketches"
+    return f"{module}.{make.__name__}"
 
 
 @pytest.mark.parametrize("p", [3, 17, 0, -1, 12.0, True, "12", None])
-@pytest.mark.parametrize("make", [approx_distinct, hll_sketch])
+@pytest.mark.parametrize("make", [approx_count_distinct, hll_sketch_agg])
 def test_a_precision_that_there_is_not_is_refused(make: Any, p: Any) -> None:
     with pytest.raises(SpecError) as caught:
         make("v", p=p)
     assert str(caught.value) == (
-        f"[PRECISION_OUT_OF_RANGE] sketches.{make.__name__}: `p` is no precision of HyperLogLog\n"
+        f"[PRECISION_OUT_OF_RANGE] {public_name(make)}: `p` is no precision of HyperLogLog\n"
         f"  got:       p={p!r}\n"
         "  expected:  a whole number from 4 to 16\n"
         "  fix:       leave it out, which is p=12: 4 KB, 1.6 % off; one more halves the square of "
@@ -85,13 +92,13 @@ def test_a_precision_that_there_is_not_is_refused(make: Any, p: Any) -> None:
 def test_a_column_that_does_not_do_is_refused_while_the_plan_is_built() -> None:
     schema = pa.schema([("ts", pa.timestamp("us")), ("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
-        approx_distinct("m").bind(schema, time="ts", where="windows.tumbling")
+        approx_count_distinct("m").bind(schema, time="ts", where="windows.tumbling")
     assert caught.value.code == "KEY_NOT_HASHABLE"
     changes = pa.schema([("_change_type", pa.string()), ("v", pa.int64())])
     with pytest.raises(SchemaError) as caught:
-        approx_distinct("v").bind(changes, time="ts", where="windows.tumbling")
+        approx_count_distinct("v").bind(changes, time="ts", where="windows.tumbling")
     assert caught.value.code == "SKETCH_CANNOT_FORGET"
-    assert "aggregates.distinct(column, at_most=...)" in caught.value.fix
+    assert "aggregates.count_distinct(column, at_most=...)" in caught.value.fix
 
 
 def test_values_are_merged_and_asked() -> None:
@@ -193,7 +200,7 @@ def test_a_kind_that_apache_does_not_have_is_told() -> None:
             make("s", like="hll")  # type: ignore[arg-type]
         assert caught.value.code == "NO_APACHE_SKETCH"
         with pytest.raises(SpecError) as caught:
-            make(7, like=hll_sketch("v"))  # type: ignore[arg-type]
+            make(7, like=hll_sketch_agg("v"))  # type: ignore[arg-type]
         assert caught.value.code == "NOT_A_NAME"
 
 

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import sketches, windows
-from streamops.sketches import approx_distinct, hll_sketch
+from streamops.aggregates import approx_count_distinct
+from streamops.sketches import hll_sketch_agg
 from tests.docs.test_readme import ROOT, examples
 
 pytestmark = pytest.mark.spark
@@ -25,12 +26,12 @@ def test_sketches_of_spark_are_ours_to_the_bit(spark: SparkSession) -> None:
     rows += [("few", None), ("none", None), *rows[:7]]
     frame = spark.createDataFrame(rows, "k string, `a user` string")
     frame = frame.withColumn("ts", F.timestamp_seconds(F.lit(0)))
-    like = hll_sketch("a user", p=P)
-    agg = {"ours": like, "n": approx_distinct("a user", p=P)}
+    like = hll_sketch_agg("a user", p=P)
+    agg = {"ours": like, "n": approx_count_distinct("a user", p=P)}
     ours = frame.transform(windows.tumbling("1 day", time="ts", by="k", agg=agg))
     theirs = frame.groupBy("k").agg(
         like.to_spark().alias("theirs"),
-        approx_distinct("a user", p=P).to_spark().alias("told"),
+        approx_count_distinct("a user", p=P).to_spark().alias("told"),
         F.hll_sketch_agg(F.xxhash64("a user"), P).alias("with null"),
     )
     image = sketches.to_datasketches("ours", like=like)
@@ -57,7 +58,7 @@ def test_sketches_of_spark_are_ours_to_the_bit(spark: SparkSession) -> None:
 
 
 def test_columns_of_images_keep_their_nulls_and_name_what_is_wrong(spark: SparkSession) -> None:
-    like = hll_sketch("v", p=P)
+    like = hll_sketch_agg("v", p=P)
     frame = spark.createDataFrame([("a", None), ("b", b"nonsense")], "k string, `s.x` binary")
     back, out = (
         function("s.x", like=like).alias("said")
@@ -68,7 +69,7 @@ def test_columns_of_images_keep_their_nulls_and_name_what_is_wrong(spark: SparkS
     assert [field.type for field in none.toArrow().schema] == [pa.binary()] * 2
     with pytest.raises(PythonException) as caught:
         frame.select(back).toArrow()
-    place = "sketches.from_datasketches('s.x', like=hll_sketch('v', p=9))"
+    place = "sketches.from_datasketches('s.x', like=hll_sketch_agg('v', p=9))"
     assert f"[SKETCH_CORRUPT] {place}: these bytes are no sketch" in str(caught.value)
 
 

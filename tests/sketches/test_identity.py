@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops import sketches, windows
+from streamops import aggregates, sketches, windows
 from streamops.kernel.errors import SchemaError, StateFormatError
 from streamops.testing import at
 from streamops.testing.replaying import Replay
@@ -19,16 +19,16 @@ KINDS = [
 ]  # fmt: skip
 NUMBERS = [pa.int32(), pa.int64(), pa.float64()]
 OF_ITEMS: list[Any] = [
-    sketches.approx_distinct("v"),
-    sketches.hll_sketch("v"),
-    sketches.theta_sketch("v"),
-    sketches.minhash_sketch("v"),
-    sketches.frequency_sketch("v"),
-    sketches.heavy_hitters_sketch("v", at_least=0.1),
-    sketches.bloom_filter("v", capacity=100),
-    sketches.approx_overlap("v", of="k", between=["a", "b"]),
+    aggregates.approx_count_distinct("v"),
+    sketches.hll_sketch_agg("v"),
+    sketches.theta_sketch_agg("v"),
+    sketches.minhash_sketch_agg("v"),
+    sketches.count_min_sketch("v"),
+    sketches.top_k_sketch_agg("v", at_least=0.1),
+    sketches.bloom_filter_agg("v", capacity=100),
+    aggregates.approx_overlap("v", of="k", between=["a", "b"]),
 ]
-CASES = [(each, KINDS) for each in OF_ITEMS] + [(sketches.kll_sketch("v"), NUMBERS)]
+CASES = [(each, KINDS) for each in OF_ITEMS] + [(sketches.kll_sketch_agg("v"), NUMBERS)]
 
 
 def schema(kind: pa.DataType) -> pa.Schema:
@@ -49,7 +49,7 @@ def test_a_state_knows_the_type_of_what_was_sketched(aggregate: Any, kinds: Any)
 
 
 def test_a_restart_with_another_type_is_refused() -> None:
-    operator = tumbling(sketches.approx_distinct("v"))
+    operator = tumbling(aggregates.approx_count_distinct("v"))
     before = Replay(operator, schema(pa.int32()))
     before.run([[{"k": "a", "ts": at(1), "v": 1}]])
     after = Replay(operator, schema(pa.int64()))
@@ -60,7 +60,9 @@ def test_a_restart_with_another_type_is_refused() -> None:
 
 
 def test_a_running_value_knows_the_type_as_well() -> None:
-    settings = sketches.distinct("v", by="k").settings
+    settings = windows.running(
+        by="k", agg={"distinct": aggregates.approx_count_distinct("v")}
+    ).settings
     narrow, wide = (settings.bind(schema(kind), shards=1).identity for kind in KINDS[:2])
     assert narrow != wide
 
@@ -71,23 +73,23 @@ REVISED = pa.schema([("ts", UTC), ("s", pa.binary()), ("revision", pa.int32())])
 @pytest.mark.parametrize(
     "like",
     [
-        sketches.kll_sketch("v"),
-        sketches.heavy_hitters_sketch("v", at_least=0.1),
-        sketches.frequency_sketch("v", item_type="string"),
+        sketches.kll_sketch_agg("v"),
+        sketches.top_k_sketch_agg("v", at_least=0.1),
+        sketches.count_min_sketch("v", item_type="string"),
     ],
     ids=repr,
 )
 def test_what_counts_is_not_merged_with_what_it_was_before(like: Any) -> None:
     with pytest.raises(SchemaError, match="before it was revised") as refused:
-        sketches.merged("s", like=like).bind(REVISED, time="ts", where="windows.tumbling")
+        sketches.merge("s", like=like).bind(REVISED, time="ts", where="windows.tumbling")
     assert refused.value.code == "SKETCH_REVISED"
     assert "drop the column 'revision'" in refused.value.fix
 
 
 def test_sets_may_be_merged_with_what_they_were_before() -> None:
     for like in (
-        sketches.hll_sketch("v"),
-        sketches.theta_sketch("v"),
-        sketches.minhash_sketch("v"),
+        sketches.hll_sketch_agg("v"),
+        sketches.theta_sketch_agg("v"),
+        sketches.minhash_sketch_agg("v"),
     ):
-        assert sketches.merged("s", like=like).bind(REVISED, time="ts", where="here")
+        assert sketches.merge("s", like=like).bind(REVISED, time="ts", where="here")

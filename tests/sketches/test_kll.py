@@ -43,9 +43,9 @@ def test_the_99th_percentile_of_the_response_time_over_five_minutes() -> None:
         time="ts",
         by="k",
         agg={
-            "ms": sketches.approx_quantiles("ms", [0.5, 0.99]),
-            "exact": agg.quantiles("ms", [0.5, 0.99], at_most=10_000),
-            "sketch": sketches.kll_sketch("ms"),
+            "ms": agg.approx_percentile("ms", [0.5, 0.99]),
+            "exact": agg.percentile("ms", [0.5, 0.99], at_most=10_000),
+            "sketch": sketches.kll_sketch_agg("ms"),
         },
         delay="15 minutes",
     )
@@ -77,7 +77,7 @@ def test_few_values_have_exact_quantiles_however_they_came() -> None:
         "1 minute",
         time="ts",
         by="k",
-        agg={"ms": sketches.approx_quantiles("ms", [0, 0.5, 1])},
+        agg={"ms": agg.approx_percentile("ms", [0, 0.5, 1])},
         delay="0 seconds",
         allowed_lateness="1 hour",
         stragglers="update",
@@ -101,7 +101,7 @@ def test_few_values_have_exact_quantiles_however_they_came() -> None:
 def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
     rows = [{"k": "a", "ts": at(i % 1800), "ms": i * 7919 % 10_007} for i in range(10_007)]
     per_minute = windows.tumbling(
-        "1 minute", time="ts", by="k", agg={"s": sketches.kll_sketch("ms")}, delay="0 seconds"
+        "1 minute", time="ts", by="k", agg={"s": sketches.kll_sketch_agg("ms")}, delay="0 seconds"
     )
     played = replay(per_minute, [rows], schema=SCHEMA, flush=True)
     minutes = [row for batch in played for row in batch.rows]
@@ -113,8 +113,8 @@ def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
         time="window_start",
         by="k",
         agg={
-            "ms": sketches.merged("s", like=sketches.approx_quantiles("ms", [0.1, 0.9])),
-            "s": sketches.merged("s", like=sketches.kll_sketch("ms")),
+            "ms": sketches.merge("s", like=agg.approx_percentile("ms", [0.1, 0.9])),
+            "s": sketches.merge("s", like=sketches.kll_sketch_agg("ms")),
         },
         delay="0 seconds",
     )
@@ -129,7 +129,7 @@ def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
 
 def test_a_value_answers_quantiles_and_ranks() -> None:
     value = stored([4.0, 1.0, 3.0, 2.0])
-    assert isinstance(value, sketches.StoredQuantiles)
+    assert isinstance(value, sketches.StoredKll)
     assert (value.kind, value.parameters) == ("kll", {"k": 200})
     assert (value.count, value.rank_error) == (4, 0.0)
     assert value.estimate()["quantiles"] == [1.0, 1.0, 2.0, 3.0, 4.0]
@@ -146,7 +146,7 @@ def test_a_value_answers_quantiles_and_ranks() -> None:
         value.quantile(1.5)
     assert (caught.value.code, caught.value.where) == (
         "PROBABILITY_OUT_OF_RANGE",
-        "StoredQuantiles.quantiles",
+        "StoredKll.quantiles",
     )
 
 
@@ -154,7 +154,7 @@ def test_values_go_to_apache_and_come_from_there() -> None:
     value = stored(np.arange(1000.0), k=100)
     theirs = datasketches.kll_doubles_sketch.deserialize(value.to_datasketches())
     assert theirs.n == 1000
-    again = sketches.StoredQuantiles.from_datasketches(theirs.serialize())
+    again = sketches.StoredKll.from_datasketches(theirs.serialize())
     assert again == value
     assert again.parameters == {"k": 100}
     with pytest.raises(SketchFormatError) as caught:
@@ -162,36 +162,36 @@ def test_values_go_to_apache_and_come_from_there() -> None:
     assert caught.value.code == "SKETCH_HAS_NAN"
     for wrong in (b"", bytes(8), theirs.serialize()[:-8]):
         with pytest.raises(SketchFormatError) as caught:
-            sketches.StoredQuantiles.from_datasketches(wrong)
+            sketches.StoredKll.from_datasketches(wrong)
         assert caught.value.code == "SKETCH_CORRUPT"
-        assert caught.value.where == "StoredQuantiles.from_datasketches"
+        assert caught.value.where == "StoredKll.from_datasketches"
 
 
 def test_an_aggregate_is_known_by_its_words() -> None:
-    assert repr(sketches.approx_quantiles("ms", (0, 0.5), k=80)) == (
-        "approx_quantiles('ms', [0.0, 0.5], k=80)"
+    assert repr(agg.approx_percentile("ms", (0, 0.5), k=80)) == (
+        "approx_percentile('ms', [0.0, 0.5], k=80)"
     )
-    assert repr(sketches.kll_sketch("ms")) == "kll_sketch('ms', k=200)"
+    assert repr(sketches.kll_sketch_agg("ms")) == "kll_sketch_agg('ms', k=200)"
 
 
 @pytest.mark.parametrize("k", [7, 65_536, 200.0, True, "200", None])
 def test_what_is_no_size_is_refused(k: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        sketches.kll_sketch("ms", k=k)
+        sketches.kll_sketch_agg("ms", k=k)
     assert caught.value.code == "K_OUT_OF_RANGE"
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, NAN, "0.5", None, True])
 def test_what_is_no_probability_is_refused(wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        sketches.approx_quantiles("ms", [0.5, wrong])
+        agg.approx_percentile("ms", [0.5, wrong])
     assert (caught.value.code, caught.value.got) == ("PROBABILITY_OUT_OF_RANGE", repr(wrong))
 
 
 @pytest.mark.parametrize("wrong", [[], 0.5, "0.5", None])
 def test_no_probability_is_refused(wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        sketches.approx_quantiles("ms", wrong)
+        agg.approx_percentile("ms", wrong)
     assert caught.value.code == "NO_PROBABILITY"
 
 
@@ -201,25 +201,25 @@ def bound(aggregate: Any, *fields: tuple[str, pa.DataType]) -> Any:
 
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(SpecError) as caught:
-        sketches.kll_sketch("ms", k=5)
+        sketches.kll_sketch_agg("ms", k=5)
     assert str(caught.value) == (
-        "[K_OUT_OF_RANGE] sketches.kll_sketch: `k` is no size of a sketch of quantiles\n"
+        "[K_OUT_OF_RANGE] sketches.kll_sketch_agg: `k` is no size of a sketch of quantiles\n"
         "  got:       k=5\n"
         "  expected:  an integer from 8 to 65,535\n"
         "  fix:       leave it out for 200: ranks are then off by 1.33%"
     )
     with pytest.raises(SpecError) as caught:
-        sketches.approx_quantiles("ms", [])
+        agg.approx_percentile("ms", [])
     assert str(caught.value) == (
-        "[NO_PROBABILITY] sketches.approx_quantiles: no quantile is asked for\n"
-        "  got:       probabilities=[]\n"
+        "[NO_PROBABILITY] aggregates.approx_percentile: no quantile is asked for\n"
+        "  got:       percentage=[]\n"
         "  expected:  a list of at least one number from 0 to 1\n"
-        "  fix:       approx_quantiles('ms', [0.5, 0.99])"
+        "  fix:       approx_percentile('ms', [0.5, 0.99])"
     )
     with pytest.raises(SchemaError) as wrong:
-        bound(sketches.kll_sketch("ms"), ("ms", pa.string()))
+        bound(sketches.kll_sketch_agg("ms"), ("ms", pa.string()))
     assert str(wrong.value) == (
-        "[AGGREGATE_TYPE] windows.tumbling: kll_sketch('ms', k=200) cannot be computed over this type\n"
+        "[AGGREGATE_TYPE] windows.tumbling: kll_sketch_agg('ms', k=200) cannot be computed over this type\n"
         "  got:       column 'ms' of type string\n"
         "  expected:  numbers\n"
         "  fix:       cast the column, or pick a field of it"
@@ -228,17 +228,17 @@ def test_errors_say_what_to_do() -> None:
 
 def test_a_column_must_be_there_and_must_not_be_taken_back() -> None:
     with pytest.raises(ColumnNotFound):
-        bound(sketches.kll_sketch("ms"), ("MS", pa.int32()))
+        bound(sketches.kll_sketch_agg("ms"), ("MS", pa.int32()))
     changes = ("_change_type", pa.string())
     with pytest.raises(SchemaError) as caught:
-        bound(sketches.kll_sketch("ms"), ("ms", pa.int32()), changes)
+        bound(sketches.kll_sketch_agg("ms"), ("ms", pa.int32()), changes)
     assert caught.value.code == "SKETCH_CANNOT_FORGET"
-    assert "take aggregates.quantiles of it" in caught.value.fix
+    assert "take aggregates.percentile of it" in caught.value.fix
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.float32(), pa.decimal128(38, 9)])
 def test_numbers_of_any_type_will_do(kind: pa.DataType) -> None:
-    assert bound(sketches.kll_sketch("ms"), ("ms", kind)).fields == QuantileSketch("ms").fields
+    assert bound(sketches.kll_sketch_agg("ms"), ("ms", kind)).fields == QuantileSketch("ms").fields
 
 
 @pytest.mark.parametrize("parameters", [{"k": 5}, {"k": 200.0}, {"k": "200"}, {}])
@@ -286,8 +286,8 @@ def test_nan_is_the_greatest_in_a_window_as_in_the_exact_aggregate() -> None:
         "1 minute",
         time="ts",
         agg={
-            "sketched": sketches.approx_quantiles("v", [0, 0.5, 1]),
-            "exact": agg.quantiles("v", [0, 1], at_most=10),
+            "sketched": agg.approx_percentile("v", [0, 0.5, 1]),
+            "exact": agg.percentile("v", [0, 1], at_most=10),
         },
         delay="0 seconds",
     )

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from streamops import sketches, windows
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
-from streamops.sketches import StoredMinHash, minhash_hash, minhash_sketch
+from streamops.sketches import StoredMinHash, minhash_hash, minhash_sketch_agg
 from streamops.sketches.core import minhash as core
 from streamops.sketches.core.frame import sealed, sound
 from streamops.sketches.core.minhash import SCHEMES
@@ -40,7 +40,7 @@ def test_windows_store_what_datasketch_would_say() -> None:
     rows = [
         {"k": key, "ts": at(1), "v": i} for key in "ab" for i in range(90) if key < "b" or i > 30
     ]
-    agg = {"s": minhash_sketch("v", seed=5)}
+    agg = {"s": minhash_sketch_agg("v", seed=5)}
     (batch,) = replay(
         windows.tumbling("1 minute", time="ts", by="k", agg=agg, delay="0 seconds"),
         [rows],
@@ -141,15 +141,15 @@ def test_legacy_values_that_do_not_fit_are_refused() -> None:
 )
 def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
-        minhash_sketch("v", **wrong)
+        minhash_sketch_agg("v", **wrong)
     said = {"permutations": 128, "seed": 1, "scheme": "affine32"} | wrong
     assert str(caught.value) == (
-        "[PERMUTATIONS_OUT_OF_RANGE] sketches.minhash_sketch: there are no such functions of "
+        "[PERMUTATIONS_OUT_OF_RANGE] sketches.minhash_sketch_agg: there are no such functions of "
         "MinHash\n"
         f"  got:       {', '.join(f'{name}={value!r}' for name, value in said.items())}\n"
         "  expected:  permutations from 2 to 65,536, a seed from 0 to 2**32 - 1, and one of: "
         "affine32, affine64, legacy\n"
-        "  fix:       leave out what is not needed: minhash_sketch(column)"
+        "  fix:       leave out what is not needed: minhash_sketch_agg(column)"
     )
     (blob,) = sealed(core.MinHash.format, said, pa.array([b""])).to_pylist()
     with pytest.raises(SketchFormatError) as refused:
@@ -160,18 +160,18 @@ def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
 def test_a_type_that_has_no_hash_is_refused_and_it_says_what_it_is() -> None:
     schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
-        minhash_sketch("m").bind(schema, time="ts", where="windows.tumbling")
+        minhash_sketch_agg("m").bind(schema, time="ts", where="windows.tumbling")
     assert caught.value.code == "KEY_NOT_HASHABLE"
-    assert repr(minhash_sketch("v", permutations=64)) == (
-        "minhash_sketch('v', permutations=64, seed=1, scheme='affine32')"
+    assert repr(minhash_sketch_agg("v", permutations=64)) == (
+        "minhash_sketch_agg('v', permutations=64, seed=1, scheme='affine32')"
     )
 
 
 def test_columns_are_compared_as_sketches_that_say_so() -> None:
     for left, right, like, code in (
-        (1, "b", minhash_sketch("v"), "NOT_A_NAME"),
-        ("a", None, minhash_sketch("v"), "NOT_A_NAME"),
-        ("a", "b", sketches.hll_sketch("v"), "NOT_A_MINHASH_SKETCH"),
+        (1, "b", minhash_sketch_agg("v"), "NOT_A_NAME"),
+        ("a", None, minhash_sketch_agg("v"), "NOT_A_NAME"),
+        ("a", "b", sketches.hll_sketch_agg("v"), "NOT_A_MINHASH_SKETCH"),
     ):
         with pytest.raises(SpecError) as caught:
             sketches.similarity(left, right, like=like)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_columns_are_compared_on_spark(spark: SparkSession) -> None:
         [StoredMinHash.from_datasketch(theirs(each)).to_bytes() for each in both] for both in sets
     ]
     frame = spark.createDataFrame([*rows, [None, rows[0][0]]], "`a.b` binary, c binary")
-    alike = sketches.similarity("a.b", "c", like=minhash_sketch("v", seed=5))
+    alike = sketches.similarity("a.b", "c", like=minhash_sketch_agg("v", seed=5))
     said = frame.coalesce(1).select(alike.alias("alike")).toArrow().column("alike").to_pylist()
     first, second = (theirs(each) for each in sets[0])
     assert said[:2] == [first.jaccard(second), 0.0]

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamops import windows
+from streamops.aggregates import approx_overlap
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.sketches import approx_overlap
-from streamops.testing import at, replay
+from streamops.testing import at, fold, replay
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import items
 
@@ -134,3 +134,53 @@ def test_k_is_as_for_a_sketch() -> None:
 def test_spark_has_none() -> None:
     with pytest.raises(SpecError, match="NO_SPARK_SKETCH"):
         approx_overlap("user", of="page", between=["a", "b"]).to_spark()
+
+
+KEYED = SCHEMA.append(pa.field("country", pa.string()))
+
+
+def in_country(country: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"country": country} for row in rows]
+
+
+BY_COUNTRY = [
+    [*in_country("x", visits(1, "a", range(5))), *in_country("y", visits(2, "b", [1]))],
+    [*in_country("x", visits(70, "b", range(3, 9))), *in_country("y", visits(3, "other", [2, 3]))],
+    in_country("x", visits(71, "b", [3, 4])),
+    in_country(None, visits(200, None, [7])),
+]
+TWO = {"overlap": approx_overlap("user", of="page", between=["a", "b"], k=32)}
+
+
+def test_running_overlaps_are_emitted_when_they_change() -> None:
+    running = windows.running(by="country", agg=TWO, changes="retract")
+    played = replay(running, BY_COUNTRY, schema=KEYED, restart=True)
+    # The second time y saw another page; the third time x saw nothing new.
+    assert [
+        [(r["country"], r["revision"]) for r in each.rows if r["_change_type"] != "update_preimage"]
+        for each in played
+    ] == [[("x", 0), ("y", 0)], [("x", 1)], [], [(None, 0)]]
+    folded = fold((row for each in played for row in each.rows), key=["country"])
+    (final,) = (row for row in folded if row["country"] == "x")
+    assert estimates(final["overlap"]) == (
+        {"a": 5, "b": 6},
+        {("a", "b"): {"both": 2, "only_left": 3, "only_right": 4, "either": 9, "jaccard": 2 / 9}},
+    )
+    assert repr(running).startswith("windows.running(by=('country',), agg=")
+    assert repr(TWO["overlap"]) in repr(running)
+
+
+def test_overlaps_per_key_and_window() -> None:
+    tumbling = windows.tumbling("1 minute", time="ts", by="country", agg=TWO, delay="0 seconds")
+    played = replay(tumbling, BY_COUNTRY, schema=KEYED, flush=True)
+    sizes = {
+        (row["country"], row["window_start"]): estimates(row["overlap"])[0]
+        for each in played
+        for row in each.rows
+    }
+    assert sizes == {
+        ("x", at(0)): {"a": 5, "b": 0},
+        ("y", at(0)): {"a": 0, "b": 1},
+        ("x", at(60)): {"a": 0, "b": 6},
+        (None, at(180)): {"a": 0, "b": 0},
+    }

@@ -1,4 +1,4 @@
-"""Running quantiles per key, and per key and window."""
+"""Approximate percentiles: running per key, and per window."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops import sketches, windows
+from streamops import aggregates, windows
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.testing import at, replay
 from tests.oracles import kll as oracle
@@ -28,7 +28,7 @@ def played(transform: Any, batches: Any, **said: Any) -> list[list[dict[str, Any
 
 
 def test_quantiles_of_a_key_are_told_whenever_they_change() -> None:
-    running = sketches.quantiles("ms", [0.5], by="k")
+    running = windows.running(by="k", agg={"quantiles": aggregates.approx_percentile("ms", [0.5])})
     first, second, third = played(
         running,
         [
@@ -52,7 +52,9 @@ def test_quantiles_of_a_key_are_told_whenever_they_change() -> None:
 def test_what_was_told_is_taken_back_to_the_last_bit_beyond_k_values_too() -> None:
     rng = np.random.default_rng(5)
     batches = [[row("a", float(ms)) for ms in rng.normal(size=40)] for _ in range(12)]
-    running = sketches.quantiles("ms", SHARES, k=8, by="k", changes="retract", into="said")
+    running = windows.running(
+        by="k", agg={"said": aggregates.approx_percentile("ms", SHARES, k=8)}, changes="retract"
+    )
     told: list[Any] = []
     for rows in played(running, batches):
         old = [each["said"] for each in rows if each["_change_type"] == "update_preimage"]
@@ -66,38 +68,43 @@ def test_what_was_told_is_taken_back_to_the_last_bit_beyond_k_values_too() -> No
     assert told[-1]["quantiles"] == [plain.quantile(share) for share in SHARES]
 
 
-def test_with_a_size_they_are_those_of_windows() -> None:
+def test_percentiles_of_a_long_and_of_overlapping_windows() -> None:
     rows = [row("a", float(i), i) for i in range(300)]
     given: dict[str, Any] = {"by": "k", "time": "ts", "delay": "0 seconds"}
-    agg = {"quantiles": sketches.approx_quantiles("ms", SHARES, k=20)}
-    ours = sketches.quantiles("ms", SHARES, k=20, size="1 minute", hop="30 seconds", **given)
-    theirs = windows.hopping("1 minute", "30 seconds", agg=agg, **given)
-    assert repr(ours) == repr(theirs)
-    expected = played(theirs, [rows[:100], rows[100:]], flush=True)
-    assert played(ours, [rows[:100], rows[100:]], flush=True) == expected
-    whole = sketches.quantiles("ms", SHARES, size="5 minutes", **given)
+    few = {"quantiles": aggregates.approx_percentile("ms", SHARES, k=20)}
+    hopping = windows.hopping("1 minute", "30 seconds", agg=few, **given)
+    found = [
+        each for batch in played(hopping, [rows[:100], rows[100:]], flush=True) for each in batch
+    ]
+    sizes = {each["window_start"]: each["quantiles"]["count"] for each in found}
+    assert sizes == {
+        at(second): 30 if second in (-30, 270) else 60 for second in range(-30, 271, 30)
+    }
+    agg = {"quantiles": aggregates.approx_percentile("ms", SHARES)}
+    whole = windows.tumbling("5 minutes", agg=agg, **given)
     (last,) = played(whole, [rows], flush=True)[-1]
     assert (last["window_start"], last["quantiles"]["count"]) == (at(0), 300)
 
 
-def test_what_cannot_be_meant_is_refused() -> None:
-    for said, code, where in (
-        ({"probabilities": []}, "NO_PROBABILITY", "sketches.approx_quantiles"),
-        ({"probabilities": [2]}, "PROBABILITY_OUT_OF_RANGE", "sketches.approx_quantiles"),
-        ({"k": 1}, "K_OUT_OF_RANGE", "sketches.approx_quantiles"),
-        ({"column": None}, "NOT_A_NAME", "sketches.approx_quantiles"),
-        ({"into": 3}, "NOT_A_NAME", "sketches.quantiles"),
-        ({"hop": "1 minute"}, "WINDOW_WITHOUT_SIZE", "sketches.quantiles"),
-        ({"max_keys": 0}, "MAX_KEYS_OUT_OF_RANGE", "sketches.quantiles"),
-    ):
-        given: dict[str, Any] = {"column": "ms", "probabilities": [0.5], "by": "k"} | said
-        with pytest.raises(SpecError) as caught:
-            sketches.quantiles(**given)
-        assert (caught.value.code, caught.value.where) == (code, where)
+@pytest.mark.parametrize(
+    ("parameters", "code"),
+    [
+        ({"percentage": []}, "NO_PROBABILITY"),
+        ({"percentage": [2]}, "PROBABILITY_OUT_OF_RANGE"),
+        ({"k": 1}, "K_OUT_OF_RANGE"),
+        ({"column": None}, "NOT_A_NAME"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(parameters: Any, code: str) -> None:
+    given = {"column": "ms", "percentage": [0.5]} | parameters
+    with pytest.raises(SpecError) as caught:
+        aggregates.approx_percentile(given.pop("column"), given.pop("percentage"), **given)
+    assert (caught.value.code, caught.value.where) == (code, "aggregates.approx_percentile")
 
 
-def test_a_column_that_has_no_order_of_numbers_is_refused() -> None:
+def test_a_column_that_is_not_a_number_is_refused() -> None:
+    running = windows.running(agg={"quantiles": aggregates.approx_percentile("k", [0.5])})
     with pytest.raises(SchemaError) as caught:
-        replay(sketches.quantiles("k", [0.5]), [[row("a", 1.0)]], schema=SCHEMA)
+        replay(running, [[row("a", 1.0)]], schema=SCHEMA)
     assert caught.value.code == "AGGREGATE_TYPE"
-    assert caught.value.where == "sketches.quantiles"
+    assert caught.value.where == "windows.running"

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from streamops import sketches, windows
+from streamops import aggregates, sketches, windows
 from streamops.testing import assert_rows, at, replay, stream
 from tests.docs.test_readme import ROOT, examples
 
@@ -32,7 +32,7 @@ SCRIPT = [
     [MANY[0] | {"ts": at(150)}],
 ]
 SHARES = [0.1, 0.5, 0.99]
-AGG = {"ms": sketches.approx_quantiles("ms", SHARES), "s": sketches.kll_sketch("ms")}
+AGG = {"ms": aggregates.approx_percentile("ms", SHARES), "s": sketches.kll_sketch_agg("ms")}
 
 
 def per_minute(**said: Any) -> Any:
@@ -72,12 +72,12 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
         "struct<quantiles:array<double>,lower:array<double>,upper:array<double>,"
         "rank_error:double,count:bigint>"
     )
-    asked = sketches.estimate("s", like=sketches.approx_quantiles("any", SHARES))
+    asked = sketches.estimate("s", like=aggregates.approx_percentile("any", SHARES))
     ours = minutes.select("k", "ms", "s", asked.alias("again")).orderBy("k").toArrow().to_pylist()
     assert [row["k"] for row in ours] == ["a", "b"]
     assert all(row["ms"] == row["again"] for row in ours)
 
-    like = sketches.kll_sketch("ms")
+    like = sketches.kll_sketch_agg("ms")
     images = sketches.to_datasketches("s", like=like)
     given = minutes.orderBy("k").select(images.alias("s"))
     ranks = F.array(*map(F.lit, SHARES))
@@ -88,13 +88,13 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
     for row, read in zip(ours, theirs, strict=True):
         assert (read["quantiles"], read["count"]) == (row["ms"]["quantiles"], row["ms"]["count"])
     (union,) = given.agg(F.kll_merge_agg_double("s").alias("s")).collect()
-    both = sketches.StoredQuantiles.from_datasketches(bytes(union["s"]))
+    both = sketches.StoredKll.from_datasketches(bytes(union["s"]))
     assert both.count == 2_000
 
     mine = np.sort([row["ms"] for row in MANY])
     spoken = frame.agg(
         like.to_spark().alias("sketch"),
-        sketches.approx_quantiles("ms", SHARES).to_spark().alias("quantiles"),
+        aggregates.approx_percentile("ms", SHARES).to_spark().alias("quantiles"),
     )
     adopted = sketches.from_datasketches("sketch", like=like).alias("sketch")
     (said,) = spoken.select("quantiles", adopted).collect()
@@ -108,7 +108,8 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
 def test_running_quantiles_of_a_stream_are_those_that_are_replayed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    running = sketches.quantiles("ms", SHARES, by="k", changes="retract", shards=3)
+    agg = {"quantiles": aggregates.approx_percentile("ms", SHARES)}
+    running = windows.running(by="k", agg=agg, changes="retract", shards=3)
     script = [MANY[:150], [], [*MANY[150:300], {"k": None, "ts": at(0), "ms": None}]]
     given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
     got = [

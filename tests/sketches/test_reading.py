@@ -13,7 +13,7 @@ import pytest
 from streamops import sketches
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches import reading
+from streamops.sketches import stored as stored_module
 from streamops.sketches.core.contract import Format
 from streamops.sketches.core.frame import sealed
 from streamops.sketches.core.stored import Sealed
@@ -22,7 +22,7 @@ from tests.sketches.linear import FORMAT, Linear
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "KINDS", {"linear": "tests.sketches.linear"})
+    monkeypatch.setattr(stored_module, "KINDS", {"linear": "tests.sketches.linear"})
 
 
 def blob_of(*values: str | None, cells: int = 4) -> bytes:

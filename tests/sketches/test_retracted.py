@@ -14,9 +14,9 @@ from streamops.testing import at, fold, replay
 pytestmark = pytest.mark.thorough
 
 SKETCHES = [
-    sketches.heavy_hitters_sketch("v", counters=2),
-    sketches.kll_sketch("n", k=8),
-    sketches.hll_sketch("v"),
+    sketches.top_k_sketch_agg("v", counters=2),
+    sketches.kll_sketch_agg("n", k=8),
+    sketches.hll_sketch_agg("v"),
 ]
 WINDOWS: list[tuple[Any, list[str]]] = [
     (lambda **said: windows.cumulative("60 seconds", "10 seconds", **said), ["window_end"]),
@@ -66,5 +66,5 @@ def test_the_sketches_that_depend_on_their_history_say_so() -> None:
     said = [merges_exactly(each.sketch(None, "")) for each in SKETCHES[1:]]
     assert said == [False, True]
     assert not merges_exactly(
-        sketches.heavy_hitters_sketch("v", counters=2, item_type="string").sketch(None, "")
+        sketches.top_k_sketch_agg("v", counters=2, item_type="string").sketch(None, "")
     )

@@ -139,8 +139,8 @@ def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None
         "50 seconds", time="ts", by="shop", delay="0 seconds", shards=2,
         agg={
             "n": agg.count(),
-            "orders": sketches.bloom_filter("order.id", capacity=100, false_positive_rate=1e-6),
-            "fill": sketches.bloom_fill("order.id", capacity=100, false_positive_rate=1e-6),
+            "orders": sketches.bloom_filter_agg("order.id", capacity=100, false_positive_rate=1e-6),
+            "fill": agg.bloom_filter_stats("order.id", capacity=100, false_positive_rate=1e-6),
         },
     )  # fmt: skip
     frame = micro_batches(spark, SCRIPT[:4], schema=SCHEMA, directory=tmp_path)
@@ -152,16 +152,14 @@ def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None
 
     blob = closed["a", at(0)]["orders"]
     filter = sketches.read(blob)
-    assert isinstance(filter, sketches.StoredBloom)
+    assert isinstance(filter, sketches.StoredBloomFilter)
     assert filter.may_contain([1, 2, 3, None]).tolist() == [True, True, False, False]
-    like = sketches.bloom_filter(
+    like = sketches.bloom_filter_agg(
         "order.id", capacity=100, false_positive_rate=1e-6, item_type="bigint"
     )
     rows = [(row["window_start"], row["orders"]) for row in got]
     stored = spark.createDataFrame(rows, "ts timestamp, orders binary")
-    per_day = windows.tumbling(
-        "1 day", time="ts", agg={"all": sketches.merged("orders", like=like)}
-    )
+    per_day = windows.tumbling("1 day", time="ts", agg={"all": sketches.merge("orders", like=like)})
     (day,) = stored.transform(per_day).toArrow().to_pylist()
     assert sketches.read(day["all"]) == filter.merge(sketches.read(closed["b", at(0)]["orders"]))
 
@@ -191,12 +189,12 @@ def test_more_than_promised_fails_the_query_and_may_go_on_otherwise(
 def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None:
     table = pa.table({"v": pa.array([*range(5_000), None], pa.int64())})
     for capacity, rate in ((1_000, 0.2), (100_000, 0.001)):
-        made = sketches.bloom_filter("v", capacity=capacity, false_positive_rate=rate)
+        made = sketches.bloom_filter_agg("v", capacity=capacity, false_positive_rate=rate)
         frame = spark.createDataFrame(table.slice(0, 1_000)).withColumn("ts", F.lit(at(0)))
         per_hour = windows.tumbling("1 hour", time="ts", agg={"s": made})
         (row,) = frame.transform(per_hour).toArrow().to_pylist()
         filter = sketches.read(row["s"])
-        assert isinstance(filter, sketches.StoredBloom)
+        assert isinstance(filter, sketches.StoredBloomFilter)
         asked = spark.createDataFrame(table).select(
             "v", sketches.may_contain(filter, "v").alias("x")
         )

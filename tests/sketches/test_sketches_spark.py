@@ -55,7 +55,7 @@ def test_windows_store_sketches_and_larger_windows_merge_them(
         "1 hour",
         time="window_start",
         by="k",
-        agg={"s": sketches.merged("s", like=linear_sketch("v"))},
+        agg={"s": sketches.merge("s", like=linear_sketch("v"))},
     )
     merged = stored.transform(hourly).select("k", "s").toArrow().to_pylist()
     frame = spark.createDataFrame(

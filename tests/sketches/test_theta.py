@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import sketches, windows
+from streamops.aggregates import approx_count_distinct_theta, approx_overlap
 from streamops.kernel.errors import (
     ColumnNotFound,
     SchemaError,
@@ -18,7 +19,7 @@ from streamops.kernel.errors import (
     SpecError,
     StreamopsError,
 )
-from streamops.sketches import StoredTheta, approx_overlap, theta_distinct, theta_sketch
+from streamops.sketches import StoredTheta, theta_sketch_agg
 from streamops.sketches.core.contract import Format
 from streamops.sketches.core.frame import sealed, sound
 from streamops.sketches.core.stored import Sealed
@@ -124,11 +125,12 @@ def test_parameters_that_a_theta_sketch_cannot_have_are_refused(parameters: Any)
 
 
 @pytest.mark.parametrize("k", [0, 8, 17, 2**17, -16, 16.0, True, "16", None])
-@pytest.mark.parametrize("make", [theta_distinct, theta_sketch])
+@pytest.mark.parametrize("make", [approx_count_distinct_theta, theta_sketch_agg])
 def test_k_is_a_power_of_two_within_its_bounds(make: Any, k: Any) -> None:
+    module = "aggregates" if make is approx_count_distinct_theta else "sketches"
     error = refused(SpecError, make, "user", k=k)
     assert str(error) == (
-        f"[K_OUT_OF_RANGE] sketches.{make.__name__}: `k` is no number of hashes that a theta sketch keeps\n"
+        f"[K_OUT_OF_RANGE] {module}.{make.__name__}: `k` is no number of hashes that a theta sketch keeps\n"
         f"  got:       k={k!r}\n"
         "  expected:  a power of two from 16 to 65,536\n"
         "  fix:       leave it out for 4,096, which err by 1.6 %"
@@ -136,10 +138,12 @@ def test_k_is_a_power_of_two_within_its_bounds(make: Any, k: Any) -> None:
 
 
 def test_aggregates_say_what_they_are() -> None:
-    assert repr(theta_distinct("user")) == "theta_distinct('user', k=4096)"
-    assert repr(theta_sketch("user", k=16)) == "theta_sketch('user', k=16)"
-    assert refused(SpecError, theta_sketch, 1).code == "NOT_A_NAME"
-    assert not theta_sketch("user").native
+    assert (
+        repr(approx_count_distinct_theta("user")) == "approx_count_distinct_theta('user', k=4096)"
+    )
+    assert repr(theta_sketch_agg("user", k=16)) == "theta_sketch_agg('user', k=16)"
+    assert refused(SpecError, theta_sketch_agg, 1).code == "NOT_A_NAME"
+    assert not theta_sketch_agg("user").native
 
 
 def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
@@ -147,7 +151,7 @@ def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
 
 
 @pytest.mark.parametrize(
-    "aggregate", [theta_sketch("user"), approx_overlap("user", of="page", between=["a", "b"])]
+    "aggregate", [theta_sketch_agg("user"), approx_overlap("user", of="page", between=["a", "b"])]
 )
 def test_what_they_cannot_be_made_of_is_refused_while_the_plan_is_built(aggregate: Any) -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
@@ -165,7 +169,7 @@ def test_minutes_are_stored_merged_and_corrected(restart: bool) -> None:
         [{"ts": at(61), "page": "a", "user": None}, {"ts": at(190), "page": "a", "user": 1}],
         [{"ts": at(5), "page": "a", "user": 777}],
     ]
-    agg = {"n": theta_distinct("user", k=16), "s": theta_sketch("user", k=16)}
+    agg = {"n": approx_count_distinct_theta("user", k=16), "s": theta_sketch_agg("user", k=16)}
     per_minute = windows.tumbling(
         "1 minute",
         time="ts",

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import sketches, windows
+from streamops.aggregates import approx_count_distinct_theta, approx_overlap
 from streamops.kernel.errors import SpecError
-from streamops.sketches import StoredTheta, approx_overlap, theta_distinct, theta_sketch
+from streamops.sketches import StoredTheta, theta_sketch_agg
 from streamops.testing import assert_rows, replay, stream
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import items
@@ -33,7 +34,7 @@ USERS: dict[str, tuple[range | None, range | None]] = {
     "no right": (range(5), None),
 }
 K, LG_K = 32, 5
-LIKE = theta_sketch("user", k=K)
+LIKE = theta_sketch_agg("user", k=K)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def stored(spark: SparkSession) -> Any:
     )
     window = windows.tumbling("1 hour", time="ts", by=["name", "side"], agg={"ours": LIKE})
     ours = visits.transform(window).select("name", "side", "ours")
-    number = theta_distinct("user", k=K)
+    number = approx_count_distinct_theta("user", k=K)
     theirs = visits.groupBy("name", "side").agg(
         LIKE.to_spark().alias("theirs"), number.to_spark().alias("number")
     )
@@ -77,7 +78,7 @@ def test_sketches_of_two_columns_are_set_against_each_other(stored: Any) -> None
         sketches.union(*ours, like=LIKE).alias("union"),
         sketches.intersection(*ours, like=LIKE).alias("intersection"),
         sketches.difference(*ours, like=LIKE).alias("difference"),
-        sketches.overlap_of(*ours, like=LIKE).alias("overlap"),
+        sketches.overlap(*ours, like=LIKE).alias("overlap"),
         *ours,
     )
     for name, (left, right) in USERS.items():

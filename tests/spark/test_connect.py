@@ -17,7 +17,6 @@ from pathlib import Path
 from time import monotonic, sleep
 from pyspark.sql import SparkSession
 from streamops import aggregates as agg, observe, sketches, time, windows
-from streamops.sketches.per_key import per_key
 from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 from tests.spark.pair_cores import earlier
@@ -72,11 +71,11 @@ meeting = [
 for one, other in zip(replay(pair, meeting), stream(spark, pair, meeting), strict=True):
     assert_rows(one.rows, other.rows)
     assert (one.counts, one.watermark) == (other.counts, other.watermark)
-distinct = per_key("sketches.distinct", {"n": sketches.approx_distinct("ts")}, {"by": "k", "shards": 2})
+distinct = windows.running(by="k", agg={"n": agg.approx_count_distinct("ts")}, shards=2)
 for one, other in zip(replay(distinct, script[:2]), stream(spark, distinct, script[:2]), strict=True):
     assert_rows(one.rows, other.rows)
     assert one.counts == other.counts
-sketch = sketches.hll_sketch("k")
+sketch = sketches.hll_sketch_agg("k")
 stored = rows.transform(windows.tumbling("1 day", time="ts", agg={"s": sketch}))
 assert stored.select(sketches.estimate("s", like=sketch).alias("n")).collect()[0]["n"]["estimate"] == 1
 guarded = rows.selectExpr("'2999-01-01' ts", "ts received", "ts sent").transform(time.guard("ts", name="g"))

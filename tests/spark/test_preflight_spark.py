@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import joins, sketches, windows
+from streamops import joins, windows
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
 from streamops.spark import checks as preflight
 
@@ -115,7 +115,9 @@ def test_results_that_are_told_again_and_late_rows_are_not_aggregated_by_mistake
     assert caught.value.got.endswith(f"with {names}")
     assert fix in caught.value.fix
     with pytest.raises(SchemaError, match=r"ROWS_REVISED|SKETCH_CANNOT_FORGET"):
-        results.where("n > 1").transform(sketches.distinct("n", by="window_start"))
+        results.where("n > 1").transform(
+            windows.running(by="window_start", agg={"distinct": agg.approx_count_distinct("n")})
+        )
     # Who drops what tells them apart has said which rows count.
     assert "n" in results.drop(*names.split(", ")).transform(hourly).columns
     # A column of the user's own that is called like one of ours is none of ours.

@@ -61,9 +61,9 @@ def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -
     events = [row for batch in SCRIPT for row in batch if row["ts"] is not None]
     frame = spark.createDataFrame(pa.Table.from_pylist(events, SCHEMA))
     mixed = AGG | {
-        "values": agg.collect("v", at_most=9, tie_break="v"),
-        "kinds": agg.distinct("v", at_most=9),
-        "median": agg.quantile("v", 0.5, at_most=9),
+        "values": agg.collect_list("v", at_most=9, tie_break="v"),
+        "kinds": agg.count_distinct("v", at_most=9),
+        "median": agg.percentile("v", 0.5, at_most=9),
         "best": agg.top(2, "v", ranked_by="v", tie_break="v"),
     }
     ours = frame.transform(filled(agg=mixed, delay=None))

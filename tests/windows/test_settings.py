@@ -667,8 +667,8 @@ def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
             "mean": agg.mean("v"),
             "least": agg.min("v"),
             "total": agg.sum("x"),
-            "all": agg.collect("x", at_most=9, tie_break="v"),
-            "half": agg.quantiles("x", [0.5], at_most=9),
+            "all": agg.collect_list("x", at_most=9, tie_break="v"),
+            "half": agg.percentile("x", [0.5], at_most=9),
         },
         delay="1 second",
     ).settings

@@ -20,8 +20,8 @@ __all__ = ["AggregateSpec", "BoundAggregate", "Rejected"]
 
 Rejected = Literal["drop", "route"]
 
-_BY_EVENT_TIME = ("first", "last", "collect")
-_IGNORE_EQUAL_ROWS = ("min", "max", "distinct")
+_BY_EVENT_TIME = ("first", "last", "collect_list")
+_IGNORE_EQUAL_ROWS = ("min", "max", "count_distinct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class AggregateSpec:
                     f"{aggregation!r} is ordered by event time, which rows of a table do not have",
                     where=self.where,
                     got=f"{name}={aggregation!r}",
-                    expected="count, sum, mean, min, max, variance, stddev, distinct, quantiles or top",
+                    expected="count, sum, mean, min, max, variance, stddev, count_distinct, percentile or top",
                     fix=f"aggregates.top(1, {column!r}, ranked_by=..., tie_break=...) takes the value "
                     "of the row that is greatest in a column",
                 )

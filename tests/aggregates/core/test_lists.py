@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops.aggregates.core.lists import flat, merged
+from streamops.aggregates.core.ordered import flatten, merge_lists
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import make_lists
@@ -59,24 +59,24 @@ def test_distinct_values_are_counted_once(name: str) -> None:
     expected = len({str(comparable(value)) for value in VALUES[name]})
     if name in FLOATS:  # 0.0 and -0.0 are one
         expected = 6
-    exact = agg.distinct(name, at_most=expected)
+    exact = agg.count_distinct(name, at_most=expected)
     assert over(exact, values) == expected
     assert over_parts(exact, values[:2], [], values[2:], [None]) == expected
-    assert over(agg.distinct(name, at_most=expected - 1, when_full="null"), values) is None
+    assert over(agg.count_distinct(name, at_most=expected - 1, when_full="null"), values) is None
 
 
 def test_nothing_is_no_value_and_a_struct_of_nulls_is_one() -> None:
-    assert over(agg.distinct("text", at_most=1), []) == 0
-    assert over(agg.distinct("text", at_most=1), [None, None]) == 0
-    assert over(agg.distinct("struct", at_most=1), [{"a": None, "b": None}]) == 1
+    assert over(agg.count_distinct("text", at_most=1), []) == 0
+    assert over(agg.count_distinct("text", at_most=1), [None, None]) == 0
+    assert over(agg.count_distinct("struct", at_most=1), [{"a": None, "b": None}]) == 1
 
 
 @pytest.mark.parametrize("name", [*INTEGERS, *FLOATS, *DECIMALS])
 @pytest.mark.parametrize("probability", [0, 0.1, 0.25, 1 / 3, 0.5, 0.99, 1.0])
 def test_quantiles_are_those_of_the_sorted_values(name: str, probability: float) -> None:
     for values in (VALUES[name], VALUES[name][1:], [*VALUES[name], None, VALUES[name][0]]):
-        one = agg.quantile(name, probability, at_most=100)
-        two = agg.quantiles(name, [1, probability], at_most=100)
+        one = agg.percentile(name, probability, at_most=100)
+        two = agg.percentile(name, [1, probability], at_most=100)
         given = said(name, values)
         assert comparable(over(one, values)) == comparable(plain(one, name, given))
         assert comparable(over(two, values)) == comparable(plain(two, name, given))
@@ -86,31 +86,31 @@ def test_quantiles_are_those_of_the_sorted_values(name: str, probability: float)
 
 
 def test_a_quantile_of_one_value_and_of_none() -> None:
-    assert over(agg.quantiles("double", [0, 0.5, 1], at_most=1), [None, 2.5]) == [2.5] * 3
-    assert over(agg.quantiles("double", [0, 0.5, 1], at_most=1), [None]) is None
-    assert over(agg.quantile("double", 0.5, at_most=1), []) is None
+    assert over(agg.percentile("double", [0, 0.5, 1], at_most=1), [None, 2.5]) == [2.5] * 3
+    assert over(agg.percentile("double", [0, 0.5, 1], at_most=1), [None]) is None
+    assert over(agg.percentile("double", 0.5, at_most=1), []) is None
 
 
 def test_between_equal_values_nothing_is_rounded() -> None:
     # 0.7 * (n - 1) is no whole number, and the parts of 0.1 would not add up to it.
     for count in range(2, 50):
-        assert over(agg.quantile("double", 0.7, at_most=50), [0.1] * count) == 0.1
+        assert over(agg.percentile("double", 0.7, at_most=50), [0.1] * count) == 0.1
 
 
 def test_quantiles_ascend_with_their_probabilities_also_where_doubles_are_far_apart() -> None:
     values = [1e18 + i * 128 for i in range(20)]
-    found = over(agg.quantiles("double", [0.04, 0.05], at_most=20), values)
+    found = over(agg.percentile("double", [0.04, 0.05], at_most=20), values)
     assert found == [1e18 + 128, 1e18 + 128]
 
 
 def test_between_infinities_and_numbers_it_is_as_in_spark() -> None:
-    middle = agg.quantile("double", 0.5, at_most=9)
+    middle = agg.percentile("double", 0.5, at_most=9)
     assert comparable(over(middle, [-INFINITY, 1.0])) == comparable(NAN)
     assert comparable(over(middle, [INFINITY, -INFINITY])) == comparable(NAN)
     assert over(middle, [INFINITY, INFINITY]) == INFINITY
-    assert over(agg.quantile("double", 0.25, at_most=9), [1.0, INFINITY]) == INFINITY
+    assert over(agg.percentile("double", 0.25, at_most=9), [1.0, INFINITY]) == INFINITY
     assert comparable(over(middle, [NAN, 1.0])) == comparable(NAN)
-    assert over(agg.quantile("double", 0, at_most=9), [NAN, 1.0]) == 1.0
+    assert over(agg.percentile("double", 0, at_most=9), [NAN, 1.0]) == 1.0
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -122,9 +122,9 @@ def test_values_are_collected_by_event_time(name: str) -> None:
         "keep_last": present[-2:],
         "null": None,
     }.items():
-        two: Any = agg.collect(name, at_most=2, tie_break="seq", when_full=when_full)  # type: ignore[arg-type]
+        two: Any = agg.collect_list(name, at_most=2, tie_break="seq", when_full=when_full)  # type: ignore[arg-type]
         assert comparable(over(two, values)) == comparable(expected)
-    exact = agg.collect(name, at_most=len(present), tie_break="seq")
+    exact = agg.collect_list(name, at_most=len(present), tie_break="seq")
     assert comparable(over(exact, values)) == comparable(present)
     assert over(exact, [None]) == []
 
@@ -133,7 +133,7 @@ def test_rows_of_one_time_are_collected_by_their_tie_break() -> None:
     rows = column("text", ["c", "a", "b"])
     rows = rows.set_column(0, "ts", pa.array([5, 5, 1], pa.int64()).cast(SCHEMA[0].type))
     rows = rows.set_column(1, "seq", pa.array([2, None, 9], pa.int64()))
-    summary = bind(agg.collect("text", at_most=3, tie_break="seq"))
+    summary = bind(agg.collect_list("text", at_most=3, tie_break="seq"))
     (found,) = summary.estimate(summary.update(one_group(3), rows)).to_pylist()
     assert found == ["b", "a", "c"]
 
@@ -158,10 +158,12 @@ def test_a_top_of_nothing_is_empty() -> None:
 
 
 FULL = {
-    "distinct": lambda when: agg.distinct("long", at_most=2, when_full=when),
-    "quantile": lambda when: agg.quantile("long", 0.5, at_most=2, when_full=when),
-    "quantiles": lambda when: agg.quantiles("long", [0.5], at_most=2, when_full=when),
-    "collect": lambda when: agg.collect("long", at_most=2, tie_break="seq", when_full=when),
+    "count_distinct": lambda when: agg.count_distinct("long", at_most=2, when_full=when),
+    "percentile": lambda when: agg.percentile("long", 0.5, at_most=2, when_full=when),
+    "percentile of several": lambda when: agg.percentile("long", [0.5], at_most=2, when_full=when),
+    "collect_list": lambda when: agg.collect_list(
+        "long", at_most=2, tie_break="seq", when_full=when
+    ),
 }
 
 
@@ -192,12 +194,12 @@ def test_a_full_group_fails_only_where_its_result_is_asked_for(
     with pytest.raises(CapacityError) as caught:
         summary.estimate(whole)
     assert str(caught.value) == (
-        f"[AGGREGATE_FULL] aggregates.{function}: a result needs more values of 'long' than may "
-        "be kept\n"
+        f"[AGGREGATE_FULL] aggregates.{function.split()[0]}: a result needs more values of 'long' than "
+        "`at_most`\n"
         "  got:       more than 2 in 1 of 2 results\n"
-        "  expected:  at most 2 in each window of each key: at_most=2\n"
-        "  fix:       raise at_most, or have null there: when_full='null'. On a stream, with a "
-        "new checkpoint"
+        "  expected:  at most 2 per group: at_most=2\n"
+        "  fix:       raise at_most; or return null: when_full='null'. On a stream, with a new "
+        "checkpoint"
     )
 
 
@@ -217,7 +219,7 @@ def test_no_groups_have_no_lists() -> None:
 
 
 def test_a_group_without_members_has_an_empty_list() -> None:
-    summary = bind(agg.distinct("long", at_most=2))
+    summary = bind(agg.count_distinct("long", at_most=2))
     (one,) = summary.update(one_group(1), column("long", [7]))
     (three,) = summary.merge(Groups(np.array([1]), 3), [one])
     assert three.to_pylist() == [[], [7], []]
@@ -226,9 +228,9 @@ def test_a_group_without_members_has_an_empty_list() -> None:
 
 def test_lists_in_a_slice_are_those_of_the_slice() -> None:
     whole = pa.array([[9, 9], [1], None, [], [2, 3]], pa.list_(pa.int64()))
-    values, parents = flat(whole.slice(1))
+    values, parents = flatten(whole.slice(1))
     assert (values.to_pylist(), parents.tolist()) == ([1, 2, 3], [0, 3, 3])
-    summary = bind(agg.collect("long", at_most=4, tie_break="seq"))
+    summary = bind(agg.collect_list("long", at_most=4, tie_break="seq"))
     (state,) = summary.update(Groups(np.array([0, 0, 1, 2, 2]), 3), column("long", [9, 8, 1, 2, 3]))
     assert summary.estimate([state.slice(1)]).to_pylist() == [[1], [2, 3]]
     best = bind(agg.top(4, "long", ranked_by="long", tie_break="seq"))
@@ -243,5 +245,5 @@ def test_lists_without_a_companion_are_passed_on() -> None:
         assert (groups.ids.tolist(), values.to_pylist()) == ([0, 0], [5, 4])
         return make_lists(values, groups.sizes(), passed)
 
-    together = merged(Groups(np.array([2, 0, 1, 0]), 3), lists, gather)
+    together = merge_lists(Groups(np.array([2, 0, 1, 0]), 3), lists, gather)
     assert together.to_pylist() == [[5, 4], None, [3, 1]]

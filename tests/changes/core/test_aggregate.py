@@ -337,7 +337,7 @@ def test_intervals_add_up_to_intervals() -> None:
 
 
 def test_what_is_computed_again_is_computed_of_the_rows_that_are_left() -> None:
-    asked = {"spread": agg.variance("v"), "middle": agg.quantile("v", 0.5, at_most=10)}
+    asked = {"spread": agg.variance("v"), "middle": agg.percentile("v", 0.5, at_most=10)}
     steps = play(
         spec_of(**asked),
         [("a", value, PLUS) for value in (2, 4, 4, 9)],

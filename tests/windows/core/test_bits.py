@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.moments import Variance
-from streamops.aggregates.core.sums import FloatSum, Mean
+from streamops.aggregates.core.sums import FloatSum, Mean, Variance
 from streamops.kernel.cumulative_grid import CumulativeGrid
 from streamops.kernel.fixed_grid import FixedGrid
 from streamops.testing import fold

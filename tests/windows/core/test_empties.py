@@ -187,7 +187,9 @@ def test_empty_windows_are_never_early() -> None:
 
 
 def test_a_key_that_is_known_is_one_entry_without_aggregates() -> None:
-    lists = {"all": agg.collect("v", at_most=9, tie_break="v").bind(SCHEMA, time="t", where="here")}
+    lists = {
+        "all": agg.collect_list("v", at_most=9, tie_break="v").bind(SCHEMA, time="t", where="here")
+    }
     stream = dense(10, agg=lists, empty_for=50)
     stream.step((3, "a", 7), (13, "a", 8), watermark=20)
     panes = stream.state.tables["panes"].to_pylist()

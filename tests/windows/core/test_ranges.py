@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.moments import Variance
 from streamops.aggregates.core.picks import ByTime, Extreme
-from streamops.aggregates.core.sums import Count, DecimalMean, FloatSum, IntSum, Mean
+from streamops.aggregates.core.sums import Count, DecimalMean, FloatSum, IntSum, Mean, Variance
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.windows.core import ranges

@@ -1,4 +1,4 @@
-"""Running values of keys on Spark: as replayed, through restarts, in batches, in chains."""
+"""Running aggregates on Spark: as replayed, through restarts, in batches, in chains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from streamops import aggregates as agg
 from streamops import windows
+from streamops.kernel.errors import SchemaError
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
 from tests.sketches.linear import linear_sketch
-from tests.sketches.operators import counted, merging
+from tests.windows.running_operators import running_count, running_merge
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +29,17 @@ def row(key: str | None, value: int | None, second: int = 0) -> dict[str, Any]:
     return {"k": key, "ts": at(second), "v": value}
 
 
+EXACT = {
+    "rows": agg.count(),
+    "sum": agg.sum("v"),
+    "mean": agg.mean("v"),
+    "least": agg.min("v"),
+    "distinct": agg.count_distinct("v", at_most=10),
+    "median": agg.percentile("v", 0.5, at_most=10),
+    "latest": agg.top(2, "v", ranked_by="ts", tie_break="v"),
+    "users": agg.approx_count_distinct("v"),
+}
+
 SCRIPT = [
     [row("a", 1), row("b", None), row("a", 2), row(None, 5)],
     [],
@@ -36,10 +49,10 @@ SCRIPT = [
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_a_stream_tells_what_is_replayed_also_after_a_restart(
+def test_a_stream_emits_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    counting = counted(by="k", changes="retract", shards=3, state_api=api)
+    counting = running_count(by="k", changes="retract", shards=3, state_api=api)
     parts = (SCRIPT[:2], SCRIPT[2:])
     got = [
         each
@@ -60,29 +73,31 @@ def test_a_stream_tells_what_is_replayed_also_after_a_restart(
         "c": 1,
         None: 1,
     }
-    more = counted(by="k", changes="update", shards=3, state_api=api)
+    more = running_count(by="k", changes="update", shards=3, state_api=api)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, more, [SCRIPT[0]], schema=SCHEMA, directory=tmp_path)
-    assert "[STATE_PARAMETERS] sketches.counted" in str(caught.value)
+    assert "[STATE_PARAMETERS] windows.running" in str(caught.value)
 
 
-def test_a_batch_says_the_end_of_the_stream_in_the_types_of_its_frame(spark: SparkSession) -> None:
+def test_a_batch_has_the_final_values_in_the_types_of_its_frame(spark: SparkSession) -> None:
     rows = [(None if r["k"] is None else ord(r["k"]), r["v"]) for b in SCRIPT for r in b]
     frame = spark.createDataFrame(rows, "k int, v long")
     frame = frame.select(F.col("k").alias("k", metadata={"comment": "of a house"}), "v")
-    result = frame.transform(counted(by="k"))
+    result = frame.transform(running_count(by="k"))
     assert result.schema["k"].dataType.simpleString() == "int"
     assert result.schema["k"].metadata == {"comment": "of a house"}
     assert result.columns == ["k", "n", "revision"]
     said = {r["k"]: (r["n"]["estimate"], r["revision"]) for r in result.toArrow().to_pylist()}
     assert said == {97: (3, 0), 98: (1, 0), 99: (1, 0), None: (1, 0)}
-    # Two of them meet without a name, and are counted only where there is one.
-    assert result.union(frame.transform(counted(by="k", name="counts"))).count() == 8
-    with pytest.raises(Exception, match=r"\[KEYS_FULL\] sketches.counted"):
-        frame.transform(counted(by="k", max_keys=1, shards=1)).toArrow()
+    # Two of them meet without a name, and are running_count only where there is one.
+    assert result.union(frame.transform(running_count(by="k", name="counts"))).count() == 8
+    with pytest.raises(Exception, match=r"\[KEYS_FULL\] windows.running"):
+        frame.transform(running_count(by="k", max_keys=1, shards=1)).toArrow()
 
 
-def test_windows_before_and_a_running_value_behind_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_running_aggregate_reads_the_results_of_windows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     per_minute = windows.tumbling(
         "1 minute", time="ts", by="k", agg={"s": linear_sketch("v")}, delay="0 seconds", shards=2
     )
@@ -92,7 +107,7 @@ def test_windows_before_and_a_running_value_behind_it(spark: SparkSession, tmp_p
         [row("a", 4, 150)],
     ]
     frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path)
-    both = frame.transform(per_minute).transform(merging("s", by="k", shards=2))
+    both = frame.transform(per_minute).transform(running_merge("s", by="k", shards=2))
     kept: list[dict[str, Any]] = []
     query = (
         both.writeStream.outputMode("append")
@@ -107,4 +122,38 @@ def test_windows_before_and_a_running_value_behind_it(spark: SparkSession, tmp_p
     (newest,) = (each["all"] for each in kept if (each["k"], each["revision"]) == ("a", 1))
     assert newest[:4] == b"SOSK"
     names = {name for progress in query.recentProgress for name in progress.observedMetrics}
-    assert names == {"tumbling", "merging"}
+    assert names == {"tumbling", "running"}
+
+
+@pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
+def test_exact_aggregates_of_a_stream_are_those_of_a_batch_also_after_a_restart(
+    spark: SparkSession, tmp_path: Path, api: Any
+) -> None:
+    totals = windows.running(by="k", agg=EXACT, shards=2, state_api=api)
+    streamed = [
+        each
+        for part in (SCRIPT[:2], SCRIPT[2:])
+        for each in stream(spark, totals, part, schema=SCHEMA, directory=tmp_path)
+    ]
+    for ours, theirs in zip(streamed, replay(totals, SCRIPT, schema=SCHEMA), strict=True):
+        assert_rows(ours.table, theirs.table)
+        assert ours.counts == theirs.counts
+    final = {row["k"]: row for each in streamed for row in each.rows}
+    assert {row["revision"] for row in final.values()} == {0, 1}
+    rows = [tuple(row.values()) for batch in SCRIPT for row in batch]
+    frame = spark.createDataFrame(rows, "k string, ts timestamp, v bigint")
+    batch = frame.transform(windows.running(by="k", agg=EXACT)).toArrow().to_pylist()
+    assert_rows(
+        [{**row, "revision": 0} for row in final.values()],
+        batch,
+    )
+
+
+def test_a_change_stream_is_refused_and_the_remedy_is_named(
+    spark: SparkSession,
+) -> None:
+    changes = spark.createDataFrame([("a", 1, "insert")], "k string, v long, _change_type string")
+    with pytest.raises(SchemaError) as caught:
+        changes.transform(windows.running(by="k", agg={"n": agg.count()}))
+    assert caught.value.code == "CHANGE_STREAM_INPUT"
+    assert "changes.aggregate" in caught.value.fix

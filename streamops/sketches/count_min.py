@@ -15,9 +15,9 @@ from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.tables import MOST_CELLS, depth_for, width_for
 from streamops.sketches.core.types import flat_type
 from streamops.sketches.counting import CountingAggregate, StoredCounts, items_of
-from streamops.sketches.reading import Kind
+from streamops.sketches.stored import Kind
 
-__all__ = ["Frequencies", "approx_frequency", "frequency_sketch"]
+__all__ = ["Frequencies", "count_min", "count_min_sketch"]
 
 RELATIVE_ERROR = 0.001
 CONFIDENCE = 0.99
@@ -50,7 +50,7 @@ class Frequencies(CountingAggregate):
 
     def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)
-        where = f"sketches.{self.function}"
+        where = self.where
         for name, usual in (("relative_error", RELATIVE_ERROR), ("confidence", CONFIDENCE)):
             value = getattr(self, name)
             if not isinstance(value, float) or not 0 < value < 1:
@@ -85,7 +85,7 @@ class Frequencies(CountingAggregate):
         return CountMin(self.column, item, width, depth, asked, self.weight)
 
 
-def approx_frequency(
+def count_min(
     column: str,
     *,
     of: Iterable[Any],
@@ -107,7 +107,7 @@ def approx_frequency(
     Merge        sketches of equal `relative_error` and `confidence`, and of one type
 
     For items that are known beforehand and stay the same, counting the rows of each is exact and needs
-    less. The state of this one knows any item, as that of :func:`frequency_sketch` does.
+    less. The state of this one knows any item, as that of :func:`count_min_sketch` does.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ def approx_frequency(
 
     Examples
     --------
-    >>> approx_frequency("page", of=["/", "/cart"])
-    approx_frequency('page', of=('/', '/cart'), relative_error=0.001, confidence=0.99)
+    >>> count_min("page", of=["/", "/cart"])
+    count_min('page', of=('/', '/cart'), relative_error=0.001, confidence=0.99)
 
     References
     ----------
@@ -153,13 +153,13 @@ def approx_frequency(
         raise SpecError(
             "NO_ITEMS",
             "`of` does not say which items are told",
-            where="sketches.approx_frequency",
+            where="aggregates.count_min",
             got=f"of={of!r}",
             expected="a list of at least one item; a null is none",
-            fix=f'approx_frequency({column!r}, of=["a", "b"])',
+            fix=f'count_min({column!r}, of=["a", "b"])',
         )
     return Frequencies(
-        function="approx_frequency",
+        function="count_min",
         column=column,
         is_stored=False,
         of=asked,
@@ -170,7 +170,7 @@ def approx_frequency(
     )
 
 
-def frequency_sketch(
+def count_min_sketch(
     column: str,
     *,
     relative_error: float = RELATIVE_ERROR,
@@ -180,17 +180,17 @@ def frequency_sketch(
 ) -> Frequencies:
     """The sketch of how often any item occurs, as bytes: to be stored, merged and asked later.
 
-    ``sketches.count_of`` asks it in a column, ``sketches.read(blob).count_of([...])`` in Python; and
-    ``sketches.merged`` merges it. The parameters are those of :func:`approx_frequency`; the items are of
+    ``sketches.estimate_count`` asks it in a column, ``sketches.read(blob).estimate_counts([...])`` in Python; and
+    ``sketches.merge`` merges it. The parameters are those of :func:`count_min`; the items are of
     a type that is not nested.
 
     Examples
     --------
-    >>> frequency_sketch("page", relative_error=0.01)
-    frequency_sketch('page', relative_error=0.01, confidence=0.99)
+    >>> count_min_sketch("page", relative_error=0.01)
+    count_min_sketch('page', relative_error=0.01, confidence=0.99)
     """
     return Frequencies(
-        function="frequency_sketch",
+        function="count_min_sketch",
         column=column,
         is_stored=True,
         relative_error=relative_error,

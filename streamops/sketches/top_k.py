@@ -14,10 +14,10 @@ from streamops.sketches.core.contract import Parameter, Sketch
 from streamops.sketches.core.frequent import MOST_COUNTERS, Frequent, counters_for
 from streamops.sketches.core.types import flat_type
 from streamops.sketches.counting import CountingAggregate, StoredCounts
-from streamops.sketches.reading import Kind
+from streamops.sketches.stored import Kind
 from streamops.spark.columns import type_name
 
-__all__ = ["HeavyHitters", "StoredHeavyHitters", "approx_heavy_hitters", "heavy_hitters_sketch"]
+__all__ = ["HeavyHitters", "StoredTopK", "approx_top_k", "top_k_sketch_agg"]
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -49,7 +49,7 @@ class HeavyHitters(CountingAggregate):
 
     def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)
-        where = f"sketches.{self.function}"
+        where = self.where
         if self.at_least is None and self.counters is None:
             raise SpecError(
                 "NO_SHARE",
@@ -98,7 +98,7 @@ class HeavyHitters(CountingAggregate):
         return Frequent(self.column, item, self.kept, self.at_least, self.top, self.weight)
 
 
-def approx_heavy_hitters(
+def approx_top_k(
     column: str,
     *,
     at_least: float | None = None,
@@ -150,8 +150,8 @@ def approx_heavy_hitters(
 
     Examples
     --------
-    >>> approx_heavy_hitters("page", at_least=0.01, top=10)
-    approx_heavy_hitters('page', at_least=0.01, top=10)
+    >>> approx_top_k("page", at_least=0.01, top=10)
+    approx_top_k('page', at_least=0.01, top=10)
 
     Notes
     -----
@@ -164,7 +164,7 @@ def approx_heavy_hitters(
     Agarwal et al.: "Mergeable Summaries", PODS 2012.
     """
     return HeavyHitters(
-        function="approx_heavy_hitters",
+        function="approx_top_k",
         column=column,
         is_stored=False,
         at_least=at_least,
@@ -175,7 +175,7 @@ def approx_heavy_hitters(
     )
 
 
-def heavy_hitters_sketch(
+def top_k_sketch_agg(
     column: str,
     *,
     at_least: float | None = None,
@@ -185,17 +185,17 @@ def heavy_hitters_sketch(
 ) -> HeavyHitters:
     """The sketch of the items that occur most, as bytes: to be stored, merged and asked later.
 
-    ``sketches.merged``, ``sketches.estimate`` and ``sketches.count_of`` read it in a column,
-    ``sketches.read`` in Python. The parameters are those of :func:`approx_heavy_hitters`; the items are
+    ``sketches.merge``, ``sketches.estimate`` and ``sketches.estimate_count`` read it in a column,
+    ``sketches.read`` in Python. The parameters are those of :func:`approx_top_k`; the items are
     of a type that is not nested.
 
     Examples
     --------
-    >>> heavy_hitters_sketch("page", counters=400)
-    heavy_hitters_sketch('page', counters=400)
+    >>> top_k_sketch_agg("page", counters=400)
+    top_k_sketch_agg('page', counters=400)
     """
     return HeavyHitters(
-        function="heavy_hitters_sketch",
+        function="top_k_sketch_agg",
         column=column,
         is_stored=True,
         at_least=at_least,
@@ -205,7 +205,7 @@ def heavy_hitters_sketch(
     )
 
 
-class StoredHeavyHitters(StoredCounts):
+class StoredTopK(StoredCounts):
     """Stored heavy hitters, as ``sketches.read`` makes them."""
 
     __slots__ = ()
@@ -224,7 +224,7 @@ class StoredHeavyHitters(StoredCounts):
     @classmethod
     def from_datasketches(
         cls, image: bytes, *, counters: int, item_type: str = "string"
-    ) -> StoredHeavyHitters:
+    ) -> StoredTopK:
         """The sketch of such an image.
 
         Parameters
@@ -246,13 +246,13 @@ class StoredHeavyHitters(StoredCounts):
             ``SKETCH_CORRUPT``: it is no image, or its error is above that of so many counters.
         """
         like = HeavyHitters(
-            function="heavy_hitters_sketch",
+            function="top_k_sketch_agg",
             column="item",
             is_stored=True,
             counters=counters,
             item_type=item_type,
         )
-        core: Frequent = like.sketch(None, "StoredHeavyHitters.from_datasketches")  # type: ignore[assignment]
+        core: Frequent = like.sketch(None, "StoredTopK.from_datasketches")  # type: ignore[assignment]
         return cls.of(core, core.from_images(pa.array([bytes(image)], pa.binary())))
 
 
@@ -268,7 +268,7 @@ def _of(parameters: Mapping[str, Parameter]) -> Sketch:
     return Frequent("", kind, counters)
 
 
-KIND = Kind(Frequent.format, _of, StoredHeavyHitters)
+KIND = Kind(Frequent.format, _of, StoredTopK)
 
 
 def _refuse_count(value: object, parameter: str, least: int, most: int, where: str) -> None:

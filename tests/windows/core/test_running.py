@@ -1,4 +1,4 @@
-"""Running values of keys: what is told, when, and how many keys there may be."""
+"""Running aggregates: what is emitted, when, and how many keys there may be."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from streamops import aggregates as agg
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import Counts, State, Step
 from streamops.kernel.errors import CapacityError
-from streamops.sketches.core import running
-from streamops.sketches.core.running import RunningSpec
-from streamops.sketches.running_settings import RunningSettings
+from streamops.windows.core import running
+from streamops.windows.core.running import RunningSpec
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
 
 
-def spec_of(*, by: Any = "k", shards: int = 1, **said: Any) -> RunningSpec:
+def spec_of(*, by: tuple[str, ...] = ("k",), shards: int = 1, **changed: Any) -> RunningSpec:
     given: dict[str, Any] = {"changes": "update", "max_keys": 100, "when_full": "fail"}
-    settings = RunningSettings.of("sketches.most", {"most": agg.max("v")}, by=by, **(given | said))
-    return settings.bind(SCHEMA, shards=shards)
+    most = (("most", agg.max("v")),)
+    spec = RunningSpec(where="windows.running", by=by, agg=most, **(given | changed))
+    return spec.bind(SCHEMA, shards=shards)
 
 
 def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -> list[Step]:
@@ -42,11 +42,11 @@ def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -
     return steps
 
 
-def told(step: Step) -> list[tuple[Any, ...]]:
+def emitted(step: Step) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in step.emitted.to_pylist()), key=str)
 
 
-def test_a_value_is_told_when_it_is_another_and_only_then() -> None:
+def test_a_value_is_emitted_when_it_changes_and_only_then() -> None:
     steps = play(
         spec_of(),
         [("a", 1), ("b", None), ("a", 3)],
@@ -54,7 +54,7 @@ def test_a_value_is_told_when_it_is_another_and_only_then() -> None:
         [],
         [("a", 7), ("b", 7), (None, 0)],
     )
-    assert [told(step) for step in steps] == [
+    assert [emitted(step) for step in steps] == [
         [("a", 3, 0), ("b", None, 0)],
         [],
         [],
@@ -65,9 +65,9 @@ def test_a_value_is_told_when_it_is_another_and_only_then() -> None:
     assert steps[3].state.rows == 3
 
 
-def test_a_change_stream_takes_back_what_was_told() -> None:
+def test_a_change_stream_retracts_what_was_emitted() -> None:
     steps = play(spec_of(changes="retract"), [("a", 1)], [("a", 1)], [("a", 4), ("a", 2)])
-    assert [told(step) for step in steps] == [
+    assert [emitted(step) for step in steps] == [
         [("a", 1, 0, "insert")],
         [],
         [("a", 1, 0, "update_preimage"), ("a", 4, 1, "update_postimage")],
@@ -78,7 +78,7 @@ def test_a_change_stream_takes_back_what_was_told() -> None:
 
 def test_without_keys_there_is_one_value() -> None:
     spec = spec_of(by=())
-    assert told(play(spec, [("a", 1)], [("b", 5)])[1]) == [(5, 1)]
+    assert emitted(play(spec, [("a", 1)], [("b", 5)])[1]) == [(5, 1)]
     everything = running.pack(spec, pa.table({"k": ["a", "b"], "v": [1, 5]}, schema=SCHEMA))
     assert running.run(spec, everything).to_pylist() == [{"most": 5, "revision": 0}]
     assert running.run(spec, everything[:0]).to_pylist() == []
@@ -91,7 +91,7 @@ def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
     with pytest.raises(CapacityError) as caught:
         play(spec_of(max_keys=2), some[:2], some)
     assert str(caught.value) == (
-        "[KEYS_FULL] sketches.most: there are more keys than may be kept\n"
+        "[KEYS_FULL] windows.running: there are more keys than `max_keys`\n"
         "  got:       3 keys in one shard\n"
         "  expected:  at most 2 there: max_keys, divided by shards\n"
         "  fix:       raise max_keys, which a checkpoint survives; or leave further keys out: "
@@ -99,7 +99,7 @@ def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
     )
     spec = spec_of(max_keys=2, when_full="ignore_new")
     steps = play(spec, some[:1], [*some, ("a", 5), ("c", 9), ("b", 8)], [("c", 9), ("a", 6)])
-    kept = {key for step in steps for key, *_ in told(step)}
+    kept = {key for step in steps for key, *_ in emitted(step)}
     assert len(kept) == 2
     assert "a" in kept
     ignored = ({"b", "c"} - kept).pop()
@@ -112,8 +112,8 @@ def test_which_keys_are_kept_does_not_depend_on_the_order_of_their_rows() -> Non
     spec = spec_of(max_keys=3, when_full="ignore_new")
     rows = [(key, 1) for key in "abcdefgh"]
     one, other = (play(spec, order)[0] for order in (rows, rows[::-1]))
-    assert told(one) == told(other)
-    assert len(told(one)) == 3
+    assert emitted(one) == emitted(other)
+    assert len(emitted(one)) == 3
 
 
 def test_the_keys_of_a_shard_are_its_part_of_all() -> None:
@@ -126,6 +126,6 @@ def test_a_lower_limit_than_there_are_keys_stops_new_ones_only() -> None:
     spec = spec_of(max_keys=1, when_full="ignore_new")
     rows = pa.table({"k": ["a", "c"], "v": [2, 2]}, schema=SCHEMA)
     after = running.step(spec, State(None, before.tables), running.pack(spec, rows), None)
-    assert told(after) == [("a", 2, 1)]
+    assert emitted(after) == [("a", 2, 1)]
     assert after.counts == Counts(rows=2, rejected=1, corrections=1)
     assert after.state.rows == 2

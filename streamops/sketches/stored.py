@@ -20,10 +20,10 @@ __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
 
 KINDS: Mapping[str, str] = {
     "bloom": "streamops.sketches.bloom",
-    "frequency": "streamops.sketches.counts",
-    "heavy_hitters": "streamops.sketches.heavy",
+    "frequency": "streamops.sketches.count_min",
+    "heavy_hitters": "streamops.sketches.top_k",
     "hll": "streamops.sketches.hll",
-    "kll": "streamops.sketches.stored_quantiles",
+    "kll": "streamops.sketches.kll",
     "minhash": "streamops.sketches.minhash",
     "theta": "streamops.sketches.theta",
 }

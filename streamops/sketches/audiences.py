@@ -21,7 +21,7 @@ __all__ = ["MOST_AUDIENCES", "OverlapAggregate", "approx_overlap"]
 
 MOST_AUDIENCES = 16
 _NAMES = (str, bytes, int, dt.date)  # a bool is an int, an instant is a date: it is refused below
-_INSTEAD = "aggregates.distinct"
+_INSTEAD = "aggregates.count_distinct"
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -51,7 +51,7 @@ class OverlapAggregate:
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        where = "sketches.approx_overlap"
+        where = "aggregates.approx_overlap"
         require_name(self.column, parameter="column", where=where)
         require_name(self.of, parameter="of", where=where)
         _refuse_audiences(self.between, where)
@@ -75,7 +75,7 @@ class OverlapAggregate:
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The same as a Spark expression, where Spark has the sketch: not here."""
-        raise no_spark("approx_overlap", repr(self))
+        raise no_spark("aggregates.approx_overlap", repr(self))
 
     def _audiences(self, schema: pa.Schema, where: str) -> pa.Array:
         kind = schema.field(self.of).type
@@ -121,7 +121,7 @@ def approx_overlap(
     between : sequence
         The audiences, 2 to 16 of them: strings, integers, booleans, dates or binary values.
     k : int
-        Hashes kept per audience: see :func:`theta_distinct`.
+        Hashes kept per audience: see :func:`approx_count_distinct_theta`.
 
     Raises
     ------

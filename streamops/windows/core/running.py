@@ -1,0 +1,336 @@
+"""Running aggregates: per key over everything so far, emitted whenever a value changes.
+
+There is no event time: no row is late and no result is final. A value changes only when its key
+receives rows, so a step reads the keys of its rows and compares the values before and after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
+from streamops.kernel.contract import (
+    Aggregation,
+    Counts,
+    State,
+    StateFormat,
+    Step,
+    Summary,
+    aggregate_identity,
+)
+from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.group_states import estimate_all, merge_all, update_all
+from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.hashing import xxhash64
+from streamops.kernel.parameters import (
+    refuse_taken_names,
+    require_choice,
+    require_keys,
+    require_most_keys,
+)
+from streamops.kernel.without_event_time import finish, next_deadline
+
+__all__ = [
+    "DEFAULT_MAX_KEYS",
+    "STATE",
+    "Changes",
+    "RunningSpec",
+    "WhenFull",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("windows.running", 1)
+
+Changes = Literal["update", "retract"]
+WhenFull = Literal["fail", "ignore_new"]
+
+DEFAULT_MAX_KEYS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSpec:
+    """The operator; ``bind`` resolves it against the schema of its input.
+
+    Parameters
+    ----------
+    where : str
+        The operator's name, for errors.
+    by : tuple of str
+        Key columns.
+    agg : tuple of (name, aggregate)
+        The aggregates, by the name of their column in the result.
+    changes : "update" or "retract"
+        How a changed value is emitted.
+    max_keys : int
+        Keys stored over all shards.
+    when_full : "fail" or "ignore_new"
+        What happens to rows of further keys.
+    input : Schema
+        Resolved: the columns that are read.
+    summaries : tuple of Summary
+        Resolved: what computes each aggregate.
+    limit : int
+        Resolved: keys that one shard may store.
+    """
+
+    where: str = field(repr=False)
+    by: tuple[str, ...]
+    agg: tuple[tuple[str, Aggregation], ...]
+    changes: Changes
+    max_keys: int
+    when_full: WhenFull
+    input: pa.Schema = field(default=None, repr=False)
+    summaries: tuple[Summary, ...] = field(default=(), repr=False)
+    limit: int = field(default=0, repr=False)
+
+    of_results: ClassVar[bool] = False
+    needs_preimages: ClassVar[bool] = False
+    event_time: ClassVar[str] = REVISION
+
+    def __post_init__(self) -> None:
+        where = self.where
+        require_choice(self.changes, Changes, parameter="changes", where=where)
+        require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
+        if not self.agg:
+            raise SpecError(
+                "NO_AGGREGATE",
+                "nothing to compute",
+                where=where,
+                got="agg={}",
+                expected="at least one named aggregate",
+                fix='agg={"events": aggregates.count()}',
+            )
+        given = {"by": list(self.by), "agg": [name for name, _ in self.agg]}
+        fix = "name the aggregate, or rename the key column, differently"
+        refuse_taken_names(
+            [*given["by"], *given["agg"]], (REVISION, CHANGE_TYPE), given, fix, where
+        )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns whose values are compared or computed with."""
+        return (*self.by, *(name for _, aggregate in self.agg for name in aggregate.columns))
+
+    def bind(self, schema: pa.Schema, *, shards: int) -> Self:
+        """The operator over these columns, spread over so many shards."""
+        for name in self.by:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=self.where, role="by")
+        for _, aggregate in self.agg:  # also for one that does not check itself
+            for name in aggregate.columns:
+                if name not in schema.names:
+                    role = f"agg: {aggregate!r}"
+                    raise ColumnNotFound(name, schema.names, where=self.where, role=role)
+        require_keys(schema, self.by, where=self.where)
+        summaries = tuple(
+            aggregate.bind(schema, time="", where=self.where) for _, aggregate in self.agg
+        )
+        # A sketch has refused a change stream by now, with a remedy of its own.
+        self._refuse_changes(schema)
+        read = {*self.by, *(name for summary in summaries for name in summary.inputs)}
+        return replace(
+            self,
+            input=pa.schema([column for column in schema if column.name in read]),
+            summaries=summaries,
+            limit=-(-self.max_keys // shards),
+        )
+
+    def _refuse_changes(self, schema: pa.Schema) -> None:
+        if CHANGE_TYPE in schema.names:
+            raise SchemaError(
+                "CHANGE_STREAM_INPUT",
+                "every change would count as a row, also updates and deletes",
+                where=self.where,
+                got=f"a frame with the column {CHANGE_TYPE!r}",
+                expected="rows that are only ever added",
+                fix="changes.aggregate(by=..., agg=...) takes back what is updated or deleted; or drop "
+                f"{CHANGE_TYPE!r} if all rows are inserts",
+            )
+
+    @property
+    def keys(self) -> list[pa.Field]:
+        """Fields of the key columns."""
+        return [self.input.field(name) for name in self.by]
+
+    @property
+    def output(self) -> pa.Schema:
+        """Keys, values, the revision, and with "retract" the change type."""
+        values = [
+            (name, summary.result)
+            for (name, _), summary in zip(self.agg, self.summaries, strict=True)
+        ]
+        change = [(CHANGE_TYPE, pa.string())] if self.changes == "retract" else []
+        return pa.schema([*self.keys, *values, (REVISION, pa.int32()), *change])
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Columns of the output that hold values of a column of the input."""
+        return {name: name for name in self.by}
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything the state depends on. The limit is not part of it: it may change."""
+        return {
+            "by": [[column.name, str(column.type)] for column in self.keys],
+            "agg": [
+                aggregate_identity(name, repr(aggregate), summary, self.input)
+                for (name, aggregate), summary in zip(self.agg, self.summaries, strict=True)
+            ],
+            "changes": self.changes,
+        }
+
+
+def layout(spec: RunningSpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables."""
+    return {"keys": _state_schema(spec, ("revision", pa.int32()))}
+
+
+def empty(spec: RunningSpec) -> State:
+    """The state before the first step."""
+    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
+
+
+def pack(spec: RunningSpec, rows: pa.Table) -> pa.Table:
+    """Aggregate states of the keys over the rows, and the number of rows of each key."""
+    rows = conform(rows, spec.input)
+    codes = key_codes([rows.column(name) for name in spec.by], len(rows))
+    groups, firsts = Groups.of(codes)
+    keys = take(rows.select(list(spec.by)), firsts).columns
+    states = update_all(spec.summaries, groups, rows)
+    schema = _state_schema(spec, ("rows", pa.int64()))
+    return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
+
+
+def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+    """One micro-batch: see the module's docstring. The watermark does not matter."""
+    stored = state.tables["keys"]
+    key_columns = zip(_key_columns(spec, stored), _key_columns(spec, packed), strict=True)
+    keys = [pa.concat_arrays(both) for both in key_columns]
+    # A stored key is unique and precedes all packed ones: its group number is its row number.
+    groups, firsts = Groups.of(key_codes(keys, len(stored) + len(packed)))
+    arrived = groups.ids[len(stored) :]
+    touched = np.unique(arrived)
+    old, new = touched[touched < len(stored)], touched[touched >= len(stored)]
+    new = _admit(spec, new, keys, firsts, len(stored))
+    slot = np.full(groups.count, -1, np.int64)
+    slot[np.concatenate([old, new])] = np.arange(len(old) + len(new))
+    admitted = np.flatnonzero(slot[arrived] >= 0)
+
+    states_before = _states(spec, stored, old)
+    pairs = zip(states_before, _states(spec, packed, admitted), strict=True)
+    members = Groups(np.concatenate([slot[old], slot[arrived[admitted]]]), len(old) + len(new))
+    states = merge_all(spec.summaries, members, [pa.concat_arrays(pair) for pair in pairs])
+    before, after = (
+        estimate_all(spec.summaries, states_before),
+        estimate_all(spec.summaries, states),
+    )
+    differs = rows_differ(before, [value.slice(0, len(old)) for value in after])
+    changed, first = np.flatnonzero(differs), len(old) + np.arange(len(new))
+
+    last_revision = np.asarray(combine_chunks(stored.column("revision"))).astype(np.int64)[old]
+    revision = np.concatenate([last_revision + differs, np.zeros(len(new), np.int64)])
+    revision = revision.astype(np.int32)
+    index = pa.array(np.concatenate([firsts[old], firsts[new]]))
+    key = [column.take(index) for column in keys]
+    untouched = np.ones(len(stored), np.bool_)
+    untouched[old] = False
+    entries = pa.table([*key, pa.array(revision), *states], schema=layout(spec)["keys"])
+    emitted = [_rows(spec, key, after, revision, first, INSERT)]
+    if spec.changes == "retract":
+        emitted.append(_rows(spec, key, before, revision - 1, changed, PREIMAGE))
+    emitted.append(_rows(spec, key, after, revision, changed, POSTIMAGE))
+    sizes = np.asarray(combine_chunks(packed.column("rows")))
+    counts = Counts(
+        rows=int(sizes.sum()),
+        rejected=int(sizes.sum() - sizes[admitted].sum()),
+        results=len(first),
+        corrections=len(changed),
+    )
+    tables = {"keys": concat([stored.filter(pa.array(untouched)), entries])}
+    return Step(State(None, tables), concat(emitted), spec.output.empty_table(), counts)
+
+
+def run(spec: RunningSpec, packed: pa.Table) -> pa.Table:
+    """The batch result: all rows in one step."""
+    return step(spec, empty(spec), packed, None).emitted
+
+
+def check(spec: RunningSpec, state: State) -> None:
+    """Keys are unique, and no more than the limit."""
+    table = state.tables["keys"]
+    printed = str(table.to_pylist())
+    groups, _ = Groups.of(key_codes(_key_columns(spec, table), len(table)))
+    assert groups.count == len(table) <= spec.limit, f"duplicate keys, or too many: {printed}"
+    assert (np.asarray(combine_chunks(table.column("revision"))) >= 0).all(), printed
+
+
+def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, stored: int) -> Ids:
+    """The new keys that fit below the limit."""
+    room = max(spec.limit - stored, 0)
+    if len(new) <= room:
+        return new
+    if spec.when_full == "fail":
+        raise CapacityError(
+            "KEYS_FULL",
+            "there are more keys than `max_keys`",
+            where=spec.where,
+            got=f"{stored + len(new):,} keys in one shard",
+            expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
+            fix="raise max_keys, which a checkpoint survives; or leave further keys out: "
+            "when_full='ignore_new'",
+        )
+    # By their hash, so that the choice does not depend on the order of arrival.
+    index = pa.array(firsts[new])
+    hashes = xxhash64([key.take(index) for key in keys])
+    return np.sort(new[np.argsort(hashes, kind="stable")[:room]])
+
+
+def _state_schema(spec: RunningSpec, own: tuple[str, pa.DataType]) -> pa.Schema:
+    keys = [(f"key.{i}", column.type) for i, column in enumerate(spec.keys)]
+    states = [
+        (f"agg.{i}.{name}", dtype)
+        for i, summary in enumerate(spec.summaries)
+        for name, dtype in summary.fields
+    ]
+    return pa.schema([*keys, own, *states])
+
+
+def _key_columns(spec: RunningSpec, table: pa.Table) -> list[pa.Array]:
+    return [combine_chunks(table.column(i)) for i in range(len(spec.by))]
+
+
+def _states(spec: RunningSpec, table: pa.Table, rows: npt.NDArray[np.integer]) -> list[pa.Array]:
+    index = pa.array(rows)
+    return [combine_chunks(column).take(index) for column in table.columns[len(spec.by) + 1 :]]
+
+
+def _rows(
+    spec: RunningSpec,
+    keys: Sequence[pa.Array],
+    values: Sequence[pa.Array],
+    revision: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.integer],
+    change: str,
+) -> pa.Table:
+    """Rows of the output: the values at these positions."""
+    index = pa.array(rows)
+    columns = [column.take(index) for column in (*keys, *values)]
+    columns.append(pa.array(revision[rows]))
+    if spec.changes == "retract":
+        columns.append(pa.repeat(change, len(rows)))
+    return pa.table(columns, schema=spec.output)

@@ -1,0 +1,123 @@
+"""Running aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamops.kernel.contract import Aggregation
+from streamops.kernel.parameters import parse_aggregates, parse_names
+from streamops.spark.running import RunningTransform
+from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.windows.core import running as core
+from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, RunningSpec, WhenFull
+
+__all__ = ["running"]
+
+
+def running(
+    *,
+    agg: Mapping[str, Aggregation],
+    by: str | Sequence[str] = (),
+    changes: Changes = "update",
+    max_keys: int = DEFAULT_MAX_KEYS,
+    when_full: WhenFull = "fail",
+    state_api: StateApi = "auto",
+    shards: int = DEFAULT_SHARDS,
+    name: str | None = None,
+) -> RunningTransform:
+    """Aggregates per key over everything so far, emitted whenever a value changes.
+
+    There is no event time and no window: a row counts whenever it arrives, and no result is final.
+
+    Input        key columns of any type but maps (null is a key) · what the aggregates read · no
+                 column _change_type · a row that is delivered twice counts twice: drop duplicates
+                 before
+    Output       key columns · the aggregates · revision: int, 0 for the first value of a key · with
+                 "retract" _change_type: string
+    Output mode  append: an upsert by the key columns, or with "retract" a change stream
+    Watermark    none
+    State        per shard: one entry per key with the states of its aggregates; never evicted, at
+                 most `max_keys` over all shards
+    Order        rows may arrive in any order
+    Batch        one row per key, with revision 0
+
+    Parameters
+    ----------
+    agg : mapping of str to Aggregate
+        What to compute, under which name: any aggregate of :mod:`streamops.aggregates` but those
+        that order rows by event time (`first`, `last`, `collect_list`; `top` ranks by a column), and
+        any sketch of :mod:`streamops.sketches`.
+    by : str or sequence of str
+        Key columns. Left out: one group for all rows.
+    changes : "update" or "retract"
+        How a changed value is emitted. "update": the new value, with `revision` one higher; an upsert
+        by the key columns. "retract": the old value as an ``update_preimage`` and the new one as an
+        ``update_postimage``, as a change stream.
+    max_keys : int
+        Keys that are stored. Each shard stores its part of them, ``max_keys / shards`` rounded up,
+        so that one may be full a little before the others.
+    when_full : "fail" or "ignore_new"
+        What happens to rows of further keys. "fail": the query fails with ``KEYS_FULL``.
+        "ignore_new": they are left out, and counted as ``ignored``.
+    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
+        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
+    shards : int
+        Partitions of the keys. Part of the checkpoint; raise it if the state of a shard exceeds some
+        megabytes.
+    name : str, optional
+        Name of the metrics in the query's ``observedMetrics``: ``rows``, ``ignored``, ``results``,
+        ``corrections``, ``state_rows``, ``state_bytes``.
+
+    Returns
+    -------
+    RunningTransform
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range or contradicts another; ``AGGREGATE_BY_TIME``:
+        an aggregate needs event time.
+    SchemaError, ColumnNotFound
+        A column does not exist or has the wrong type; or the frame is a change stream:
+        ``SKETCH_CANNOT_FORGET``, ``CHANGE_STREAM_INPUT``, ``ROWS_REVISED``.
+    CapacityError
+        While the query runs: ``KEYS_FULL``; or an aggregate exceeds its bound or its type.
+    RequirementError
+        The state API needs something that is missing.
+
+    Examples
+    --------
+    >>> from streamops import aggregates as agg, windows
+    >>> totals = windows.running(
+    ...     by="page", agg={"views": agg.count(), "users": agg.approx_count_distinct("user_id")}
+    ... )
+    >>> views.transform(totals)  # doctest: +SKIP
+    DataFrame[page: string, views: bigint, users: struct<estimate:bigint,...>, revision: int]
+
+    Notes
+    -----
+    A sum of floats may differ in its last digits from that of a batch: addition of floats is not
+    associative, and micro-batches are added up one by one.
+
+    See Also
+    --------
+    tumbling : the same aggregates per window of event time, which have a final value.
+    streamops.changes.aggregate : aggregates over a change stream, exact also after updates and
+        deletes.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream analytics".
+    """
+    where = "windows.running"
+    spec = RunningSpec(
+        where=where,
+        by=parse_names(by, parameter="by", where=where),
+        agg=parse_aggregates(agg, where=where),
+        changes=changes,
+        max_keys=max_keys,
+        when_full=when_full,
+    )
+    options = Options("kernel", state_api, shards, name or "running").validated(where)
+    return RunningTransform(where, spec, options, core)
