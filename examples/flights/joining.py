@@ -53,9 +53,7 @@ def registered() -> Transform:
         "tailnum",
         sequence="entry",
         horizon=100_000,
-        shards=_SETTINGS["shards"],
-        name="register",
-    )
+    ).options(shards=_SETTINGS["shards"], name="register")
 
 
 def aircraft(register: DataFrame | None) -> Transform:

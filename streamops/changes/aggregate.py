@@ -9,8 +9,7 @@ from streamops.changes.core import aggregate as core
 from streamops.changes.core.aggregate_spec import AggregateSpec, Rejected
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.parameters import parse_names, require_aggregates
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.spark.operator import Operator
 
 __all__ = ["aggregate"]
 
@@ -20,10 +19,7 @@ def aggregate(
     by: str | Sequence[str] = (),
     agg: Mapping[str, Aggregation],
     rejected: Rejected = "drop",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> RunningTransform:
+) -> Operator:
     """Aggregate a table that changes, and emit the changes of the aggregates.
 
     After each micro-batch the published changes fold to the aggregates of the table that the input
@@ -64,18 +60,10 @@ def aggregate(
         "unknown_operation"; a row that an earlier operator rejected, in its column ``rejected`` or
         ``late``, has the reason of that operator. Truncates are among these rows: let ``normalize``
         resolve them first.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        Spark's interface to state. "auto" is the second, which needs RocksDB and allows operators to
-        be chained.
-    shards : int
-        Number of shards that the keys are distributed over. It belongs to the checkpoint.
-    name : str
-        Name of the metrics in the query's ``observedMetrics``: `rows`, `rejected`, `results`,
-        `corrections`, `state_rows`, `state_bytes`.
 
     Returns
     -------
-    RunningTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -107,6 +95,10 @@ def aggregate(
     [(1, 5, 'update_preimage'), (2, 12, 'update_postimage')]
     [(2, 12, 'update_preimage'), (1, 7, 'update_postimage')]
 
+    Notes
+    -----
+    Metrics: `rows`, `rejected`, `results`, `corrections`, `state_rows`, `state_bytes`.
+
     See Also
     --------
     split_rejected : split changes and rejected rows.
@@ -129,5 +121,4 @@ def aggregate(
         ),
         rejected=rejected,
     )
-    options = Options("kernel", state_api, shards, name or "aggregate").validated(where)
-    return RunningTransform(where, spec, options, core)
+    return Operator(where, spec, core)

@@ -8,11 +8,10 @@ from streamops.changelog.table import DEFAULT_MAX_KEYS, Snapshots, WhenFull, par
 from streamops.changes.core import history as intervals
 from streamops.changes.core import latest
 from streamops.changes.core.spec import ApplySpec, History
-from streamops.kernel.contract import Core
+from streamops.kernel.core import Core
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.spark.operator import Operator
 
 __all__ = ["apply"]
 
@@ -29,10 +28,7 @@ def apply(
     ignore_nulls: bool = False,
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> RunningTransform:
+) -> Operator:
     """Apply upserts and deletes to a table, in the order of their sequence, and emit its changes.
 
     With history "overwrite" (slowly changing dimension, type 1) the table has the latest row of each
@@ -59,11 +55,11 @@ def apply(
 
     Parameters
     ----------
-    key, sequence, horizon, time, snapshots, ignore_nulls, max_keys, when_full, state_api, shards, name
+    key, sequence, horizon, time, snapshots, ignore_nulls, max_keys, when_full
         As of ``normalize``.
     history : "overwrite" or "intervals"
         Whether a row replaces the previous one, or ends its interval. With "intervals" whatever is
-        older than `horizon` is sealed: a change at or below the last one before the horizon is
+        older than `horizon` is final: a change at or below the last one before the horizon is
         rejected, "forgotten", as is a late change of a key that was deleted and evicted.
     track : str or sequence of str, optional
         With "intervals": values that begin a new interval when they change; all, if left out. A change
@@ -71,7 +67,7 @@ def apply(
 
     Returns
     -------
-    RunningTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -130,6 +126,5 @@ def apply(
         max_keys=max_keys,
         when_full=when_full,
     )
-    options = Options("kernel", state_api, shards, name or "apply").validated(where)
     core: Core = latest if history == "overwrite" else intervals
-    return RunningTransform(where, spec, options, core)
+    return Operator(where, spec, core)

@@ -9,8 +9,7 @@ from streamops.changes.core import latest
 from streamops.changes.core.spec import Publish, TableSpec
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.spark.operator import Operator
 
 __all__ = ["normalize"]
 
@@ -26,10 +25,7 @@ def normalize(
     ignore_nulls: bool = False,
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> RunningTransform:
+) -> Operator:
     """Normalize upserts and deletes to a change stream with the rows before and after.
 
     The operator stores the latest row of each key. A change is effective if its `sequence` is above
@@ -82,18 +78,10 @@ def normalize(
     when_full : "fail" or "reject"
         What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject":
         they are rejected, "full".
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and allows operators to be chained.
-    shards : int
-        Number of shards that the keys are distributed over. It belongs to the checkpoint. Raise it
-        where the state of a shard exceeds some megabytes.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``: `rows`, `rejected`, `stale`,
-        `duplicates`, `ignored`, `results` (inserts), `corrections` (updates), `deletes`.
 
     Returns
     -------
-    RunningTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -123,6 +111,9 @@ def normalize(
     are ignored: an update that changes a key must arrive as a delete and an insert, as from
     ``from_debezium`` and ``from_delta``.
 
+    Metrics: `rows`, `rejected`, `stale`, `duplicates`, `ignored`, `results` (inserts), `corrections`
+    (updates), `deletes`.
+
     A truncate is remembered for as long as the query runs: a change below it is stale, however late. An
     operator reads the changes of one table, so a truncate deletes the rows of all its keys; give each
     table, and each partition with sequences of its own, its own operator. Rows of a snapshot that are
@@ -150,5 +141,4 @@ def normalize(
         max_keys=max_keys,
         when_full=when_full,
     )
-    options = Options("kernel", state_api, shards, name or "normalize").validated(where)
-    return RunningTransform(where, spec, options, latest)
+    return Operator(where, spec, latest)

@@ -23,7 +23,7 @@ A file holds one transcript or several, separated by ``---``::
 ``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v``, ``last v by
 seq`` or, with more to say, ``{distinct: v, at_most: 3}``; ``time``, where it is needed, is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
 their types, by default ``{k: string, ts: timestamp}``; a row is its words in that order, or a
-mapping. ``with_watermark`` is the delay of a watermark that the frame brings; ``behind`` a clock
+mapping. ``options``, such as ``{shards: 1}``, are those of ``Operator.options``. ``with_watermark`` is the delay of a watermark that the frame brings; ``behind`` a clock
 that defines one, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
 ``epoch``, by default 2024-01-01T00:00:00Z; an ISO timestamp with an offset is a time as well.
 
@@ -77,7 +77,17 @@ _PAIRS = (
     "sequence",
 )  # of which a pair is a tuple, which YAML does not have
 _COLUMNS = {"k": "string", "ts": "timestamp"}
-_KEYS = {"name", "operator", "spec", "script", "columns", "with_watermark", "behind", "epoch"}
+_KEYS = {
+    "name",
+    "operator",
+    "spec",
+    "options",
+    "script",
+    "columns",
+    "with_watermark",
+    "behind",
+    "epoch",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +180,7 @@ def _transcript(said: Any, where: str) -> Transcript:
     where = f"{where}, {said['name']!r}"
     epoch = instant(said.get("epoch", START), START, where) or START
     operator = _made(said["operator"], mapping(said["spec"], where, "spec"), where)
+    operator = operator.options(**mapping(said.get("options", {}), where, "options"))
     count = len(operator.parameters.times)
     sides = _SIDES if count > 1 else ("",)
     columns = said.get("columns", dict.fromkeys(sides, _COLUMNS) if sides[0] else _COLUMNS)

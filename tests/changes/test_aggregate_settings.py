@@ -24,9 +24,11 @@ SCHEMA = pa.schema(
 )
 
 
-def bound(schema: pa.Schema = SCHEMA, **said: Any) -> AggregateSpec:
+def bound(schema: pa.Schema = SCHEMA, *, shards: int = 1, **said: Any) -> AggregateSpec:
     given: dict[str, Any] = {"by": "k", "agg": {"rows": agg.count()}} | said
-    spec: AggregateSpec = changes.aggregate(**given).settings.bind(schema, shards=1)
+    spec: AggregateSpec = changes.aggregate(**given).parameters.resolve(
+        (schema,), carried=(None,), shards=shards
+    )
     return spec
 
 
@@ -41,7 +43,6 @@ def bound(schema: pa.Schema = SCHEMA, **said: Any) -> AggregateSpec:
         (SpecError, "NAME_TAKEN", lambda: bound(agg={"_change_type": agg.count()})),
         (SpecError, "NAME_TAKEN", lambda: bound(agg={"Rejected": agg.count()}, rejected="route")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
-        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
         (SpecError, "AGGREGATE_BY_TIME", lambda: bound(agg={"x": agg.last("n", tie_break="n")})),
         (
             SpecError,
@@ -99,7 +100,7 @@ def test_only_what_is_read_travels_and_the_result_is_typed() -> None:
             ("_change_type", pa.string()),
         ]
     )
-    assert spec.origins == {"k": "k", "most": "n"}
+    assert spec.origins == {"k": (0, "k"), "most": (0, "n")}
 
 
 def test_where_rejected_rows_are_routed_all_columns_travel_and_one_tells_of_them() -> None:
@@ -136,7 +137,9 @@ def test_a_column_of_another_type_is_another_checkpoint() -> None:
 
 
 def test_a_replay_over_shards_with_restarts_folds_to_the_aggregates() -> None:
-    totals = changes.aggregate(by="k", agg={"rows": agg.count(), "least": agg.min("n")}, shards=3)
+    totals = changes.aggregate(by="k", agg={"rows": agg.count(), "least": agg.min("n")}).options(
+        shards=3
+    )
     row = {"m": None}
     script = [
         [{**row, "k": k, "n": n, "_change_type": "insert"} for k, n in zip("abcab", range(5), strict=True)],

@@ -25,11 +25,11 @@ def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
     given = {
         "sequence": "lsn",
         "horizon": 100,
-        "shards": 1,
         "history": "intervals",
         **settings,
     }
-    results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA, restart=True)
+    applied = changes.apply("k", **given).options(shards=1)
+    results = replay(applied, timeless(script), schema=SCHEMA, restart=True)
     return [
         [
             (row["_change_type"], row["valid_from"], row["valid_to"], row["v"], row["revision"])
@@ -267,7 +267,7 @@ def test_a_frame_that_does_not_go_with_it_is_refused(
     transform = changes.apply("k", sequence="lsn", horizon=5, history="intervals", **changed)
     kinds = {**{each.name: each.type for each in SCHEMA}, **more}
     with pytest.raises(StreamopsError) as caught:
-        transform.settings.bind(pa.schema(list(kinds.items())), shards=1)
+        transform.parameters.resolve((pa.schema(list(kinds.items())),), carried=(None,), shards=1)
     assert caught.value.code == code
 
 

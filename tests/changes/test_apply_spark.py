@@ -26,7 +26,7 @@ SCRIPT: list[list[dict[str, Any]]] = [
 def test_a_stream_tells_what_is_replayed_and_folds_to_the_table_of_a_batch(
     spark: SparkSession, tmp_path: Path, history: Any
 ) -> None:
-    applied = changes.apply("k", sequence="lsn", horizon=100, shards=2, history=history)
+    applied = changes.apply("k", sequence="lsn", horizon=100, history=history).options(shards=2)
     got = [
         each
         for part in (SCRIPT[:1], SCRIPT[1:])

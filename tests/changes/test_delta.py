@@ -43,12 +43,13 @@ GIVEN: dict[str, Any] = {
     "sequence": "_sequence",
     "time": "_changed_at",
     "horizon": "1 day",
-    "shards": 1,
 }
 
 
 def normalized(*script: list[dict[str, Any]]) -> list[Any]:
-    results = replay(changes.normalize("id", **GIVEN), [*script], schema=SCHEMA, restart=True)
+    results = replay(
+        changes.normalize("id", **GIVEN).options(shards=1), [*script], schema=SCHEMA, restart=True
+    )
     return [
         [(row["_change_type"], row["id"], row["v"], row["revision"]) for row in result.rows]
         for result in results
@@ -57,7 +58,7 @@ def normalized(*script: list[dict[str, Any]]) -> list[Any]:
 
 def intervals(*script: list[dict[str, Any]], **said: Any) -> list[Any]:
     """The table: key, interval as versions and positions, value."""
-    applied = changes.apply("id", history="intervals", **GIVEN, **said)
+    applied = changes.apply("id", history="intervals", **GIVEN, **said).options(shards=1)
     results = replay(applied, [*script], schema=SCHEMA, restart=True)
     told = [{**row, "start": row["valid_from"].values()} for each in results for row in each.rows]
     rows = fold(
@@ -140,5 +141,5 @@ def test_parts_of_another_place_do_not_tell_what_is_one_moment() -> None:
     rows = [came(1, 1), went(1, 2), came(1, 2)]
     for row in rows:
         row["_sequence"] = dict(zip(("epoch", "n"), row["_sequence"].values(), strict=True))
-    (result,) = replay(changes.normalize("id", **GIVEN), [rows], schema=schema)
+    (result,) = replay(changes.normalize("id", **GIVEN).options(shards=1), [rows], schema=schema)
     assert [row["_change_type"] for row in result.rows] == ["insert", "delete", "insert"]

@@ -29,7 +29,7 @@ SCRIPT: list[list[dict[str, Any]]] = [
 def test_a_stream_tells_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    upserts = changes.normalize("k", sequence="lsn", horizon=100, shards=2, state_api=api)
+    upserts = changes.normalize("k", sequence="lsn", horizon=100).options(shards=2, state_api=api)
     got = [
         each
         for part in (SCRIPT[:2], SCRIPT[2:])
@@ -62,8 +62,11 @@ def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_p
     )
     reading = changes.from_debezium("id int, name string, tags map<string,tinyint>", key="id")
     upserts = changes.normalize(
-        "id", sequence="_sequence", time="_changed_at", horizon="1 day", shards=2
-    )
+        "id",
+        sequence="_sequence",
+        time="_changed_at",
+        horizon="1 day",
+    ).options(shards=2)
     both = frame.transform(reading).transform(upserts)
     assert both.schema["tags"].dataType.simpleString() == "map<string,tinyint>"
     assert both.columns == ["id", "name", "tags", "revision", "_change_type", "rejected"]
@@ -130,8 +133,11 @@ def test_a_truncate_reaches_every_shard_and_is_remembered_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     upserts = changes.normalize(
-        "k", sequence="lsn", horizon=100, ignore_nulls=True, shards=3, state_api=api
-    )
+        "k",
+        sequence="lsn",
+        horizon=100,
+        ignore_nulls=True,
+    ).options(shards=3, state_api=api)
     results = [
         result
         for part in (TRUNCATED[:2], TRUNCATED[2:])
@@ -153,7 +159,7 @@ def test_a_truncate_reaches_every_shard_and_is_remembered_after_a_restart(
 def test_a_batch_of_all_changes_has_the_rows_above_the_truncate(spark: SparkSession) -> None:
     rows = [row for batch in TRUNCATED for row in batch]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
-    table = changes.apply("k", sequence="lsn", horizon=100, ignore_nulls=True, shards=3)
+    table = changes.apply("k", sequence="lsn", horizon=100, ignore_nulls=True).options(shards=3)
     result = frame.repartition(4).transform(table).where("rejected is null")
     assert sorted((row["k"], row["v"], row["w"]) for row in result.collect()) == [
         ("a", 7, "new"),

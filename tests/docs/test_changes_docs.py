@@ -40,7 +40,7 @@ def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() 
         *said,
         *keyed.CHANGE_COLUMNS,
         *CHANGE_TYPES,
-        *spec.TOLD,
+        *spec.METRICS,
         *keyed.REASONS,
         *debezium_records.REASONS,
         *columns,
@@ -53,8 +53,8 @@ def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() 
 
 def test_every_reason_and_every_connector_is_documented() -> None:
     page = words(ROOT / "docs" / "changes.md")
-    assert {*debezium_records.REASONS, *debezium_positions.CONNECTORS} - page == set()
-    assert {*keyed.REASONS, *spec.TOLD} - {
+    assert {*debezium_records.REASONS, *debezium_values.CONNECTORS} - page == set()
+    assert {*keyed.REASONS, *spec.METRICS} - {
         "full",
         "rows",
         "results",

@@ -20,7 +20,7 @@ TABLE = pa.schema([("k", pa.string()), ("_change_type", pa.string())])
 JOIN: Any = joins.tables(None, by="k").settings.bind(TABLE, TABLE, carried=(None, None))
 TOTALS: Any = changes.aggregate(
     by="k", agg={"n": agg.count(), "least": agg.min("k")}
-).settings.bind(TABLE, shards=1)
+).parameters.resolve((TABLE,), carried=(None,), shards=1)
 FOLLOWS = pa.schema([("k", pa.string()), ("user", pa.string()), ("_change_type", pa.string())])
 HOME: Any = joins.timeline(None, by="k", user="user", key="k", ranked_by="k", cap=1)
 NEWEST: Any = HOME.follow_up.settings.bind(

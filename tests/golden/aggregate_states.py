@@ -70,7 +70,9 @@ def spec_of(history: str, **changed: Any) -> AggregateSpec:
     """The operator, or one with other parameters."""
     asked = {name: asked for name, (asked, _) in HISTORIES[history].items()}
     said: dict[str, Any] = {"by": ("page", "line"), "agg": asked} | changed
-    spec: AggregateSpec = changes_aggregate(**said).settings.bind(SCHEMA, shards=SHARDS)
+    spec: AggregateSpec = changes_aggregate(**said).parameters.resolve(
+        (SCHEMA,), carried=(None,), shards=SHARDS
+    )
     return spec
 
 
@@ -91,7 +93,7 @@ def state(history: str) -> State:
     spec = spec_of(history)
     after = aggregate.empty(spec)
     for rows in BATCHES:
-        after = aggregate.step(spec, after, aggregate.pack(spec, table(rows)), None).state
+        after = aggregate.step(spec, after, [aggregate.pack(spec, table(rows))]).state
     return after
 
 

@@ -32,7 +32,7 @@ def spec_of(**changed: Any) -> ApplySpec:
         "when_full": "fail",
     }
     transform = apply("page", **{**given, **changed})
-    spec: ApplySpec = transform.settings.bind(SCHEMA, shards=SHARDS)
+    spec: ApplySpec = transform.parameters.resolve((SCHEMA,), carried=(None,), shards=SHARDS)
     return spec
 
 
@@ -43,7 +43,7 @@ def state() -> State:
     """The core's state after the history."""
     after = history.empty(SPEC)
     for rows in BATCHES:
-        after = history.step(SPEC, after, history.pack(SPEC, table(rows)), None).state
+        after = history.step(SPEC, after, [history.pack(SPEC, table(rows))]).state
     return after
 
 

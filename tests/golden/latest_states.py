@@ -75,7 +75,7 @@ def spec_of(**changed: Any) -> TableSpec:
     given |= changed
     schema = given.pop("schema", SCHEMA)
     transform = normalize(given.pop("key", "page"), **given)
-    spec: TableSpec = transform.settings.bind(schema, shards=SHARDS)
+    spec: TableSpec = transform.parameters.resolve((schema,), carried=(None,), shards=SHARDS)
     return spec
 
 
@@ -95,7 +95,7 @@ def state() -> State:
     """The core's state after the history."""
     after = latest.empty(SPEC)
     for rows in BATCHES:
-        after = latest.step(SPEC, after, latest.pack(SPEC, table(rows)), None).state
+        after = latest.step(SPEC, after, [latest.pack(SPEC, table(rows))]).state
     return after
 
 

@@ -45,11 +45,11 @@ def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
     for rows in BATCHES:
         oracle.step(rows_of(table(rows)))
     for rows in MORE:
-        step = aggregate.step(spec, now, aggregate.pack(spec, table(rows)), None)
+        step = aggregate.step(spec, now, [aggregate.pack(spec, table(rows))])
         now = step.state
         expected = oracle.step(rows_of(table(rows))).emitted
         assert expected
-        assert bag(rows_of(step.emitted)) == bag(expected)
+        assert bag(rows_of(step.output)) == bag(expected)
 
 
 @every

@@ -37,10 +37,10 @@ def test_a_stream_continues_from_state_of_version_3() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         packed = history.pack(SPEC, table(rows))
-        one, other = (history.step(SPEC, each, packed, None) for each in (ours, theirs))
+        one, other = (history.step(SPEC, each, [packed]) for each in (ours, theirs))
         ours, theirs = one.state, other.state
-        assert bag(rows_of(one.emitted)) == bag(rows_of(other.emitted))
-        assert len(one.emitted)
+        assert bag(rows_of(one.output)) == bag(rows_of(other.output))
+        assert len(one.output)
 
 
 @pytest.mark.parametrize("changed", [{"max_keys": 7}, {"horizon": "1 day"}], ids=repr)

@@ -31,11 +31,11 @@ def test_a_stream_continues_from_state_of_version_4() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
-            latest.step(SPEC, each, latest.pack(SPEC, table(rows)), None) for each in (ours, theirs)
+            latest.step(SPEC, each, [latest.pack(SPEC, table(rows))]) for each in (ours, theirs)
         ]
         ours, theirs = (step.state for step in pair)
-        assert bag(rows_of(pair[0].emitted)) == bag(rows_of(pair[1].emitted))
-        assert len(pair[0].emitted)
+        assert bag(rows_of(pair[0].output)) == bag(rows_of(pair[1].output))
+        assert len(pair[0].output)
     assert len(BATCHES) == 5
 
 

@@ -207,7 +207,7 @@ def test_a_table_of_another_operator_before_it_and_windows_behind_it_in_one_quer
     )
     script = [orders("a", "b", second=1), orders("a", "b", second=2), orders("z", second=100)]
     facts = micro_batches(spark, script, schema=ORDERS, directory=tmp_path / "facts")
-    table = log.transform(changes.normalize("id", sequence="lsn", horizon=100, shards=2))
+    table = log.transform(changes.normalize("id", sequence="lsn", horizon=100).options(shards=2))
     is_delete = (F.col("_change_type") == "delete").cast("bigint")
     placed = table.withColumn("place", F.col("revision").cast("bigint") * 2 + is_delete)
     join = joins.enrich(

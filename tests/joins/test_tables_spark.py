@@ -138,7 +138,7 @@ def test_totals_of_changes_are_wired_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     asked = {"orders": agg.count(), "paid": agg.sum("price"), "last": agg.max("order")}
-    totals = changes.aggregate(by="customer", agg=asked, shards=3, state_api=api)
+    totals = changes.aggregate(by="customer", agg=asked).options(shards=3, state_api=api)
     script = [left or [] for left, _ in SCRIPT]
     got = [
         each
@@ -164,8 +164,10 @@ def test_rows_that_totals_reject_are_delivered_as_they_came(
 ) -> None:
     asked = {"paid": agg.sum("price"), "last": agg.max("order")}
     totals = changes.aggregate(
-        by="customer", agg=asked, rejected="route", shards=2, state_api=api, name="totals"
-    )
+        by="customer",
+        agg=asked,
+        rejected="route",
+    ).options(shards=2, state_api=api, name="totals")
     script = [left or [] for left, _ in SCRIPT[2:]]
     got = stream(spark, totals, script, schema=ORDERS, directory=tmp_path)
     for ours, theirs in zip(got, replay(totals, script, schema=ORDERS), strict=True):
@@ -202,7 +204,7 @@ def test_a_join_of_tables_and_totals_of_it_in_one_query(
     right = micro_batches(
         spark, [b for _, b in cut], schema=CUSTOMERS, directory=tmp_path / "right"
     )
-    totals = changes.aggregate(by="Price_right", agg={"paid": agg.sum("price")}, shards=2)
+    totals = changes.aggregate(by="Price_right", agg={"paid": agg.sum("price")}).options(shards=2)
     joined = left.transform(
         joins.tables(right, by={"customer": "id"}, key=("order", "id"), shards=2)
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamops.changelog.table import DELTA_SEQUENCE, KeyedTable
 from streamops.changes.core.spec import TableSpec
-from streamops.kernel.contract import Step
+from streamops.kernel.core import Step
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
@@ -208,18 +208,18 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 def changes_of(step: Step) -> list[Row]:
     """The changes that were told, in their order."""
-    rows = [row for row in rows_of(step.emitted) if row["rejected"] is None]
+    rows = [row for row in rows_of(step.output) if row["rejected"] is None]
     return [{n: v for n, v in row.items() if n != "rejected"} for row in rows]
 
 
 def reasons(step: Step) -> Counter[str]:
-    told = (row["rejected"] for row in rows_of(step.emitted))
+    told = (row["rejected"] for row in rows_of(step.output))
     return Counter(each["reason"] for each in told if each is not None)
 
 
 def rejects(step: Step) -> Counter[Any]:
     """The rows that were rejected, each with its reason."""
-    told = (row["rejected"] for row in rows_of(step.emitted))
+    told = (row["rejected"] for row in rows_of(step.output))
     return Counter(comparable(each) for each in told if each is not None)
 
 

@@ -25,6 +25,7 @@ from streamops.testing.laws import rows_of
 from streamops.testing.laws.cases import cut
 from streamops.testing.laws.comparing import same_rows
 from tests.laws import playing
+from tests.laws.adapted import Adapted
 from tests.oracles import aggregate as oracle
 from tests.oracles.windows import Row
 
@@ -145,9 +146,8 @@ def histories(draw: st.DrawFn) -> laws.Case:
         dice.shuffle(ahead)
         parts = iter(ahead)
         batches = [[next(parts) for _ in rows] for rows in batches]
-    bound = changes.aggregate(by=by, agg={name: ANSWERS[name][0] for name in names}).settings.bind(
-        SCHEMA, shards=1
-    )
+    operator = changes.aggregate(by=by, agg={name: ANSWERS[name][0] for name in names})
+    bound = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
     given_ = {field.name: getattr(bound, field.name) for field in fields(bound)}
     spec = Timed(**{**given_, "input": pa.schema(read)})
@@ -159,7 +159,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
         return seen.fresh().step(rows_of(everything)).emitted
 
     return laws.Case(
-        core=aggregate,
+        core=Adapted(aggregate),
         spec=spec,
         batches=tuple(map(table_of, batches)),
         identity=by,
@@ -184,9 +184,9 @@ def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
     at = SCHEMA.get_field_index("_change_type")
     undone = concat(case.batches).set_column(at, SCHEMA.field(at), words.cast(pa.string()))
     for batch in (*case.batches, undone.slice(0, 3), undone.slice(3)):
-        step = aggregate.step(case.spec, state, aggregate.pack(case.spec, batch), None)
+        step = aggregate.step(case.spec, state, [aggregate.pack(case.spec, batch)])
         state = step.state
-        published += rows_of(step.emitted)
+        published += rows_of(step.output)
     assert state.rows == 0
     changes = [row["_change_type"] for row in published]
     assert changes.count("insert") == changes.count("delete")
@@ -209,16 +209,16 @@ def test_each_rejected_row_is_delivered_once_and_whole_and_changes_nothing(
         ]
         batch = table_of(rows)
         pieces = [aggregate.pack(routing, piece) for piece in cut(batch, rng)]
-        without = aggregate.step(case.spec, dropped, aggregate.pack(case.spec, batch), None)
-        step = aggregate.step(routing, restarted(state), concat(pieces), None)
+        without = aggregate.step(case.spec, dropped, [aggregate.pack(case.spec, batch)])
+        step = aggregate.step(routing, restarted(state), [concat(pieces)])
         dropped, state = without.state, step.state
         aggregate.check(routing, state)
-        told = rows_of(step.emitted)
+        told = rows_of(step.output)
         changes = [row for row in told if row.pop("rejected") is None]
-        same_rows(changes, rows_of(without.emitted), "with and without the rejected")
-        aside = [row["rejected"] for row in rows_of(step.emitted) if row["rejected"] is not None]
+        same_rows(changes, rows_of(without.output), "with and without the rejected")
+        aside = [row["rejected"] for row in rows_of(step.output) if row["rejected"] is not None]
         bad = [row for row in rows_of(batch) if row["_change_type"] not in UNDO]
         same_rows([each["row"] for each in aside], bad, "what is rejected, and delivered")
         assert {each["reason"] for each in aside} <= {"unknown_operation"}
-        assert step.counts == without.counts
-        assert step.counts.rejected == len(bad)
+        assert step.metrics == without.metrics
+        assert step.metrics.rejected == len(bad)

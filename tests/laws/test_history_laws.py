@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from streamops.changes.core import history
 from streamops.changes.core.spec import ApplySpec
-from streamops.kernel.contract import Step
+from streamops.kernel.core import Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
 from streamops.testing.laws import rows_of
@@ -96,13 +96,13 @@ def test_every_step_is_what_the_oracle_says(case: Case) -> None:
         expected = oracle.step(rows_of(batch))
         assert bags(case.spec, changes_of(step)) == bags(case.spec, expected.emitted)
         assert reasons(step) == Counter(expected.rejected)
-        assert (step.counts.stale, step.counts.duplicates, step.counts.ignored) == (
+        assert (step.metrics.stale, step.metrics.duplicates, step.metrics.ignored) == (
             expected.stale,
             expected.duplicates,
             expected.ignored,
         )
         words = Counter(row["_change_type"] for row in expected.emitted)
-        assert (step.counts.results, step.counts.corrections, step.counts.deletes) == (
+        assert (step.metrics.results, step.metrics.corrections, step.metrics.deletes) == (
             words["insert"],
             words["update_postimage"],
             words["delete"],
@@ -148,7 +148,7 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
         dice.shuffle(order)
         again = case.rows.take(pa.array(order, pa.int64()))
         assert ordered(table(spec, play(spec, cut(again, dice)))) == expected
-    batch = history.run(spec, history.pack(spec, case.rows))
+    batch = history.run(spec, [history.pack(spec, case.rows)])
     whole = Step(history.empty(spec), batch, batch)
     assert {row["_change_type"] for row in changes_of(whole)} <= {"insert"}
     assert ordered(table(spec, [whole])) == expected
@@ -170,7 +170,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
     for one, other in zip(play(spec, case.batches), play(spec, shuffled), strict=True):
         assert bags(case.spec, changes_of(one)) == bags(case.spec, changes_of(other))
         assert rejects(one) == rejects(other)
-        assert one.counts == other.counts
+        assert one.metrics == other.metrics
         for name, rows in one.state.tables.items():
             assert ordered(rows_of(rows)) == ordered(rows_of(other.state.tables[name]))
 
@@ -180,8 +180,8 @@ def test_a_restart_changes_nothing(case: Case) -> None:
     restarted = play(case.spec, case.batches, playing.restart(history, case.spec))
     pairs = zip(play(case.spec, case.batches), restarted, strict=True)
     for one, other in pairs:
-        assert comparable(rows_of(one.emitted)) == comparable(rows_of(other.emitted))
-        assert one.counts == other.counts
+        assert comparable(rows_of(one.output)) == comparable(rows_of(other.output))
+        assert one.metrics == other.metrics
 
 
 @given(case=cases())

@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes, windows
-from streamops.changes.core.spec import ChangeCounts
+from streamops.changes.core.spec import ChangeMetrics
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.time import MAX_INSTANT
@@ -36,8 +36,8 @@ def test_counts_of_several_micro_batches_are_added() -> None:
     first, second = (result.counts for result in results)
     assert first is not None
     assert second is not None
-    assert type(first) is ChangeCounts
-    total = ChangeCounts(rows=4, rejected=2, results=1, corrections=0)
+    assert type(first) is ChangeMetrics
+    total = ChangeMetrics(rows=4, rejected=2, results=1, corrections=0)
     assert first + second == total
     assert sum([first, second], Counts()) == total
 
@@ -49,4 +49,4 @@ def test_counts_of_two_kinds_that_have_nothing_in_common_are_not_added() -> None
 
     assert Others(rows=1, others=2) + Counts(rows=1) == Others(rows=2, others=2)
     with pytest.raises(TypeError):
-        _ = Others() + ChangeCounts()
+        _ = Others() + ChangeMetrics()

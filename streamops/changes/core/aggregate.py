@@ -22,14 +22,15 @@ from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import Metrics, SideName, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
+    "METRICS",
     "STATE",
-    "TOLD",
     "check",
     "empty",
     "finish",
@@ -42,8 +43,8 @@ __all__ = [
 
 STATE = StateFormat("changes.aggregate", 2)
 
-TOLD = {name: name for name in ("rows", "rejected", "results", "corrections")}
-"""Observed metrics of a micro-batch, and the field of the counts that has each."""
+METRICS = {name: name for name in ("rows", "rejected", "results", "corrections")}
+"""Observed metrics of a micro-batch: names, and fields of the metrics."""
 
 Columns = list[pa.Array]
 
@@ -62,7 +63,7 @@ def empty(spec: AggregateSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: AggregateSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Net changes: totals of the groups; or distinct rows, if rows are stored.
 
     Rows that are not changes are counted, or passed on whole if they are routed.
@@ -76,8 +77,11 @@ def pack(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
     return concat([net, _pack_rejected(spec, take(rows, bad))])
 
 
-def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """Process a micro-batch. The watermark does not matter."""
+def step(
+    spec: AggregateSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None = None
+) -> Step:
+    """Process one micro-batch."""
+    (packed,) = inputs
     received, bad = (
         int(np.asarray(combine_chunks(packed.column(name))).sum()) for name in ("changes", "bad")
     )
@@ -114,17 +118,18 @@ def step(spec: AggregateSpec, state: State, packed: pa.Table, watermark: int | N
     untouched[groups.stored] = False
     table = concat([stored.filter(pa.array(untouched)), touched.filter(pa.array(remains))])
     emitted, changes = _emit(spec, groups.keys, (before, values_before), (after, values_after))
-    counts = Counts(
+    metrics = Metrics(
         rows=received, rejected=bad, results=changes.inserts, corrections=changes.updates
     )
     tables = {"groups": table, **rows_table}
-    emitted = concat([emitted, rejected])
-    return Step(State(None, tables), emitted, spec.output.empty_table(), counts)
+    return Step(
+        State(None, tables), concat([emitted, rejected]), spec.output.empty_table(), metrics
+    )
 
 
-def run(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
+def run(spec: AggregateSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all changes in one step."""
-    return step(spec, empty(spec), packed, None).emitted
+    return step(spec, empty(spec), inputs).output
 
 
 def check(spec: AggregateSpec, state: State) -> None:

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.table import REJECTED
+from streamops.changelog.table import REJECTED, WithoutEventTime
 from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.contract import Aggregation, Summary, aggregate_identity
+from streamops.kernel.core import Input
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_keys
 
@@ -49,7 +50,7 @@ class BoundAggregate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregateSpec:
+class AggregateSpec(WithoutEventTime):
     """Parameters of ``aggregate``.
 
     Parameters
@@ -78,7 +79,6 @@ class AggregateSpec:
     aggregates: tuple[BoundAggregate, ...] = field(default=(), repr=False)
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
 
-    of_results: ClassVar[bool] = True
     needs_preimages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -112,12 +112,20 @@ class AggregateSpec:
         refuse_taken_names([*self.by, *names], added, given, fix, self.where)
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[tuple[str, ...], ...]:
         """Columns whose values are compared or aggregated."""
-        return (*self.by, *(name for _, aggregation in self.agg for name in aggregation.columns))
+        return ((*self.by, *(name for _, item in self.agg for name in item.columns)),)
 
-    def bind(self, schema: pa.Schema, *, shards: int) -> AggregateSpec:
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The input."""
+        return (Input(self.by, None, self.input),)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> AggregateSpec:
         """The parameters, with the columns of a frame."""
+        (schema,) = schemas
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             raise SchemaError(
                 "NOT_A_CHANGE_STREAM",
@@ -172,12 +180,12 @@ class AggregateSpec:
     @cached_property
     def read_columns(self) -> list[str]:
         """Columns that any aggregate reads, sorted: frames have them in different orders."""
-        return sorted({name for each in self.aggregates for name in each.summary.inputs})
+        return sorted({name for aggregate in self.aggregates for name in aggregate.summary.inputs})
 
     @cached_property
     def stored_columns(self) -> list[str]:
         """Columns of the stored rows, sorted."""
-        return sorted({name for each in self.recomputed for name in each.summary.inputs})
+        return sorted({name for aggregate in self.recomputed for name in aggregate.summary.inputs})
 
     @cached_property
     def groups(self) -> pa.Schema:
@@ -228,15 +236,15 @@ class AggregateSpec:
         return pa.schema([*keys, *values, (CHANGE_TYPE, pa.string()), *self.routed])
 
     @property
-    def origins(self) -> dict[str, str]:
+    def origins(self) -> Mapping[str, tuple[int, str]]:
         """Columns of the output that hold values of a column of the input, or lists of them."""
-        found = {name: name for name in self.by}
+        found = {name: (0, name) for name in self.by}
         for aggregate in self.aggregates:
             summary = aggregate.summary
             if summary.inputs:
                 dtype = self.input.field(summary.inputs[0]).type
                 if summary.result in (dtype, pa.list_(dtype)):
-                    found[aggregate.name] = summary.inputs[0]
+                    found[aggregate.name] = (0, summary.inputs[0])
         return found
 
     @property
@@ -251,11 +259,15 @@ class AggregateSpec:
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "agg": [
                 [
-                    *aggregate_identity(each.name, each.text, each.summary, self.input),
-                    *(f"{name} {self.input.field(name).type}" for name in each.summary.inputs),
-                    *(["rows"] if each.total is None else [name for name, _ in each.total.fields]),
+                    *aggregate_identity(bound.name, bound.text, bound.summary, self.input),
+                    *(f"{name} {self.input.field(name).type}" for name in bound.summary.inputs),
+                    *(
+                        ["rows"]
+                        if bound.total is None
+                        else [name for name, _ in bound.total.fields]
+                    ),
                 ]
-                for each in self.aggregates
+                for bound in self.aggregates
             ],
         }
 

@@ -2,14 +2,14 @@
 
 The changes within the horizon are stored, and the last change before it: the *base*. The intervals of
 a key are computed from its changes, before and after a micro-batch, and the difference is emitted. A
-change at or below the base is rejected, as the intervals there are sealed. Of a key without a base, a
+change at or below the base is rejected, as the intervals there are final. Of a key without a base, a
 change beyond the horizon is rejected if it is at or below the highest sequence evicted: its key may be
 evicted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,20 +21,21 @@ from streamops.changelog.latest import advance_clock
 from streamops.changes.core.intervals import (
     IntervalChanges,
     Intervals,
+    compact_changes,
     diff_intervals,
-    seal_changes,
 )
-from streamops.changes.core.spec import TOLD, ApplySpec, ChangeCounts, rejected_rows
+from streamops.changes.core.spec import METRICS, ApplySpec, ChangeMetrics, rejected_rows
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
-from streamops.kernel.contract import State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "COUNTS",
+    "METRICS",
     "STATE",
-    "TOLD",
     "check",
     "empty",
     "finish",
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.history", 3)
-COUNTS = ChangeCounts
+COUNTS = ChangeMetrics
 
 
 def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:
@@ -74,13 +75,16 @@ def empty(spec: ApplySpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: ApplySpec, rows: pa.Table) -> pa.Table:
+def pack(spec: ApplySpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows as they are."""
     return conform(rows, spec.input)
 
 
-def step(spec: ApplySpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """Process a micro-batch. The watermark does not matter."""
+def step(
+    spec: ApplySpec, state: State, inputs: Sequence[pa.Table], watermark: int | None = None
+) -> Step:
+    """Process one micro-batch."""
+    (packed,) = inputs
     received = ClassifiedChanges.of(spec, packed)
     clock = advance_clock(state.watermark, received.clock)
     cutoff = None if clock is None else spec.cutoff(clock)
@@ -91,9 +95,9 @@ def step(spec: ApplySpec, state: State, packed: pa.Table, watermark: int | None)
     current = changes.take(remaining)
     after, effective = Intervals.of(spec, current)
     difference = diff_intervals(spec, changes, before, after.renumber(remaining))
-    emitted = concat([difference.rows, rejected_rows(spec, received)])
+    output = concat([difference.rows, rejected_rows(spec, received)])
     is_stale = ~current.is_effective(spec.snapshots) & ~current.is_stored
-    counts = ChangeCounts(
+    metrics = ChangeMetrics(
         rows=len(packed),
         rejected=int(np.count_nonzero(received.is_rejected)),
         results=difference.inserts,
@@ -104,7 +108,7 @@ def step(spec: ApplySpec, state: State, packed: pa.Table, watermark: int | None)
         ignored=received.ignored,
     )
     current = replace(current, revision=difference.revision[remaining])
-    current, tombstones = seal_changes(current, effective, cutoff)
+    current, tombstones = compact_changes(current, effective, cutoff)
     tables = {
         "changes": concat([untouched, _to_table(spec, current)]),
         "evicted": state.tables["evicted"],
@@ -112,12 +116,12 @@ def step(spec: ApplySpec, state: State, packed: pa.Table, watermark: int | None)
     if len(tombstones):
         new = pa.table([tombstones.sequence, tombstones.clock], schema=layout(spec)["evicted"])
         tables["evicted"] = max_evicted(concat([tables["evicted"], new]))
-    return Step(State(clock, tables), emitted, spec.output.empty_table(), counts)
+    return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
 
 
-def run(spec: ApplySpec, packed: pa.Table) -> pa.Table:
+def run(spec: ApplySpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all rows in one step."""
-    return step(spec, empty(spec), packed, None).emitted
+    return step(spec, empty(spec), inputs).output
 
 
 def check(spec: ApplySpec, state: State) -> None:
@@ -143,7 +147,7 @@ def _accept_changes(
 ) -> tuple[IntervalChanges, pa.Table, int]:
     """The stored changes of keys with work to do, and the accepted changes.
 
-    Also the stored rows of the other keys, and the number of duplicates. A sealed change conflicts
+    Also the stored rows of the other keys, and the number of duplicates. A final change conflicts
     with no other one; it is a duplicate of an equal stored change.
     """
     rows = state.tables["changes"]
@@ -157,9 +161,9 @@ def _accept_changes(
     is_touched = np.zeros(groups.count, np.bool_)
     is_touched[received_key] = True
     if cutoff is not None and len(rows):
-        is_sealed = _flags(rows, "is_base") & ~_flags(rows, "is_deleted")
+        is_final = _flags(rows, "is_base") & ~_flags(rows, "is_deleted")
         clock = np.asarray(combine_chunks(rows.column("clock")))
-        is_touched[stored_key[(clock < cutoff) & ~is_sealed]] = True
+        is_touched[stored_key[(clock < cutoff) & ~is_final]] = True
     touched = is_touched[stored_key]
     stored = rows.filter(pa.array(touched))
     key = np.append(stored_key[touched], received_key)

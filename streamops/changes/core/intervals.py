@@ -15,7 +15,14 @@ from streamops.changes.core.spec import ApplySpec, is_replaced
 from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, running_max
 
-__all__ = ["Columns", "Effective", "IntervalChanges", "Intervals", "diff_intervals", "seal_changes"]
+__all__ = [
+    "Columns",
+    "Effective",
+    "IntervalChanges",
+    "Intervals",
+    "compact_changes",
+    "diff_intervals",
+]
 
 Columns: TypeAlias = list[pa.Array]
 
@@ -242,7 +249,7 @@ def diff_intervals(
     return IntervalDiff(rows, latest[groups.ids], *counts)
 
 
-def seal_changes(
+def compact_changes(
     changes: IntervalChanges, effective: Effective, cutoff: int | None
 ) -> tuple[IntervalChanges, IntervalChanges]:
     """Evict the changes older than the horizon, except the last one of each key: its base.
@@ -253,7 +260,7 @@ def seal_changes(
         Sorted changes, with the revisions that are emitted.
     effective : Effective
     cutoff : int, optional
-        Changes with a lower clock are sealed, with all changes before them.
+        Changes with a lower clock are final, with all changes before them.
 
     Returns
     -------
@@ -263,15 +270,15 @@ def seal_changes(
     if cutoff is None or not len(changes):
         return changes, changes.take(np.empty(0, np.int64))
     number = np.arange(len(changes))
-    is_sealed = running_max(changes.clock, changes.begins) < cutoff
+    is_final = running_max(changes.clock, changes.begins) < cutoff
     index = np.full(len(changes), -1)
     index[effective.position] = np.arange(len(effective.position))
-    base = running_max(np.where(is_sealed & (index >= 0), number, -1), changes.begins)
+    base = running_max(np.where(is_final & (index >= 0), number, -1), changes.begins)
     ends = np.append(changes.key[1:] != changes.key[:-1], True)
     key = np.cumsum(changes.begins) - 1
     base = base[ends][key]  # base of the key of each change
     is_base = number == base
-    # A key whose last change is a sealed delete is evicted.
+    # A key whose last change is a final delete is evicted.
     last = running_max(np.where(index >= 0, number, -1), changes.begins)[ends][key]
     is_evicted = (base >= 0) & (base == last) & changes.is_delete[base]
     remaining = np.flatnonzero((number >= base) & ~is_evicted)

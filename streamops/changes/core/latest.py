@@ -26,21 +26,22 @@ from streamops.changelog.latest import (
 )
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.spec import (
-    TOLD,
-    ChangeCounts,
+    METRICS,
+    ChangeMetrics,
     TableSpec,
     is_replaced,
     rejected_rows,
 )
 from streamops.kernel.columns import combine_chunks, concat, conform
-from streamops.kernel.contract import State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "COUNTS",
+    "METRICS",
     "STATE",
-    "TOLD",
     "check",
     "empty",
     "finish",
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.latest", 4)
-COUNTS = ChangeCounts
+COUNTS = ChangeMetrics
 
 
 def layout(spec: TableSpec) -> Mapping[str, pa.Schema]:
@@ -66,13 +67,16 @@ def empty(spec: TableSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: TableSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: TableSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows as they are."""
     return conform(rows, spec.input)
 
 
-def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """Process a micro-batch. The watermark does not matter."""
+def step(
+    spec: TableSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None = None
+) -> Step:
+    """Process one micro-batch."""
+    (packed,) = inputs
     received = ClassifiedChanges.of(spec, packed)
     clock = advance_clock(advance_clock(state.watermark, received.clock), received.truncates.clock)
     truncation = apply_truncates(spec, state, received)
@@ -88,14 +92,14 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
     values = gather_values(batch.values, ordered, source[effective])
     versions = _versions(batch, state, ordered, effective, values)
     updates = versions.emit()
-    emitted = [_rows(spec, batch, versions, updates), rejected_rows(spec, changes)]
+    output = [_rows(spec, batch, versions, updates), rejected_rows(spec, changes)]
     ends = np.flatnonzero(versions.ends)
     last = [value.take(pa.array(ends)) for value in values]
     revision = {"revision": pa.array(updates.after[ends].astype(np.int32))}
     rows = build_latest_rows(
         batch, ordered, effective[ends], source[effective[ends]], last, revision
     )
-    counts = ChangeCounts(
+    metrics = ChangeMetrics(
         rows=changes.counted,
         rejected=int(np.count_nonzero(changes.is_rejected)),
         results=updates.changes.inserts,
@@ -107,12 +111,12 @@ def step(spec: TableSpec, state: State, packed: pa.Table, watermark: int | None)
     )
     tables = evict_tombstones(spec, clock, concat([batch.untouched, rows]), state.tables["evicted"])
     tables["truncated"] = truncation.truncated
-    return Step(State(clock, tables), concat(emitted), spec.output.empty_table(), counts)
+    return Step(State(clock, tables), concat(output), spec.output.empty_table(), metrics)
 
 
-def run(spec: TableSpec, packed: pa.Table) -> pa.Table:
+def run(spec: TableSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all rows in one step."""
-    return step(spec, empty(spec), packed, None).emitted
+    return step(spec, empty(spec), inputs).output
 
 
 def check(spec: TableSpec, state: State) -> None:

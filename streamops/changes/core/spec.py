@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,21 +21,22 @@ from streamops.changelog.table import (
     KeyedTable,
     Snapshots,
     WhenFull,
+    WithoutEventTime,
     require_change_columns,
     value_columns,
 )
 from streamops.kernel.columns import combine_chunks, null_table
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Input, Metrics
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.parameters import require_choice, require_keys, require_most_keys
 
 __all__ = [
-    "TOLD",
+    "METRICS",
     "VALID_FROM",
     "VALID_TO",
     "ApplySpec",
-    "ChangeCounts",
+    "ChangeMetrics",
     "History",
     "Publish",
     "TableSpec",
@@ -50,7 +51,7 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeCounts(Counts):
+class ChangeMetrics(Metrics):
     """Metrics of a step.
 
     Parameters
@@ -71,21 +72,18 @@ class ChangeCounts(Counts):
     deletes: int = 0
 
 
-TOLD = {
-    "rows": "rows",
-    "rejected": "rejected",
-    "stale": "stale",
-    "duplicates": "duplicates",
-    "ignored": "ignored",
-    "results": "results",
-    "corrections": "corrections",
-    "deletes": "deletes",
+METRICS = {
+    name: name
+    for name in (
+        *("rows", "rejected", "stale", "duplicates"),
+        *("ignored", "results", "corrections", "deletes"),
+    )
 }
-"""Observed metrics of a micro-batch, and the field of the counts that has each."""
+"""Observed metrics of a micro-batch: names, and fields of the metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSpec(KeyedTable):
+class TableSpec(WithoutEventTime, KeyedTable):
     """Parameters of an operator that stores the latest row of each key, and emits its changes.
 
     Parameters
@@ -99,7 +97,6 @@ class TableSpec(KeyedTable):
     max_keys: int
     publish: Publish
 
-    of_results: ClassVar[bool] = True
     needs_preimages: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -125,15 +122,18 @@ class TableSpec(KeyedTable):
         return True
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[tuple[str, ...], ...]:
         """Columns whose values are compared."""
-        return (*self.key, *self.sequence)
+        return ((*self.key, *self.sequence),)
 
-    def replicate(self, rows: pa.Table) -> pa.Table | None:
-        """Copies of the truncates among these rows, which every shard receives; None if there are none."""
-        return copy_truncates(self, rows)
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The input. Every shard receives the truncates."""
+        return (Input(self.key, None, self.input, replicate=partial(copy_truncates, self)),)
 
-    def bind(self, schema: pa.Schema, *, shards: int) -> TableSpec:
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> TableSpec:
         """The parameters, with the columns of a frame.
 
         Raises
@@ -141,6 +141,7 @@ class TableSpec(KeyedTable):
         SchemaError, ColumnNotFound
             A column does not exist or has the wrong type, or a name is taken.
         """
+        (schema,) = schemas
         roles = {"key": self.key, "sequence": self.sequence, "time": (self.time,)}
         for role, names in roles.items():
             for name in names:
@@ -178,9 +179,9 @@ class TableSpec(KeyedTable):
         return pa.schema([*self.row, *own])
 
     @property
-    def origins(self) -> dict[str, str]:
+    def origins(self) -> Mapping[str, tuple[int, str]]:
         """Columns of the output that hold values of a column of the input."""
-        return {name: name for name in (*self.by, *self.values)}
+        return {name: (0, name) for name in (*self.by, *self.values)}
 
     @property
     def event_time(self) -> str:
@@ -237,9 +238,11 @@ class ApplySpec(TableSpec):
         """Whether a truncate is a change. A table with intervals keeps the truncated rows."""
         return self.history == "overwrite"
 
-    def bind(self, schema: pa.Schema, *, shards: int) -> TableSpec:
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> TableSpec:
         """The parameters, with the columns of a frame."""
-        spec = super().bind(schema, shards=shards)
+        spec = super().resolve(schemas, carried=carried, shards=shards)
         if self.history == "intervals":
             for name in self.track or ():
                 if name not in spec.values:

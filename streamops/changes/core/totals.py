@@ -224,8 +224,8 @@ class DecimalTotal:
         return [self._sum(groups, states[0]), *_sum_states(groups, states[1:])]
 
     def _sum(self, groups: Groups, values: pa.Array) -> pa.Array:
-        kind = self.fields[0][1]
-        return groups.sum_decimals(values).cast(kind).fill_null(pa.scalar(0).cast(kind))
+        dtype = self.fields[0][1]
+        return groups.sum_decimals(values).cast(dtype).fill_null(pa.scalar(0).cast(dtype))
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The sum, or its share of the number of values."""

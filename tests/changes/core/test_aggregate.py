@@ -26,8 +26,8 @@ Change = tuple[str | None, Any, str]
 def spec_of(
     schema: pa.Schema = SCHEMA, *, by: Any = "k", rejected: Any = "drop", **asked: Any
 ) -> AggregateSpec:
-    settings = changes.aggregate(by=by, agg=asked, rejected=rejected).settings
-    return settings.bind(schema, shards=1)
+    settings = changes.aggregate(by=by, agg=asked, rejected=rejected).parameters
+    return settings.resolve((schema,), carried=(None,), shards=1)
 
 
 def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SCHEMA) -> list[Step]:
@@ -35,14 +35,14 @@ def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SC
     for batch in batches:
         columns = [pa.array([row[at] for row in batch], f.type) for at, f in enumerate(schema)]
         rows = pa.table(columns, schema=schema)
-        steps.append(aggregate.step(spec, state, aggregate.pack(spec, rows), None))
+        steps.append(aggregate.step(spec, state, [aggregate.pack(spec, rows)]))
         state = steps[-1].state
         aggregate.check(spec, state)
     return steps
 
 
 def told(step: Step) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in step.emitted.to_pylist()]
+    return [tuple(row.values()) for row in step.output.to_pylist()]
 
 
 def test_a_group_comes_changes_and_goes_with_its_rows() -> None:
@@ -61,7 +61,7 @@ def test_a_group_comes_changes_and_goes_with_its_rows() -> None:
             (None, 1, 2, "update_postimage"),
         ],
     ]
-    assert steps[2].counts == Counts(rows=4, results=0, corrections=1)
+    assert steps[2].metrics == Counts(rows=4, results=0, corrections=1)
     assert steps[2].state.rows == 1
 
 
@@ -73,7 +73,7 @@ def test_what_changes_nothing_is_not_told() -> None:
         [("a", 5, MINUS), ("a", 3, PLUS)],
         [("a", 9, MINUS), ("a", 9, PLUS)],
     )
-    assert [len(step.emitted) for step in steps] == [1, 0, 0]
+    assert [len(step.output) for step in steps] == [1, 0, 0]
 
 
 def test_the_greatest_value_that_is_deleted_gives_way_to_the_next() -> None:
@@ -96,7 +96,7 @@ def test_the_greatest_value_that_is_deleted_gives_way_to_the_next() -> None:
 def test_a_delete_ahead_of_its_insert_is_a_debt_that_is_paid(asked: Any) -> None:
     steps = play(spec_of(x=asked), [("a", None, MINUS)], [("a", None, PLUS)], [("a", 3, PLUS)])
     assert [step.state.rows > 0 for step in steps] == [True, False, True]
-    assert [len(step.emitted) for step in steps] == [0, 0, 1]
+    assert [len(step.output) for step in steps] == [0, 0, 1]
 
 
 def test_no_count_is_told_below_0_and_the_debt_is_paid() -> None:
@@ -126,7 +126,7 @@ def test_how_rows_came_has_no_part_in_what_is_said_of_them(asked: Any) -> None:
         [gone, rows[3:], [(2e9, 1, PLUS), *rows[:3]]],
     ]
     last = [
-        told([step for step in play(spec, *way, schema=schema) if len(step.emitted)][-1])[-1]
+        told([step for step in play(spec, *way, schema=schema) if len(step.output)][-1])[-1]
         for way in ways
     ]
     assert len({repr(said[0]) for said in last}) == 1
@@ -135,7 +135,7 @@ def test_how_rows_came_has_no_part_in_what_is_said_of_them(asked: Any) -> None:
 def test_a_word_that_is_no_change_is_counted_and_does_nothing() -> None:
     (step,) = play(spec_of(n=agg.count()), [("a", 1, "upsert"), ("b", 1, PLUS), ("b", 1, "")])
     assert told(step) == [("b", 1, PLUS)]
-    assert step.counts == Counts(rows=3, rejected=2, results=1)
+    assert step.metrics == Counts(rows=3, rejected=2, results=1)
     assert step.state.rows == 1
 
 
@@ -160,7 +160,7 @@ def test_a_row_that_is_no_change_is_delivered_whole_where_it_is_routed(asked: An
             for row in (upsert, nothing, upsert)
         ),
     ]
-    assert step.counts == Counts(rows=4, rejected=3, results=1)
+    assert step.metrics == Counts(rows=4, rejected=3, results=1)
     assert len(step.state.tables["groups"]) == 1
 
 
@@ -199,14 +199,14 @@ def test_a_micro_batch_of_rejected_rows_alone_leaves_no_group() -> None:
     spec = spec_of(rejected="route", by=(), n=agg.count())
     steps = play(spec, [("a", 1, "?")], [("a", 1, PLUS)], [])
     assert [step.state.rows for step in steps] == [0, 1, 1]
-    assert [len(step.emitted) for step in steps] == [1, 1, 0]
-    assert steps[0].counts == Counts(rows=1, rejected=1)
+    assert [len(step.output) for step in steps] == [1, 1, 0]
+    assert steps[0].metrics == Counts(rows=1, rejected=1)
 
 
 def test_a_batch_delivers_what_is_rejected() -> None:
     spec = spec_of(rejected="route", n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, "?"]}, schema=SCHEMA)
-    good, bad = aggregate.run(spec, aggregate.pack(spec, rows)).to_pylist()
+    good, bad = aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist()
     assert (good["n"], bad["rejected"]["row"]["_change_type"]) == (1, "?")
 
 
@@ -249,7 +249,7 @@ def test_decimals_are_exact_and_typed_as_without_deletes() -> None:
         schema=schema,
     )
     assert told(steps[1])[-1] == ("a", Decimal("3.35"), Decimal("1.675000"), "update_postimage")
-    assert steps[1].emitted.schema.field("total").type == pa.decimal128(15, 2)
+    assert steps[1].output.schema.field("total").type == pa.decimal128(15, 2)
     assert steps[2].state.rows == 0
 
 
@@ -292,7 +292,7 @@ def test_without_keys_there_is_one_group_until_it_has_no_rows() -> None:
 def test_a_batch_is_one_step_and_the_end_says_nothing() -> None:
     spec = spec_of(n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, MINUS]}, schema=SCHEMA)
-    assert aggregate.run(spec, aggregate.pack(spec, rows)).to_pylist() == []
+    assert aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist() == []
     assert len(aggregate.finish(spec, aggregate.empty(spec))) == 0
     assert aggregate.next_deadline(spec, aggregate.empty(spec)) is None
 
@@ -306,7 +306,7 @@ def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:
     assert before.identity == after.identity
     (step,) = play(before, [("a", 1, 100, PLUS)], schema=one)
     more = pa.table([[50], [2], ["a"], [PLUS]], schema=other)
-    step = aggregate.step(after, step.state, aggregate.pack(after, more), None)
+    step = aggregate.step(after, step.state, [aggregate.pack(after, more)])
     assert told(step) == [("a", 1, 100, "update_preimage"), ("a", 2, 100, "update_postimage")]
 
 
@@ -324,7 +324,7 @@ def test_a_state_is_not_changed_by_the_step_after_it() -> None:
     (step,) = play(spec, [("a", 5, PLUS)])
     before = {name: table.to_pylist() for name, table in step.state.tables.items()}
     rows = pa.table({"k": ["a"], "v": [5], "_change_type": [MINUS]}, schema=SCHEMA)
-    aggregate.step(spec, State(None, step.state.tables), aggregate.pack(spec, rows), None)
+    aggregate.step(spec, State(None, step.state.tables), [aggregate.pack(spec, rows)])
     assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
 
 
@@ -333,7 +333,7 @@ def test_intervals_add_up_to_intervals() -> None:
     hours = [np.timedelta64(h, "h").astype("timedelta64[us]") for h in (5, 30)]
     spec = spec_of(schema, total=agg.sum("v"))
     steps = play(spec, [("a", hour, PLUS) for hour in hours], schema=schema)
-    assert steps[0].emitted.column("total").cast(pa.int64()).to_pylist() == [35 * 3_600_000_000]
+    assert steps[0].output.column("total").cast(pa.int64()).to_pylist() == [35 * 3_600_000_000]
 
 
 def test_what_is_computed_again_is_computed_of_the_rows_that_are_left() -> None:

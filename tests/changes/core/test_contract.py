@@ -28,19 +28,19 @@ def histories(**said: Any) -> Any:
 
 @pytest.mark.parametrize("make", [overwriting, histories])
 def test_a_batch_is_one_step_and_its_end_says_nothing_more(make: Any) -> None:
-    transform = make(shards=1)
-    core, spec = transform.core, transform.settings.bind(PLAIN, shards=1)
+    transform = make().options(shards=1)
+    core, spec = transform.core, transform.parameters.resolve((PLAIN,), carried=(None,), shards=1)
     rows = pa.table({"k": ["a", "a", "b"], "v": [1, 2, 3], "lsn": [2, 1, 1]}, schema=PLAIN)
-    step = core.step(spec, core.empty(spec), core.pack(spec, rows), None)
-    assert core.run(spec, core.pack(spec, rows)).equals(step.emitted)
-    assert len(step.emitted) == (2 if make is overwriting else 3)
+    step = core.step(spec, core.empty(spec), [core.pack(spec, rows)])
+    assert core.run(spec, [core.pack(spec, rows)]).equals(step.output)
+    assert len(step.output) == (2 if make is overwriting else 3)
     core.check(spec, step.state)
     assert len(core.finish(spec, step.state)) == 0
     assert core.next_deadline(spec, step.state) is None
     assert spec.event_time == "revision"
-    assert spec.origins == {"k": "k", "v": "v"}
-    again = core.step(spec, step.state, core.pack(spec, rows.slice(0, 0)), None)
-    assert len(again.emitted) == 0
+    assert spec.origins == {"k": (0, "k"), "v": (0, "v")}
+    again = core.step(spec, step.state, [core.pack(spec, rows.slice(0, 0))])
+    assert len(again.output) == 0
     core.check(spec, again.state)
 
 
@@ -102,22 +102,22 @@ def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
         return core.pack(spec, pa.Table.from_pylist([{"v": 1, **row} for row in rows], schema))
 
     def bound(horizon: str) -> tuple[Any, Any]:
-        made = make(horizon=horizon, time="ts", shards=1)
-        return made.core, made.settings.bind(schema, shards=1)
+        made = make(horizon=horizon, time="ts")
+        return made.core, made.parameters.resolve((schema,), carried=(None,), shards=1)
 
     core, short = bound("10 seconds")
     gone = {"k": "a", "lsn": 5, "ts": at(5), CHANGE_TYPE: "delete"}
     newer = {"k": "b", "lsn": 30, "ts": at(30), CHANGE_TYPE: "insert"}
-    state = core.step(short, core.empty(short), packed(core, short, gone, newer), None).state
+    state = core.step(short, core.empty(short), [packed(core, short, gone, newer)]).state
     assert len(state.tables["evicted"]) == 1
     core, long = bound("1 day")
     late = {"k": "a", "lsn": 4, "ts": at(4), CHANGE_TYPE: "insert"}
-    step = core.step(long, state, packed(core, long, late), None)
-    assert [row["rejected"]["reason"] for row in step.emitted.to_pylist()] == ["forgotten"]
+    step = core.step(long, state, [packed(core, long, late)])
+    assert [row["rejected"]["reason"] for row in step.output.to_pylist()] == ["forgotten"]
     # What came after all that was forgotten is no change of that.
     late = {"k": "a", "lsn": 4, "ts": at(6), CHANGE_TYPE: "insert"}
-    step = core.step(long, state, packed(core, long, late), None)
-    assert [row["rejected"] for row in step.emitted.to_pylist()] == [None]
+    step = core.step(long, state, [packed(core, long, late)])
+    assert [row["rejected"] for row in step.output.to_pylist()] == [None]
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
@@ -138,7 +138,7 @@ def test_a_row_of_a_snapshot_that_was_read_since_brings_nothing_back(
         [row("b", 101, 20, "insert")],
         [row("a", 0, 15, "insert", True), row("c", 101, 15, "insert", True)],
     ]
-    made = make(horizon="10 seconds", time="_changed_at", snapshots=snapshots, shards=1)
+    made = make(horizon="10 seconds", time="_changed_at", snapshots=snapshots).options(shards=1)
     told = replay(made, script, schema=schema)[-1].rows
     assert [row["rejected"]["reason"] for row in told if row["rejected"]] == ["forgotten"]
     assert [row["k"] for row in told if not row["rejected"]] == ["c"]
@@ -155,7 +155,7 @@ def test_changes_of_one_place_are_forgotten_together(make: Any) -> None:
         [row("a", 9, 0, 0, "delete"), row("b", 10, 30, 0)],
         [row("c", 5, 20, 1), row("c", 5, 0, 1), row("c", 5, 0, 2)],
     ]
-    made = make(horizon="10 seconds", time="_changed_at", shards=1)
+    made = make(horizon="10 seconds", time="_changed_at").options(shards=1)
     for order in itertools.permutations(script[1]):
         told = replay(made, [script[0], [*order]], schema=schema)[1]
         good = [each["v"] for each in told.rows if each["rejected"] is None]
@@ -202,5 +202,7 @@ def test_a_table_of_keys_alone_never_changes() -> None:
 
 def test_aggregates_of_changes_have_no_event_time() -> None:
     transform = changes.aggregate(by="k", agg={"n": agg.count()})
-    spec = transform.settings.bind(PLAIN.append(pa.field(CHANGE_TYPE, pa.string())), shards=1)
+    spec = transform.parameters.resolve(
+        (PLAIN.append(pa.field(CHANGE_TYPE, pa.string())),), carried=(None,), shards=1
+    )
     assert spec.event_time == CHANGE_TYPE

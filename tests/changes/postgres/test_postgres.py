@@ -147,9 +147,7 @@ def test_a_stream_of_the_log_folds_to_what_is_selected(
         horizon="1 hour",
         time="_changed_at",
         history=history,
-        shards=2,
-        state_api=api,
-    )
+    ).options(shards=2, state_api=api)
     script = [table_of(file, *PLACE) for file in delivered(shop)]
     results = [
         each
@@ -174,7 +172,9 @@ def test_a_stream_of_the_log_folds_to_what_is_selected(
 def test_a_horizon_as_long_as_the_disorder_is_enough(shop: Traffic, history: Any) -> None:
     # By where a change was written: the server lets no two open transactions change one key.
     files = delivered(shop)
-    applied = changes.apply(KEY, sequence="lsn", horizon=disorder(files), history=history, shards=2)
+    applied = changes.apply(KEY, sequence="lsn", horizon=disorder(files), history=history).options(
+        shards=2
+    )
     results = replay(applied, [table_of(file, "lsn") for file in files], restart=True)
     rows = [row for each in results for row in each.rows]
     # Nothing but what was delivered again, beyond the horizon.
@@ -194,7 +194,7 @@ def test_a_horizon_as_long_as_the_disorder_is_enough(shop: Traffic, history: Any
 def test_a_large_value_of_a_key_that_changes_is_in_the_log_with_the_whole_row_only(
     postgres: str,
 ) -> None:
-    applied = changes.apply(KEY, sequence="lsn", horizon=10**9, shards=1)
+    applied = changes.apply(KEY, sequence="lsn", horizon=10**9).options(shards=1)
     (result,) = replay(applied, [table_of(moved_untouched(postgres), "lsn")])
     bodies = {(row["relation"], row["id"]): row["body"] for row in fold(result.rows, key=KEY)}
     moved = {table: bodies[table, -1] for table in IDENTITY}
