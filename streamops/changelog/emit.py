@@ -145,7 +145,7 @@ def emit_changes(
 
 
 def order_changes(weight: Ints, is_update: Mask) -> tuple[Ids, pa.Array]:
-    """Changes of a bag of rows in the order in which they are emitted, and their types.
+    """Changes of a multiset of rows in the order in which they are emitted, and their types.
 
     Parameters
     ----------

@@ -214,7 +214,8 @@ class CompactTransform:
         is_last = sequence == last
         # By the youngest row of the key: a delete is removed after all rows that it deleted.
         age = _difference(F.col(_LATEST), F.max(_CLOCK).over(window))
-        is_expired = age > max(self.retention, self.head or 0)
+        # A plain int: Py4J sends the repr of a number, and that of a horizon is a duration.
+        is_expired = age > int(max(self.retention, self.head or 0))
         is_needed = is_last
         for name in self._values(columns) if UNAVAILABLE in columns or self.ignore_nulls else ():
             is_sent = column(name).isNotNull() if self.ignore_nulls else F.lit(True)
@@ -224,7 +225,7 @@ class CompactTransform:
             is_needed |= sequence == supplier
         retained = ~is_preimage & is_needed & ~(is_last & F.col(_DELETED) & is_expired)
         if self.head is not None:
-            retained |= _difference(F.col(_LATEST), F.col(_CLOCK)) <= self.head
+            retained |= _difference(F.col(_LATEST), F.col(_CLOCK)) <= int(self.head)
         is_obsolete = F.lit(False)
         if TOMBSTONE in columns:  # retained together with the delete before it
             deleted = F.max(F.when(is_change & F.col(_DELETED), sequence)).over(window)

@@ -1,13 +1,28 @@
-"""Debezium's records as a stream of changes."""
+"""Read Debezium's records as a change stream."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructType
 
-from streamops.changes.debezium_settings import Absent, DebeziumSettings, Preimages, Tombstones
-from streamops.spark.rowwise import RowTransform
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.table import REJECTED, TOMBSTONE
+from streamops.changes.debezium_records import (
+    REASONS,
+    Absent,
+    DebeziumSpec,
+    Preimages,
+    Tombstones,
+    read_changes,
+)
+from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.kernel.parameters import parse_distinct_names
+from streamops.spark.results import UPSERTS
+from streamops.spark.rowwise import RowTransform, noted
 
 __all__ = ["from_debezium"]
 
@@ -26,64 +41,64 @@ def from_debezium(
     keep: Sequence[str] = (),
     name: str | None = None,
 ) -> RowTransform:
-    """Reads Debezium's records: what happened to which row, in which order.
+    """Read Debezium's records as changes of rows, with their sequence.
 
-    A record with operation `c` or `r` (snapshot) becomes an ``insert``, `u` an ``update_postimage``,
-    `d` a ``delete``. An update that changes the key becomes a ``delete`` of the old row and an
-    ``insert`` of the new row. `t` becomes a ``truncate``: a change with a sequence, but without key
-    and values, which deletes all rows with a lower sequence in ``normalize`` and ``apply``. All other
-    records are rejected: they are part of the output, with the reason.
+    Operations `c` and `r` (snapshot) become an ``insert``, `u` an ``update_postimage``, `d` a
+    ``delete``. An update that changes the key becomes a ``delete`` of the old row and an ``insert`` of
+    the new row. `t` becomes a ``truncate``: a change with a sequence, but without key and values, which
+    deletes all rows with a lower sequence in ``normalize`` and ``apply``. Other records are rejected:
+    they are part of the output, with the reason.
 
-    Input        `value`: string or binary, JSON with the wrapper of its schema or without ·
+    Input        `value`: string or binary, JSON with or without the wrapper of its schema ·
                  `message_key`: string or binary · columns to `keep`, of any type
     Output       the columns of `schema` · _change_type: string · _sequence: struct<log, offset,
-                 position> of bigint, or of the columns named · _snapshot: boolean · _unavailable:
-                 array<string>, columns whose value was not sent and is the one from before ·
+                 position> of bigint, or of the columns of `sequence` · _snapshot: boolean ·
+                 _unavailable: array<string>, columns whose value was not sent and did not change ·
                  _changed_at: timestamp, by the database's clock · with `tombstones` "keep"
                  _tombstone: boolean · rejected: struct<reason, value, key>, null in a change ·
                  the columns of `keep`
     Output mode  any
-    Watermark    none needed; one on a column of `keep` is kept
+    Watermark    none is needed; one on a column of `keep` is preserved
     State        none
-    Order        rows may come in any order; of a record, the delete comes before the insert, and a
+    Order        rows may arrive in any order; of a record, the delete is before the insert, and a
                  preimage before its postimage
-    Batch        same rows out
+    Batch        the same rows
 
     Parameters
     ----------
     schema : str or StructType
-        Columns of the table's row, as in SQL's DDL. Types are those that JSON has: what Debezium
-        sends as a number (``io.debezium.time.MicroTimestamp``) is bigint here, what it sends as bytes
-        (decimals, unless the connector's ``decimal.handling.mode`` says otherwise) is binary. A column
-        that is NOT NULL must be there. Text of a limited length, as varchar(10), is string.
+        Columns of the table's row, as SQL DDL or a type. Types are those of the JSON: a column that
+        Debezium sends as a number (``io.debezium.time.MicroTimestamp``) is bigint, one that it sends as
+        bytes (decimals, unless ``decimal.handling.mode`` is set) is binary. A NOT NULL column must be
+        present. Strings of limited length, such as varchar(10), are string.
     key : str or sequence of str
         Columns that identify a row.
     value : str
         Column with the record.
     message_key : str, optional
-        Column with the message's key. Read where a delete has no row, and of tombstones.
+        Column with the message key. It is read for deletes without a row, and for tombstones.
     sequence : "auto", "lsn", "binlog", "scn", "change_lsn", or sequence of str
-        Where a change stands in the log. "auto": by ``source.connector``. "lsn": Postgres, (0, lsn,
-        place in the transaction). "binlog": MySQL and MariaDB, (number of the file, position, row).
-        "scn": Oracle, (0, scn, place in the transaction). "change_lsn": SQL Server. Or columns of the
+        Position of a change in the log. "auto": by ``source.connector``. "lsn": Postgres, (0, lsn,
+        position in the transaction). "binlog": MySQL and MariaDB, (number of the file, position, row).
+        "scn": Oracle, (0, scn, position in the transaction). "change_lsn": SQL Server. Or columns of the
         frame, such as ``["offset"]`` of a topic whose keys stay in their partitions. A row of an
-        incremental snapshot may have none of a connector's: it is below all, (0, 0, 0).
+        incremental snapshot may have no position: it is below all others, (0, 0, 0).
     absent : "null", "unavailable" or "reject"
-        A column that a record does not have: null, as it was before, or no row that fits.
+        What a column is that a record does not have: null, unavailable, or a reason to reject the record.
     placeholder : str
         The connector's ``unavailable.value.placeholder``.
     preimages : "drop" or "publish"
-        Whether the row before an update is an ``update_preimage``. Operators that take rows back
-        refuse a stream without. "publish" needs whole rows before updates and deletes, and rejects
-        changes without: of Postgres, ``REPLICA IDENTITY FULL``.
+        Whether an update also becomes an ``update_preimage``. Operators that retract rows refuse a stream
+        without preimages. "publish" needs the whole row before updates and deletes, and rejects changes
+        without it: set ``REPLICA IDENTITY FULL`` in Postgres.
     tombstones : "drop" or "keep"
-        Records whose value is null, which follow a delete for the sake of compaction. "keep": as rows
-        with their key and ``_tombstone``; to state they mean nothing.
+        Records whose value is null, which follow a delete for log compaction. "keep": as rows with their
+        key and ``_tombstone``, which operators with state ignore.
     keep : sequence of str
-        Columns of the frame to go with each change.
+        Columns of the frame to copy to each change.
     name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. A batch is counted only
-        where it is given.
+        Name of the metrics in the query's ``observedMetrics``. Batch queries have metrics only if it is
+        given.
 
     Returns
     -------
@@ -93,7 +108,7 @@ def from_debezium(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, or does not go with another; a name is taken.
+        A parameter has the wrong type, or cannot be combined with another; a name is taken.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
 
@@ -105,15 +120,15 @@ def from_debezium(
 
     Notes
     -----
-    Reasons: "unparsable_json" (also where text is behind the JSON, or bytes are no UTF-8),
-    "no_operation", "unknown_operation", "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages` "publish"),
-    "no_sequence". Records of operation `m`, which are about no row, are left out.
+    Reasons: "unparsable_json" (also text after the JSON, and invalid UTF-8), "no_operation",
+    "unknown_operation", "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages`
+    "publish"), "no_sequence". Records of operation `m`, logical decoding messages, are dropped.
 
-    A row fits if each value is what was sent: a decimal is not rounded, a float not made infinite, a
-    number or a time of day no timestamp.
+    A row fits if every value is exactly the one sent: decimals are not rounded, floats not made infinite,
+    and numbers and times of day not read as timestamps.
 
-    Within Oracle's scn and Postgres' lsn the place in the transaction is told only with the
-    connector's ``provide.transaction.metadata``; it is 0 otherwise.
+    Within Oracle's scn and Postgres' lsn the position in the transaction is only known with the
+    connector's ``provide.transaction.metadata``; otherwise it is 0.
 
     Connectors skip truncates by default. To receive them, set ``skipped.operations`` to "none". A
     truncate has no message key, so Kafka may write it to another partition than the rows of the
@@ -121,8 +136,8 @@ def from_debezium(
 
     See Also
     --------
-    split_rejected : changes and rejected records apart.
-    from_delta : the same of Delta's change data feed.
+    split_rejected : split changes and rejected records.
+    from_delta : the same for Delta's change data feed.
 
     References
     ----------
@@ -130,10 +145,12 @@ def from_debezium(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Change Data Capture".
     """
     where = "changes.from_debezium"
-    settings = DebeziumSettings.of(
-        where,
-        schema,
-        key=key,
+    if not isinstance(sequence, str):
+        sequence = parse_distinct_names(sequence, parameter="sequence", where=where)
+    reader = _DebeziumReader(
+        where=where,
+        schema=schema,
+        key=parse_distinct_names(key, parameter="key", where=where),
         value=value,
         message_key=message_key,
         sequence=sequence,
@@ -141,6 +158,63 @@ def from_debezium(
         placeholder=placeholder,
         preimages=preimages,
         tombstones=tombstones,
-        keep=keep,
+        keep=parse_distinct_names(keep, parameter="keep", where=where, empty=True),
     )
-    return RowTransform.of(where, settings, name)
+    return RowTransform.of(where, reader, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _DebeziumReader(DebeziumSpec):
+    """Applies the parameters to a frame."""
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """None: the result has no columns of the frame except those to keep."""
+        return ()
+
+    @property
+    def marked(self) -> str:
+        """The column whose metadata describes the stream."""
+        return CHANGE_TYPE
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame without the columns that are read."""
+        self.parse_row()
+        types = {part.name: part.dataType for part in frame.schema.fields}
+        messages = [("value", self.value)]
+        if self.message_key is not None:
+            messages.append(("message_key", self.message_key))
+        for role, name in messages:
+            if name not in types:
+                raise ColumnNotFound(name, list(types), where=self.where, role=role)
+            if not isinstance(types[name], StringType | BinaryType):
+                raise SchemaError(
+                    "COLUMN_TYPE",
+                    f"column {name!r} cannot be used as `{role}`",
+                    where=self.where,
+                    got=f"{name!r} of type {types[name].simpleString()}",
+                    expected="JSON as string or binary",
+                    fix="read the messages unparsed; Avro: "
+                    'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
+                )
+        for role, names in (("sequence", self.sequence_columns), ("keep", self.keep)):
+            for name in names:
+                if name not in types:
+                    raise ColumnNotFound(name, list(types), where=self.where, role=role)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The changes of a frame of records."""
+        changes = read_changes(frame, self)
+        return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
+
+    def counts(self) -> Mapping[str, Column]:
+        """Metrics: changes, and rejected records by reason."""
+        reason = F.col(REJECTED)["reason"]
+        counted = {
+            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
+            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            **{name: F.count_if(reason == name) for name in REASONS},
+        }
+        if self.tombstones == "keep":
+            counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
+        return counted

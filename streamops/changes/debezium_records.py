@@ -1,21 +1,30 @@
-"""Debezium's records as expressions of Spark's: what is in them, and what they stand for.
+"""Read Debezium's records as changes, with Spark expressions.
 
-JSON is read twice. Once with the rows as text, which says what a column is before it is a value:
-absent, null, or the placeholder; and once with the rows as what they are. Values are those that were
-sent, to the last digit, or the record does not fit.
+The JSON is parsed twice: with the rows as text, which tells whether a column is absent, null, or the
+placeholder; and with the rows in their types. A value that is not exactly the one sent rejects the
+record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any, Literal, get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    TRUNCATE,
+)
 from streamops.changelog.table import (
+    CHANGE_COLUMNS,
     CHANGED_AT,
     REJECTED,
     SEQUENCE,
@@ -23,21 +32,41 @@ from streamops.changelog.table import (
     TOMBSTONE,
     UNAVAILABLE,
 )
-from streamops.changes.debezium_meaning import (
-    DELETED,
-    MESSAGE,
-    TRUNCATED,
-    Meaning,
-    held,
-    hold,
-    is_lacking,
+from streamops.changes.debezium_values import (
+    POSITIONS,
+    READ,
+    SOURCE,
+    convert,
+    has_text_keys,
+    is_invalid,
+    is_placeholder,
+    may_contain_placeholder,
+    parse_row_type,
+    parse_sequence,
+    raw_type,
+    replace_placeholder,
+    source_time,
 )
-from streamops.changes.debezium_positions import POSITIONS, READ, SOURCE, changed_at, position
-from streamops.changes.debezium_unavailable import may_stand_in, stands_in, without
-from streamops.changes.debezium_values import as_sent, made, misfits
+from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.parameters import require_choice, require_name
 from streamops.spark.columns import column, make_nullable, map_type
 
-__all__ = ["POSITIONS", "REASONS", "Records"]
+__all__ = [
+    "REASONS",
+    "Absent",
+    "DebeziumSpec",
+    "Position",
+    "Preimages",
+    "Tombstones",
+    "read_changes",
+]
+
+Absent = Literal["null", "unavailable", "reject"]
+Preimages = Literal["drop", "publish"]
+Tombstones = Literal["drop", "keep"]
+Position = Literal["auto", "lsn", "binlog", "scn", "change_lsn"]
+
+assert set(get_args(Position)) == {"auto", *POSITIONS}
 
 REASONS = (
     "unparsable_json",
@@ -49,227 +78,422 @@ REASONS = (
     "no_row_before",
     "no_sequence",
 )
-"""Why a record is rejected; the first that applies."""
+"""Reasons for which a record is rejected, by precedence."""
 
-_BAD = "_streamops_unparsable"
-_TEXT = StringType()
-_OUTER = {"columnNameOfCorruptRecord": _BAD}
-_IMAGES, _RECORD = ("before", "after"), ("op", "before", "after", "source", "transaction")
+DELETED, MESSAGE, TRUNCATED = "d", "m", "t"
 _SAVED = ["c", "u", READ]
-_END = "_streamops_end"
+_CORRUPT, _END = "_streamops_unparsable", "_streamops_end"
+_OPTIONS = {"columnNameOfCorruptRecord": _CORRUPT}
+_IMAGES, _ENVELOPE = ("before", "after"), ("op", "before", "after", "source", "transaction")
+_TEXT = StringType()
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """How records are read: the settings, with the row's schema."""
+class DebeziumSpec:
+    """Parameters of ``from_debezium``."""
 
-    row: StructType
+    where: str = field(repr=False)
+    schema: str | StructType = field(metadata={"shown": lambda schema: repr(_to_ddl(schema))})
     key: tuple[str, ...]
     value: str
     message_key: str | None
     sequence: str | tuple[str, ...]
-    absent: str
+    absent: Absent
     placeholder: str
-    preimages: str
-    tombstones: str
+    preimages: Preimages
+    tombstones: Tombstones
     keep: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Validate the parameters. A schema in DDL is parsed by Spark, once there is a frame."""
+        where, schema = self.where, self.schema
+        placeholder: Any = self.placeholder
+        require_name(self.value, parameter="value", where=where)
+        if self.message_key is not None:
+            require_name(self.message_key, parameter="message_key", where=where)
+            if "payload" in self.key:
+                raise SpecError(
+                    "KEY_CALLED_PAYLOAD",
+                    "a key column called 'payload' looks like the wrapper of a message key",
+                    where=where,
+                    got=f"key={self.key!r}, message_key={self.message_key!r}",
+                    expected="another name, or records whose deletes have their row",
+                    fix="omit message_key",
+                )
+        if isinstance(self.sequence, str):
+            require_choice(self.sequence, Position, parameter="sequence", where=where)
+        require_choice(self.absent, Absent, parameter="absent", where=where)
+        require_choice(self.preimages, Preimages, parameter="preimages", where=where)
+        require_choice(self.tombstones, Tombstones, parameter="tombstones", where=where)
+        if not isinstance(placeholder, str) or not placeholder or "\\E" in placeholder:
+            raise SpecError(
+                "NOT_A_PLACEHOLDER",
+                "`placeholder` is not the text of a placeholder",
+                where=where,
+                got=f"placeholder={placeholder!r}",
+                expected="the connector's unavailable.value.placeholder",
+                fix="omit it, if the connector uses the default",
+            )
+        if self.tombstones == "keep" and self.message_key is None:
+            raise SpecError(
+                "TOMBSTONE_WITHOUT_KEY",
+                "a tombstone only has its message key",
+                where=where,
+                got="tombstones='keep', message_key=None",
+                expected="the column with the message keys",
+                fix='message_key="key", or tombstones="drop"',
+            )
+        if not isinstance(schema, str) or not schema.strip():
+            self.parse_row()
+
+    def parse_row(self) -> StructType:
+        """The type of a row: with the key, without names that are taken, of types that JSON has."""
+        row = parse_row_type(self.schema, where=self.where)
+        for name in self.key:
+            if name not in row.names:
+                raise ColumnNotFound(name, row.names, where=self.where, role="key")
+        names = [*row.names, *CHANGE_COLUMNS, *self.keep]
+        folded = [name.lower() for name in names]
+        taken = sorted({name for name in names if folded.count(name.lower()) > 1})
+        if taken:
+            raise SpecError(
+                "NAME_TAKEN",
+                f"two columns of the result have the same name: {', '.join(taken)}",
+                where=self.where,
+                got=f"schema of {', '.join(row.names)}; keep={list(self.keep)!r}",
+                expected=f"distinct names, other than {', '.join(CHANGE_COLUMNS)}",
+                fix="rename the column of the frame before the operator",
+            )
+        for part in row.fields:
+            if not has_text_keys(part.dataType):
+                raise SpecError(
+                    "KEYS_NOT_TEXT",
+                    f"column {part.name!r} has a map whose keys are not strings, as those of JSON are",
+                    where=self.where,
+                    got=f"{part.name!r} of type {part.dataType.simpleString()}",
+                    expected="map<string, ...>",
+                    fix="declare the keys as string, and cast them after this operator",
+                )
+        return row
+
+    @property
+    def sequence_columns(self) -> tuple[str, ...]:
+        """Columns of the frame that order changes."""
+        return () if isinstance(self.sequence, str) else self.sequence
+
+
+def read_changes(frame: DataFrame, spec: DebeziumSpec) -> DataFrame:
+    """The changes of a frame of records."""
+    return _Reader(spec, spec.parse_row()).read(frame)
+
+
+def _to_ddl(schema: str | StructType) -> str:
+    return schema if isinstance(schema, str) else schema.simpleString()[len("struct<") : -1]
+
+
+def _temp(name: str) -> Column:
+    """A column that exists while the records are read."""
+    return F.col(f"__streamops_{name}")
+
+
+def _add(frame: DataFrame, **columns: Column) -> DataFrame:
+    """The frame with further temporary columns."""
+    return frame.select("*", *_named(**columns))
+
+
+def _named(**columns: Column) -> list[Column]:
+    return [value.alias(f"__streamops_{name}") for name, value in columns.items()]
+
+
+def _is_unsent(image: str, name: str) -> Column:
+    """Whether the value of a column was not sent."""
+    return F.array_contains(_temp(f"{image}_unsent"), name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The expressions that read records: parameters, and the type of a row."""
+
+    spec: DebeziumSpec
+    row: StructType
 
     def read(self, frame: DataFrame) -> DataFrame:
         """The changes of a frame of records."""
-        # What is no UTF-8 would be read with marks in its place.
-        text = F.try_validate_utf8(column(self.value).cast("string"))
+        spec = self.spec
+        value = column(spec.value)
+        # Spark would replace invalid UTF-8 by marks.
+        text = F.try_validate_utf8(value.cast("string"))
         message_key = F.lit(None).cast("string")
-        if self.message_key is not None:
-            message_key = column(self.message_key)
-        others = self.sequence if isinstance(self.sequence, tuple) else ()
+        if spec.message_key is not None:
+            message_key = column(spec.message_key)
+        sequence = (column(name) for name in spec.sequence_columns)
+        typed = replace_placeholder(text, spec.placeholder)
         records = frame.select(
-            *(column(name) for name in self.keep),
-            *hold(
-                given=F.struct(column(self.value).alias("value"), message_key.alias("key")),
-                others=F.struct(*(column(name) for name in others), F.lit(0).alias(_END)),
+            *(column(name) for name in spec.keep),
+            *_named(
+                input=F.struct(value.alias("value"), message_key.alias("key")),
+                sequence_columns=F.struct(*sequence, F.lit(0).alias(_END)),
                 text=text,
-                is_one=_is_one_value(text),
-                said=F.from_json(text, self._as_text(), _OUTER),
-                rows=F.from_json(without(text, self.placeholder), self._as_rows(), _OUTER),
-                key=self._key_image(F.try_validate_utf8(message_key.cast("string"))),
+                is_single=_is_single_value(text),
+                parsed=F.from_json(text, self._record_type(_TEXT, source=True), _OPTIONS),
+                typed=F.from_json(typed, self._record_type(raw_type(self.row)), _OPTIONS),
+                key=self._parse_key(F.try_validate_utf8(message_key.cast("string"))),
             ),
         )
-        outer, inner, rows = held("said"), held("said")["payload"], held("rows")
-        plain = F.struct(*(outer[name].alias(name) for name in _RECORD))
-        sent = {
-            f"{name}_sent": F.when(inner.isNotNull(), rows["payload"][name]).otherwise(rows[name])
+        outer, payload, rows = _temp("parsed"), _temp("parsed")["payload"], _temp("typed")
+        plain = F.struct(*(outer[name].alias(name) for name in _ENVELOPE))
+        is_wrapped = payload.isNotNull()
+        raw = {
+            f"{name}_raw": F.when(is_wrapped, rows["payload"][name]).otherwise(rows[name])
             for name in _IMAGES
         }
-        records = records.select(
-            "*", *hold(env=F.when(inner.isNotNull(), inner).otherwise(plain), **sent)
+        records = _add(records, envelope=F.when(is_wrapped, payload).otherwise(plain), **raw)
+        records = _add(
+            records,
+            op=_temp("envelope")["op"],
+            is_tombstone=self._is_tombstone(),
+            sequence=self._sequence(),
+            **{name: convert(_temp(f"{name}_raw"), self.row) for name in _IMAGES},
+            **{f"{name}_text": self._row_text(name) for name in _IMAGES},
         )
-        records = records.select(
-            "*",
-            *hold(
-                op=held("env")["op"],
-                is_tombstone=self._is_tombstone(),
-                at=self._position(others),
-                **{name: made(held(f"{name}_sent"), self.row) for name in _IMAGES},
-                **{f"{name}_texts": self._texts(name) for name in _IMAGES},
-            ),
-        )
-        records = records.select(
-            "*", *hold(**{f"{name}_lacks": self._lacking(name) for name in _IMAGES})
-        )
-        records = records.select("*", *hold(reason=self._reason()))
-        records = records.select("*", *hold(change=F.explode(self._meaning.changes())))
+        records = _add(records, **{f"{name}_unsent": self._unsent(name) for name in _IMAGES})
+        records = _add(records, reason=self._reason())
+        records = _add(records, change=F.explode(self._changes()))
         return records.select(*self._result())
 
-    @property
-    def _meaning(self) -> Meaning:
-        return Meaning(self.row, self.key, self.preimages, self.tombstones)
+    def _record_type(self, row: DataType, *, source: bool = False) -> StructType:
+        """The type of a record, with or without the wrapper of its schema."""
+        fields = [StructField(name, row) for name in _IMAGES]
+        if source:
+            transaction = StructType([StructField("total_order", _TEXT)])
+            fields = [StructField("op", _TEXT), *fields, StructField("source", SOURCE)]
+            fields.append(StructField("transaction", transaction))
+        payload = StructField("payload", StructType(fields))
+        return StructType([*fields, payload, StructField(_CORRUPT, _TEXT)])
 
-    def _as_text(self) -> StructType:
-        """A record whose rows are text."""
-        record = StructType([StructField(n, _TEXT) for n in ("op", *_IMAGES)])
-        record = record.add("source", SOURCE).add(
-            "transaction", StructType([StructField("total_order", _TEXT)])
-        )
-        return StructType(
-            [*record.fields, StructField("payload", record), StructField(_BAD, _TEXT)]
-        )
-
-    def _as_rows(self) -> StructType:
-        """A record whose rows are rows."""
-        row = as_sent(self.row)
-        record = StructType([StructField(n, row) for n in _IMAGES])
-        return StructType(
-            [*record.fields, StructField("payload", record), StructField(_BAD, _TEXT)]
-        )
-
-    def _key_image(self, text: Column) -> Column:
-        """A row of which no more than the key is known: from the message's key."""
-        kinds = {each.name: each.dataType for each in self.row.fields}
-        fields = [StructField(name, as_sent(kinds[name])) for name in self.key]
+    def _parse_key(self, text: Column) -> Column:
+        """A row with the values of the message key, and nulls."""
+        types = {part.name: part.dataType for part in self.row.fields}
+        fields = [StructField(name, raw_type(types[name])) for name in self.spec.key]
         wrapped = StructType([*fields, StructField("payload", StructType(fields))])
-        read = F.when(_is_one_value(text), F.from_json(text, wrapped))
+        key = F.when(_is_single_value(text), F.from_json(text, wrapped))
 
-        def value(name: str, kind: DataType) -> Column:
-            if name not in self.key:
+        def value(name: str) -> Column:
+            if name not in self.spec.key:
                 return F.lit(None)
-            return F.coalesce(*(made(each[name], kind) for each in (read["payload"], read)))
+            return F.coalesce(*(convert(part[name], types[name]) for part in (key["payload"], key)))
 
-        row = [(each.name, each.dataType) for each in self.row.fields]
         return F.struct(
-            *(value(name, kind).cast(map_type(kind, relax=True)).alias(name) for name, kind in row)
+            *(value(name).cast(map_type(types[name], relax=True)).alias(name) for name in types)
         )
 
-    def _texts(self, image: str) -> Column:
-        """The columns of a row as text, where what they hold needs a look; else null."""
-        text = held("env")[image]
-        read = F.from_json(text, StructType([StructField(n, _TEXT) for n in self.row.names]))
-        return F.when(may_stand_in(text, self.placeholder), read)
+    def _row_text(self, image: str) -> Column:
+        """The columns of a row as text, if one may be the placeholder."""
+        text = _temp("envelope")[image]
+        columns = F.from_json(text, StructType([StructField(n, _TEXT) for n in self.row.names]))
+        return F.when(may_contain_placeholder(text, self.spec.placeholder), columns)
 
-    def _lacking(self, image: str) -> Column:
+    def _unsent(self, image: str) -> Column:
         """Names of the columns of a row whose values were not sent."""
         found = []
         for name in self.row.names:
-            lacks = stands_in(held(f"{image}_texts")[name], self.placeholder)
-            if self.absent == "unavailable":
-                lacks |= self._is_absent(image, name)
-            found.append(F.when(lacks, F.lit(name)))
+            is_unsent = is_placeholder(_temp(f"{image}_text")[name], self.spec.placeholder)
+            if self.spec.absent == "unavailable":
+                is_unsent |= self._is_absent(image, name)
+            found.append(F.when(is_unsent, F.lit(name)))
         return F.array_compact(F.array(*found))
 
     def _is_absent(self, image: str, name: str) -> Column:
-        names = F.json_object_keys(held("env")[image])
+        names = F.json_object_keys(_temp("envelope")[image])
         return F.coalesce(~F.array_contains(names, name), F.lit(False))
 
     def _is_tombstone(self) -> Column:
-        """A value that is null: itself, in JSON, or in the wrapper with the schema."""
-        text, said = held("text"), held("said")
+        """Whether the value is null: in Kafka, in JSON, or in the wrapper of its schema."""
+        text, parsed = _temp("text"), _temp("parsed")
         names = F.array_remove(F.json_object_keys(text), "schema")
-        empty = ~self._is_malformed() & said["op"].isNull() & said["payload"].isNull()
-        wrapped = F.when(empty, names == F.array(F.lit("payload")))
+        is_empty = ~self._is_malformed() & parsed["op"].isNull() & parsed["payload"].isNull()
+        wrapped = F.when(is_empty, names == F.array(F.lit("payload")))
         is_null = text.rlike(r"^\s*null\s*$") | F.coalesce(wrapped, F.lit(False))
-        return held("given")["value"].isNull() | F.coalesce(is_null, F.lit(False))
+        return _temp("input")["value"].isNull() | F.coalesce(is_null, F.lit(False))
 
     def _is_malformed(self) -> Column:
-        """Whether the record is no object of JSON, or not that alone."""
-        said = held("said")
-        return said.isNull() | said[_BAD].isNotNull() | ~held("is_one")
+        """Whether the record is not exactly one JSON object."""
+        parsed = _temp("parsed")
+        return parsed.isNull() | parsed[_CORRUPT].isNotNull() | ~_temp("is_single")
 
-    def _position(self, others: tuple[str, ...]) -> Column:
-        """Where in the log the change stands; null where nothing tells."""
-        if not others:
-            return position(held("env"), str(self.sequence))
-        parts = [make_nullable(held("others")[name]).alias(name) for name in others]
-        known = reduce(Column.__and__, (part.isNotNull() for part in parts))
-        return F.when(known, F.struct(*parts))
+    def _sequence(self) -> Column:
+        """The position of the change in the log; null if it is not known."""
+        if isinstance(self.spec.sequence, str):
+            return parse_sequence(_temp("envelope"), self.spec.sequence)
+        names = self.spec.sequence
+        parts = [make_nullable(_temp("sequence_columns")[name]).alias(name) for name in names]
+        is_known = reduce(Column.__and__, (part.isNotNull() for part in parts))
+        return F.when(is_known, F.struct(*parts))
 
     def _reason(self) -> Column:
-        """Why a record is rejected; null where it is not."""
-        op = held("op")
-        after, before = (held("env")[image] for image in ("after", "before"))
-        known = op.isin(*_SAVED, DELETED)
-        image = F.when(op == DELETED, self._meaning.deleted()).otherwise(self._meaning.saved())
-        no_key = reduce(Column.__or__, (image[name].isNull() for name in self.key))
-        keyless = held("given")["key"].isNull()
+        """The reason for which a record is rejected; null if it is not."""
+        op = _temp("op")
+        after, before = (_temp("envelope")[image] for image in ("after", "before"))
+        is_known = op.isin(*_SAVED, DELETED)
+        image = F.when(op == DELETED, self._deleted_row()).otherwise(self._saved_row())
+        no_key = reduce(Column.__or__, (image[name].isNull() for name in self.spec.key))
+        no_message_key = _temp("input")["key"].isNull()
         return (
-            F.when(held("is_tombstone"), None)
+            F.when(_temp("is_tombstone"), None)
             .when(self._is_malformed(), "unparsable_json")
             .when(op == MESSAGE, None)
             .when(op.isNull(), "no_operation")
-            .when((op == TRUNCATED) & held("at").isNull(), "no_sequence")
+            .when((op == TRUNCATED) & _temp("sequence").isNull(), "no_sequence")
             .when(op == TRUNCATED, None)  # has no row, and no key
-            .when(~known, "unknown_operation")
+            .when(~is_known, "unknown_operation")
             .when((op != DELETED) & after.isNull(), "no_row")
-            .when((op == DELETED) & before.isNull() & keyless, "no_row")
-            .when(held("rows")[_BAD].isNotNull() | self._misfits(), "row_does_not_fit")
+            .when((op == DELETED) & before.isNull() & no_message_key, "no_row")
+            .when(_temp("typed")[_CORRUPT].isNotNull() | self._is_invalid(), "row_does_not_fit")
             .when(no_key, "null_key")
-            .when(self._meaning.misses_before(), "no_row_before")
-            .when(held("at").isNull(), "no_sequence")
+            .when(self._has_no_preimage(), "no_row_before")
+            .when(_temp("sequence").isNull(), "no_sequence")
         )
 
-    def _misfits(self) -> Column:
-        """What JSON's types do not tell: nulls that may not be, absences, values of other kinds."""
-        saved = held("op").isin(*_SAVED)
+    def _is_invalid(self) -> Column:
+        """Whether a value is null or absent and may not be, or is not of its column's type."""
+        is_saved = _temp("op").isin(*_SAVED)
         found = F.lit(False)
-        for each in self.row.fields:
-            if not each.nullable:
-                missing = held("after")[each.name].isNull()
-                found |= saved & missing & ~is_lacking("after", each.name)
-            if self.absent == "reject":
-                found |= saved & self._is_absent("after", each.name)
+        for part in self.row.fields:
+            if not part.nullable:
+                missing = _temp("after")[part.name].isNull()
+                found |= is_saved & missing & ~_is_unsent("after", part.name)
+            if self.spec.absent == "reject":
+                found |= is_saved & self._is_absent("after", part.name)
             for image in _IMAGES:
-                misfit = misfits(held(f"{image}_sent")[each.name], each.dataType)
-                if misfit is not None:
-                    found |= misfit & ~is_lacking(image, each.name)
+                invalid = is_invalid(_temp(f"{image}_raw")[part.name], part.dataType)
+                if invalid is not None:
+                    found |= invalid & ~_is_unsent(image, part.name)
         return found
 
+    def _changes(self) -> Column:
+        """The changes of a record, in their order: an array of none, one, or two."""
+        op, before, after = _temp("op"), _temp("before"), _temp("after")
+        no_names = F.array().cast("array<string>")
+        unavailable = F.array_compact(
+            F.array(
+                *(
+                    F.when(_is_unsent("after", n) & ~self._is_in_before(n), F.lit(n))
+                    for n in self.row.names
+                )
+            )
+        )
+
+        def change(change_type: str | None, row: Column, names: Column = no_names) -> Column:
+            return F.struct(
+                F.lit(change_type).cast("string").alias("type"),
+                row.cast(map_type(self.row, relax=True)).alias("row"),
+                names.alias("unavailable"),
+            )
+
+        delete = change(DELETE, self._deleted_row())
+        insert = change(INSERT, self._saved_row(), unavailable)
+        update = [change(POSTIMAGE, self._saved_row(), unavailable)]
+        if self.spec.preimages == "publish":
+            update.insert(0, change(PREIMAGE, self._sent_row("before")))
+        moves = reduce(Column.__or__, (before[n] != after[n] for n in self.spec.key))
+        no_change = change(None, F.lit(None))
+        tombstone = F.array(change(None, _temp("key")))
+        if self.spec.tombstones == "drop":
+            tombstone = F.slice(tombstone, 1, 0)
+        return (
+            F.when(_temp("is_tombstone"), tombstone)
+            .when(_temp("reason").isNotNull(), F.array(no_change))
+            .when(op == MESSAGE, F.slice(F.array(no_change), 1, 0))
+            .when(op == TRUNCATED, F.array(change(TRUNCATE, F.lit(None))))
+            .when(op == DELETED, F.array(delete))
+            .when((op == "u") & self._has_key_before() & moves, F.array(delete, insert))
+            .when(op == "u", F.array(*update))
+            .otherwise(F.array(insert))
+        )
+
+    def _has_no_preimage(self) -> Column:
+        """Whether a row that must be retracted was not sent whole."""
+        if self.spec.preimages == "drop":
+            return F.lit(False)
+        op, before, envelope = _temp("op"), _temp("before"), _temp("envelope")
+        is_partial = F.cardinality(_temp("before_unsent")) > 0
+        for name in self.row.names:  # a large value that is not sent again existed before
+            is_partial |= (op == "u") & _is_unsent("after", name) & ~self._is_in_before(name)
+        others = [before[name].isNull() for name in self.row.names if name not in self.spec.key]
+        if others:
+            # Unless the replica identity is full, Postgres sends the key of the row before and nulls.
+            sent = F.map_filter(
+                F.from_json(envelope["before"], "map<string,string>"),
+                lambda name, value: ~name.isin(*self.spec.key) & value.isNotNull(),
+            )
+            is_postgres = envelope["source"]["connector"].eqNullSafe("postgresql")
+            is_partial |= reduce(Column.__and__, others, is_postgres) & (F.cardinality(sent) == 0)
+        return op.isin("u", DELETED) & (~self._has_key_before() | is_partial)
+
+    def _has_key_before(self) -> Column:
+        return reduce(Column.__and__, (_temp("before")[n].isNotNull() for n in self.spec.key))
+
+    def _deleted_row(self) -> Column:
+        """The row before a delete, or its key."""
+        before, key = self._sent_row("before"), _temp("key")
+        return F.struct(
+            *(
+                (F.coalesce(before[n], key[n]) if n in self.spec.key else before[n]).alias(n)
+                for n in self.row.names
+            )
+        )
+
+    def _sent_row(self, image: str) -> Column:
+        """The row, with null for values that were not sent."""
+        row = _temp(image)
+        return F.struct(
+            *(F.when(~_is_unsent(image, name), row[name]).alias(name) for name in self.row.names)
+        )
+
+    def _saved_row(self) -> Column:
+        """The row after a change, with values that were not sent from the row before."""
+        before, after = _temp("before"), _temp("after")
+        return F.struct(
+            *(
+                F.when(self._is_in_before(n), before[n])
+                .when(~_is_unsent("after", n), after[n])
+                .alias(n)
+                for n in self.row.names
+            )
+        )
+
+    def _is_in_before(self, name: str) -> Column:
+        # A null may be a value that was not sent, as from Postgres unless its replica identity is full.
+        is_sent = (_temp("op") == "u") & _temp("before")[name].isNotNull()
+        return is_sent & _is_unsent("after", name) & ~_is_unsent("before", name)
+
     def _result(self) -> list[Column]:
-        change, is_rejected = held("change"), held("reason").isNotNull()
-        is_change = change["word"].isNotNull()
-        comments = {each.name: each.metadata or {} for each in self.row.fields}
-        given = held("given")
-        told = F.struct(
-            held("reason").alias("reason"),
-            make_nullable(given["value"]).alias("value"),
-            make_nullable(given["key"]).alias("key"),
+        change, is_rejected = _temp("change"), _temp("reason").isNotNull()
+        is_change = change["type"].isNotNull()
+        metadata = {part.name: part.metadata or {} for part in self.row.fields}
+        rejected = F.struct(
+            _temp("reason").alias("reason"),
+            *(make_nullable(_temp("input")[name]).alias(name) for name in ("value", "key")),
         )
         columns = [
-            *(change["row"][name].alias(name, metadata=comments[name]) for name in self.row.names),
-            change["word"].alias(CHANGE_TYPE),
-            F.when(is_change, held("at")).alias(SEQUENCE),
-            F.when(is_change, held("op") == READ).alias(SNAPSHOT),
+            *(change["row"][name].alias(name, metadata=metadata[name]) for name in self.row.names),
+            change["type"].alias(CHANGE_TYPE),
+            F.when(is_change, _temp("sequence")).alias(SEQUENCE),
+            F.when(is_change, _temp("op") == READ).alias(SNAPSHOT),
             F.when(is_change, change["unavailable"]).alias(UNAVAILABLE),
-            F.when(is_change, changed_at(held("env"))).alias(CHANGED_AT),
+            F.when(is_change, source_time(_temp("envelope"))).alias(CHANGED_AT),
         ]
-        if self.tombstones == "keep":
-            columns.append(held("is_tombstone").alias(TOMBSTONE))
-        columns.append(F.when(is_rejected, told).alias(REJECTED))
-        return [*columns, *(column(name) for name in self.keep)]
+        if self.spec.tombstones == "keep":
+            columns.append(_temp("is_tombstone").alias(TOMBSTONE))
+        columns.append(F.when(is_rejected, rejected).alias(REJECTED))
+        return [*columns, *(column(name) for name in self.spec.keep)]
 
 
-def _is_one_value(text: Column) -> Column:
-    """Whether the text is one value of JSON, an object or null, and nothing is behind it.
+def _is_single_value(text: Column) -> Column:
+    """Whether the text is one JSON object or null, and nothing follows it.
 
-    Spark reads the first value and no further. In a list, before an end that is known, what is behind
-    it is another element, or no JSON.
+    Spark parses the first value only. In a list that ends with a mark, text that follows the value is
+    another element, or not JSON.
     """
     listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":true}}]'))
     read = F.from_json(listed, f"array<struct<{_END}: boolean>>")

@@ -1,130 +1,331 @@
-"""Values of JSON that Spark would take for others: read as they were sent, and then made, or not.
+"""Parse the parts of Debezium's records: values, placeholders of unavailable values, and positions.
 
-Spark takes a number for seconds, a time of day for one of today, rounds decimals that are too fine,
-and makes a float that is too large infinite. What is read here is such a value before that.
+Spark's JSON reader interprets numbers as seconds, completes a time of day with today's date, rounds
+decimals, and makes large floats infinite. So such values are read in a wider type, and then converted
+or refused.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    CharType,
     DataType,
     DecimalType,
     DoubleType,
     FloatType,
     MapType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
+    VarcharType,
     VariantType,
 )
 
-from streamops.spark.columns import map_type
+from streamops.kernel.errors import SpecError
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.spark.columns import contains_type, make_nullable, map_type
 
-__all__ = ["as_sent", "made", "misfits"]
+__all__ = [
+    "CONNECTORS",
+    "POSITIONS",
+    "READ",
+    "SOURCE",
+    "convert",
+    "has_text_keys",
+    "is_invalid",
+    "is_placeholder",
+    "may_contain_placeholder",
+    "parse_row_type",
+    "parse_sequence",
+    "raw_type",
+    "replace_placeholder",
+    "source_time",
+]
 
-# A decimal as a variant: it has the digits of a number as they were sent, of which a string has no
-# more than a double.
-_SENT = {TimestampType: StringType(), DecimalType: VariantType(), FloatType: DoubleType()}
+# A decimal is read as a variant, which has all its digits; a string has those of a double.
+_RAW = {TimestampType: StringType(), DecimalType: VariantType(), FloatType: DoubleType()}
 _DATED = r"^[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
-# "12E4" and "1E+5" are what bytes look like in base64, too, and no way to write a fixed scale.
+# "12E4" and "1E+5" may be bytes in base64, and are not a notation of decimals with a fixed scale.
 _SCIENTIFIC = r"^-?[0-9]+(\.[0-9]+[eE][+-]?|[eE]-)[0-9]+$"
 
 
-def as_sent(kind: DataType) -> DataType:
-    """The type by which values of a type are read, with nulls allowed at every depth."""
-    return map_type(kind, lambda each: _SENT.get(type(each), each), relax=True)
+def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
+    """The type of a row, with strings of any length.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_SCHEMA``.
+    """
+    row: Any = schema
+    reason = ""
+    if isinstance(schema, str) and schema.strip():
+        try:
+            row = DataType.fromDDL(schema)
+        except Exception as error:  # PySpark's own error type moved between releases
+            reason = ": " + str(error).strip().partition("\n")[0]
+    if not isinstance(row, StructType) or not row.fields:
+        raise SpecError(
+            "NOT_A_SCHEMA",
+            "`schema` does not define the columns of a row",
+            where=where,
+            got=f"schema={schema!r}{reason}",
+            expected="a StructType, or columns and types as in SQL",
+            fix='schema="id bigint, name string"',
+        )
+    result = map_type(
+        row, lambda leaf: StringType() if isinstance(leaf, CharType | VarcharType) else leaf
+    )
+    assert isinstance(result, StructType)
+    return result
 
 
-def made(value: Column, kind: DataType) -> Column:
-    """What was read as a value of the type; null where it is none."""
-    if not _is_special(kind):
+def has_text_keys(dtype: DataType) -> bool:
+    """Whether all maps in the type have strings as keys, as in JSON."""
+    return not contains_type(
+        dtype, lambda part: isinstance(part, MapType) and not isinstance(part.keyType, StringType)
+    )
+
+
+def raw_type(dtype: DataType) -> DataType:
+    """The type in which values of a type are read, nullable at every depth."""
+    return map_type(dtype, lambda leaf: _RAW.get(type(leaf), leaf), relax=True)
+
+
+def convert(value: Column, dtype: DataType) -> Column:
+    """The value in its type; null if it is not a value of the type."""
+    if not _is_converted(dtype):
         return value
-    match kind:
+    match dtype:
         case TimestampType():
-            return F.when(value.rlike(_DATED), value.try_cast(kind))
+            return F.when(value.rlike(_DATED), value.try_cast(dtype))
         case DecimalType():
-            return _decimal(_text(value), kind)
+            return _to_decimal(_text(value), dtype)
         case FloatType():
-            narrow = value.cast(kind)
+            narrow = value.cast(dtype)
             return F.when(~_is_infinite(narrow) | _is_infinite(value), narrow)
         case ArrayType():
-            return F.transform(value, lambda each: made(each, kind.elementType))
+            return F.transform(value, lambda item: convert(item, dtype.elementType))
         case MapType():
-            return F.transform_values(value, lambda _, each: made(each, kind.valueType))
+            return F.transform_values(value, lambda _, item: convert(item, dtype.valueType))
         case StructType():
-            parts = (made(value[f.name], f.dataType).alias(f.name) for f in kind.fields)
+            parts = (convert(value[f.name], f.dataType).alias(f.name) for f in dtype.fields)
             return F.when(value.isNotNull(), F.struct(*parts))
     return value
 
 
-def misfits(value: Column, kind: DataType) -> Column | None:
-    """Whether something in what was read is none of the type; None where JSON's types tell.
+def is_invalid(value: Column, dtype: DataType) -> Column | None:
+    """Whether a value, or one inside it, is not of the type; None if Spark's reader refuses those.
 
-    Inside of a value, that is also a null that may not be.
+    A null inside the value that may not be null is invalid.
     """
-    match kind:
+    match dtype:
         case ArrayType():
-            return _any_misfits(value, kind.elementType, kind.containsNull)
+            return _any_invalid(value, dtype.elementType, dtype.containsNull)
         case MapType():
-            return _any_misfits(F.map_values(value), kind.valueType, kind.valueContainsNull)
+            return _any_invalid(F.map_values(value), dtype.valueType, dtype.valueContainsNull)
         case StructType():
-            parts = (_misfits_in(value[f.name], f.dataType, f.nullable) for f in kind.fields)
+            parts = (_is_invalid_part(value[f.name], f.dataType, f.nullable) for f in dtype.fields)
             found = [part for part in parts if part is not None]
             return value.isNotNull() & reduce(Column.__or__, found) if found else None
         case DecimalType():
-            return _text(value).isNotNull() & made(value, kind).isNull()
-    return value.isNotNull() & made(value, kind).isNull() if _is_special(kind) else None
+            return _text(value).isNotNull() & convert(value, dtype).isNull()
+    return value.isNotNull() & convert(value, dtype).isNull() if _is_converted(dtype) else None
 
 
-def _any_misfits(values: Column, kind: DataType, is_nullable: bool) -> Column | None:
-    if _misfits_in(values, kind, is_nullable) is None:
+def _any_invalid(values: Column, dtype: DataType, is_nullable: bool) -> Column | None:
+    if _is_invalid_part(values, dtype, is_nullable) is None:
         return None
 
-    def told(each: Column) -> Column:
-        found = _misfits_in(each, kind, is_nullable)
-        assert found is not None
-        return found
+    def check(item: Column) -> Column:
+        invalid = _is_invalid_part(item, dtype, is_nullable)
+        assert invalid is not None
+        return invalid
 
-    return F.coalesce(F.exists(values, told), F.lit(False))
+    return F.coalesce(F.exists(values, check), F.lit(False))
 
 
-def _misfits_in(value: Column, kind: DataType, is_nullable: bool) -> Column | None:
-    found = misfits(value, kind)
+def _is_invalid_part(value: Column, dtype: DataType, is_nullable: bool) -> Column | None:
+    invalid = is_invalid(value, dtype)
     if is_nullable:
-        return found
+        return invalid
     # JSON's null is a variant that is not null.
-    missing = (_text(value) if isinstance(kind, DecimalType) else value).isNull()
-    return missing if found is None else found | missing
+    missing = (_text(value) if isinstance(dtype, DecimalType) else value).isNull()
+    return missing if invalid is None else invalid | missing
 
 
-def _is_special(kind: DataType) -> bool:
-    match kind:
-        case ArrayType():
-            return _is_special(kind.elementType)
-        case MapType():
-            return _is_special(kind.valueType)
-        case StructType():
-            return any(_is_special(field.dataType) for field in kind.fields)
-    return type(kind) in _SENT
+def _is_converted(dtype: DataType) -> bool:
+    return contains_type(dtype, lambda part: type(part) in _RAW)
 
 
 def _text(value: Column) -> Column:
     return F.try_variant_get(value, "$", "string")
 
 
-def _decimal(text: Column, kind: DecimalType) -> Column:
-    """The decimal that a text is, to the last digit."""
-    value = text.try_cast(kind)
-    is_plain = text.rlike(rf"^-?[0-9]+(\.[0-9]{{0,{kind.scale}}}0*)?$")
-    # Doubles are written so, and decimals near zero.
+def _to_decimal(text: Column, dtype: DecimalType) -> Column:
+    """The decimal, if no digit is lost."""
+    value = text.try_cast(dtype)
+    is_plain = text.rlike(rf"^-?[0-9]+(\.[0-9]{{0,{dtype.scale}}}0*)?$")
+    # The notation of doubles, and of decimals near zero.
     is_same = value.cast("double") == text.try_cast("double")
     return F.when(is_plain | (text.rlike(_SCIENTIFIC) & is_same), value)
 
 
 def _is_infinite(value: Column) -> Column:
     return F.abs(value) == F.lit(float("inf"))
+
+
+def is_placeholder(value: Column, placeholder: str) -> Column:
+    """Whether a value, as JSON text, is the placeholder in the form of its column's type.
+
+    The forms are text; bytes in base64 and hex; arrays of text; maps; arrays of numbers.
+    """
+    raw = placeholder.encode()
+    text = re.sub(r"\s", "", json.dumps(placeholder, ensure_ascii=False))
+    forms = [
+        placeholder,
+        base64.b64encode(raw).decode(),
+        raw.hex(),
+        f"[{text}]",
+        f"{{{text}:{text}}}",
+        f"[{','.join(map(str, raw))}]",
+    ]
+    plain = F.when(value.rlike(r"^[\[{]"), F.regexp_replace(value, r"\s", "")).otherwise(value)
+    return F.coalesce(plain.isin(*forms), F.lit(False))
+
+
+def may_contain_placeholder(row: Column, placeholder: str) -> Column:
+    """Whether a form of the placeholder may be in a row, as JSON text."""
+    raw = placeholder.encode()
+    quoted = json.dumps(placeholder, ensure_ascii=False)[1:-1]
+    forms = (quoted, base64.b64encode(raw).decode(), raw.hex(), ",".join(map(str, raw)))
+    return reduce(Column.__or__, (F.contains(row, F.lit(form)) for form in forms))
+
+
+def replace_placeholder(record: Column, placeholder: str) -> Column:
+    """The record with null for the placeholder, which may not be of the column's type."""
+    quoted = json.dumps(placeholder, ensure_ascii=False)
+    # A whole JSON string that is not a name: no backslash before it, no colon after it.
+    pattern = rf"(?<!\\)\Q{quoted}\E(?!\s*:)"
+    replaced = F.regexp_replace(record, pattern, "null")
+    return F.when(F.contains(record, F.lit(quoted)), replaced).otherwise(record)
+
+
+CONNECTORS = {
+    "postgresql": "lsn",
+    "mysql": "binlog",
+    "mariadb": "binlog",
+    "oracle": "scn",
+    "sqlserver": "change_lsn",
+}
+"""The type of position in the log of each connector."""
+
+POSITIONS = tuple(dict.fromkeys(CONNECTORS.values()))
+
+_SOURCE_FIELDS = (
+    *("connector", "lsn", "file", "pos", "row", "scn", "change_lsn", "commit_lsn"),
+    *("event_serial_no", "ts_ms", "ts_us"),
+)
+SOURCE = StructType([StructField(name, StringType()) for name in _SOURCE_FIELDS])
+"""The fields of a record's ``source`` that are read."""
+
+READ = "r"
+"""The operation of a row of a snapshot."""
+
+_LSN_PARTS = r"^([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4})$"
+
+
+def parse_sequence(record: Column, position: str) -> Column:
+    """``struct<log, offset, position>`` of bigint, which orders changes; null if there is none.
+
+    A row of an incremental snapshot may have no position: it is below all of the log.
+
+    Parameters
+    ----------
+    record : Column
+        With ``op``, ``source`` and ``transaction``, whose fields are text.
+    position : str
+        One of ``POSITIONS``, or "auto": that of the record's connector.
+    """
+    is_read = record["op"] == READ
+    lowest = _to_sequence(F.lit(0), F.lit(0), F.lit(0))
+    sequences = {name: parse(record) for name, parse in _PARSERS.items()}
+    if position != "auto":
+        return F.coalesce(sequences[position], F.when(is_read, lowest))
+    connector = record["source"]["connector"]
+    result = F.when(F.lit(False), lowest)
+    for name, used in CONNECTORS.items():
+        result = result.when(connector == name, sequences[used])
+    return F.coalesce(result, F.when(is_read & connector.isin(*CONNECTORS), lowest))
+
+
+def source_time(record: Column) -> Column:
+    """When the database made the change, by its clock. It does not order changes."""
+    source = record["source"]
+    millis = _to_int(source["ts_ms"])
+    # Within the calendar before the multiplication, whose overflow would fail the query.
+    is_valid = millis.between(MIN_INSTANT // 1_000, MAX_INSTANT // 1_000)
+    micros = F.coalesce(_to_int(source["ts_us"]), F.when(is_valid, millis) * F.lit(1_000))
+    return F.timestamp_micros(F.when(micros.between(MIN_INSTANT, MAX_INSTANT), micros))
+
+
+def _parse_lsn(record: Column) -> Column:
+    # Changes of a row take locks, so their positions ascend though transactions interleave.
+    return _to_sequence(F.lit(0), _to_int(record["source"]["lsn"]), _total_order(record))
+
+
+def _parse_binlog(record: Column) -> Column:
+    source = record["source"]
+    file = _to_int(F.regexp_extract(source["file"], r"\.([0-9]+)$", 1))
+    row = F.coalesce(_to_int(source["row"]), F.lit(0))
+    return _to_sequence(file, _to_int(source["pos"]), row)
+
+
+def _parse_scn(record: Column) -> Column:
+    return _to_sequence(F.lit(0), _to_int(record["source"]["scn"]), _total_order(record))
+
+
+def _parse_change_lsn(record: Column) -> Column:
+    source = record["source"]
+    # Rows of a snapshot only have the position of the snapshot.
+    lsn = F.coalesce(source["change_lsn"], source["commit_lsn"])
+    file, block, slot = (
+        _to_int(F.conv(F.regexp_extract(lsn, _LSN_PARTS, part), 16, 10)) for part in (1, 2, 3)
+    )
+    serial = F.coalesce(_to_int(source["event_serial_no"]), F.lit(0))
+    return _to_sequence(file, block * F.lit(1 << 16) + slot, serial)
+
+
+_PARSERS = {
+    "lsn": _parse_lsn,
+    "binlog": _parse_binlog,
+    "scn": _parse_scn,
+    "change_lsn": _parse_change_lsn,
+}
+
+
+def _total_order(record: Column) -> Column:
+    """The position within the transaction; 0 if the connector does not send it."""
+    return F.coalesce(_to_int(record["transaction"]["total_order"]), F.lit(0))
+
+
+def _to_int(text: Column) -> Column:
+    return text.try_cast("bigint")
+
+
+def _to_sequence(log: Column, offset: Column, position: Column) -> Column:
+    parts = [
+        make_nullable(part.cast("bigint")).alias(name)
+        for name, part in (("log", log), ("offset", offset), ("position", position))
+    ]
+    return F.when(log.isNotNull() & offset.isNotNull(), F.struct(*parts))

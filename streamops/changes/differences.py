@@ -1,4 +1,4 @@
-"""Whether two tables are the same, and where they are not."""
+"""Compare two tables."""
 
 from __future__ import annotations
 
@@ -11,56 +11,57 @@ from pyspark.sql import functions as F
 
 from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
+from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.columns import arrow_schema, column, relax_nulls
 from streamops.spark.comparing import comparable, refuse_incomparable
-from streamops.spark.parameters import parse_distinct_names, require_frame
+from streamops.spark.parameters import require_frame
 
 __all__ = ["Difference", "Differences", "differences"]
 
 _WHERE = "changes.differences"
-_KINDS = ("missing", "extra", "different")
+_TYPES = ("missing", "extra", "different")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One row with those equal to it, or the rows of one key, in which two tables differ.
+    """A row and its copies, or the rows of a key, in which two tables differ.
 
     Parameters
     ----------
-    kind : str
-        "missing" (expected, and not there), "extra" (there, and not expected) or "different".
+    type : str
+        "missing" (expected, and not actual), "extra" (actual, and not expected) or "different".
     columns : tuple of str
-        Those that differ, of one row with one other.
+        The columns that differ, if one row differs from one other.
     actual, expected : tuple of dict
-        The rows of either side that the other does not have; of each side the first `show`.
+        The rows of each table that the other does not have; of each the first `show`.
     more : int
-        How many there are beyond these.
+        Number of further rows.
     """
 
-    kind: str
+    type: str
     columns: tuple[str, ...]
     actual: tuple[dict[str, Any], ...]
     expected: tuple[dict[str, Any], ...]
     more: int = 0
 
     def __str__(self) -> str:
-        named = f" in {', '.join(self.columns)}" if self.columns else ""
+        names = f" in {', '.join(self.columns)}" if self.columns else ""
         sides = [("actual", self.actual), ("expected", self.expected)]
         lines = [f"    {side}:  {row}" for side, rows in sides for row in rows]
         lines += [f"    and {self.more:,} more"] if self.more else []
-        return "\n".join([f"  {self.kind}{named}", *lines])
+        return "\n".join([f"  {self.type}{names}", *lines])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Differences:
-    """What two tables differ in.
+    """The differences of two tables.
 
     Parameters
     ----------
     missing, extra, different : int
-        Keys, or without a key rows, of each kind.
+        Number of keys, or without a key of rows, of each type.
     first : tuple of Difference
-        The first of them, by key.
+        The first differences, by key.
     """
 
     missing: int
@@ -70,7 +71,7 @@ class Differences:
 
     @property
     def total(self) -> int:
-        """Of all kinds."""
+        """Number of differences."""
         return self.missing + self.extra + self.different
 
     def __bool__(self) -> bool:
@@ -78,7 +79,7 @@ class Differences:
         return self.total > 0
 
     def raise_if_any(self) -> None:
-        """Fail, and show the first differences, if there are any.
+        """Raise an error with the first differences, if there are any.
 
         Raises
         ------
@@ -88,10 +89,10 @@ class Differences:
         if self.total:
             raise ChangeStreamError(
                 "TABLES_DIFFER",
-                "two tables are not the same",
+                "two tables differ",
                 where=_WHERE,
                 got=repr(self),
-                expected="the same rows on both sides",
+                expected="the same rows in both tables",
                 fix="look at the first difference: which changes of this key were published?",
             )
 
@@ -109,10 +110,10 @@ def differences(
     key: str | Sequence[str] | None = None,
     show: int = 10,
 ) -> Differences:
-    """Compare a folded change stream with the same table computed anew.
+    """Compare a folded change stream with the same table computed from scratch.
 
-    Rows are compared by value, as many as there are: null equals null, NaN equals NaN, the order of
-    rows and columns does not matter, nor that of a map's entries. Runs two queries.
+    Rows are compared by value, as a multiset: null equals null, NaN equals NaN, and the order of rows,
+    columns and map entries does not matter. The function runs two queries.
 
     Parameters
     ----------
@@ -121,20 +122,20 @@ def differences(
     key : str or sequence of str, optional
         Columns that identify a row: rows of the same key are shown side by side.
     show : int
-        How many differences to show, and of each how many rows of either side.
+        Number of differences to show, and of rows of each table in each of them.
 
     Returns
     -------
     Differences
-        Counts, and the first ones. Its ``repr`` is for reading; ``raise_if_any()`` is for jobs.
+        Counts, and the first differences. Use its ``repr`` interactively, and ``raise_if_any()`` in jobs.
 
     Raises
     ------
     SpecError
-        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is no name.
+        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is not a name.
     SchemaError, ColumnNotFound
         The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream; a type
-        cannot be compared (``COLUMN_TYPE``) or handed to Python (``TYPE_NOT_CARRIED``).
+        cannot be compared (``COLUMN_TYPE``) or converted to Python (``TYPE_NOT_CARRIED``).
 
     Examples
     --------
@@ -144,7 +145,7 @@ def differences(
 
     See Also
     --------
-    fold : the table that a change stream stands for.
+    fold : fold a change stream to its table.
     streamops.testing.assert_rows : the same in tests.
     """
     names = () if key is None else parse_distinct_names(key, parameter="key", where=_WHERE)
@@ -155,7 +156,7 @@ def differences(
             where=_WHERE,
             got=f"show={show!r}",
             expected="an integer, 0 or more",
-            fix="leave it out",
+            fix="omit it",
         )
     sides = ("`actual`", "`expected`")
     for frame, side in zip((actual, expected), sides, strict=True):
@@ -163,40 +164,40 @@ def differences(
     refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
     require_columns(actual, names, role="key", where=_WHERE)
     refuse_incomparable(actual, actual.columns, where=_WHERE)
-    arrow_schema(actual, where=_WHERE)  # as which rows are shown
-    net = _net(relax_nulls(actual), relax_nulls(expected), names)
-    # Without a key, equal rows are shown together, and counted one by one.
+    arrow_schema(actual, where=_WHERE)  # the rows are collected as Arrow
+    net = _net_rows(relax_nulls(actual), relax_nulls(expected), names)
+    # Without a key, equal rows are one difference, and counted by their number.
     copies = F.lit(1) if names else F.col("ours") + F.col("theirs")
-    sides_of = net.groupBy("key").agg(*_counts())
-    sums = sides_of.groupBy(_kind().alias("kind")).agg(F.sum(copies).alias("count"))
-    counted = {row["kind"]: row["count"] for row in sums.collect()}
-    order = ["key"] if names else ["kind", "key"]
-    # As Arrow, which has values that Python's Row has not.
-    rows = _shown(net, actual.columns, show).orderBy(*order).drop("key").limit(show)
+    keys = net.groupBy("key").agg(*_counts())
+    sums = keys.groupBy(_type().alias("type")).agg(F.sum(copies).alias("count"))
+    counted = {row["type"]: row["count"] for row in sums.collect()}
+    order = ["key"] if names else ["type", "key"]
+    rows = _first_rows(net, actual.columns, show).orderBy(*order).drop("key").limit(show)
     first = tuple(
         Difference(
-            each["kind"],
-            tuple(each["columns"] or ()),
-            tuple(each["actual"]),
-            tuple(each["expected"]),
-            each["more"],
+            row["type"],
+            tuple(row["columns"] or ()),
+            tuple(row["actual"]),
+            tuple(row["expected"]),
+            row["more"],
         )
-        for each in rows.toArrow().to_pylist()
+        # As Arrow, whose values Python's Row does not all have.
+        for row in rows.toArrow().to_pylist()
     )
-    missing, extra, different = (counted.get(kind, 0) for kind in _KINDS)
+    missing, extra, different = (counted.get(name, 0) for name in _TYPES)
     return Differences(missing, extra, different, first)
 
 
-def _net(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows that one of them has more often: what they say, one of them, and by how often.
+def _net_rows(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Rows that one table has more often: their key and content, and how much more often.
 
-    With their key; without one each stands for itself.
+    Without a key, the content is the key.
     """
-    fields = {each.name: each.dataType for each in actual.schema.fields}
-    content = F.struct(*(comparable(column(n), kind).alias(n) for n, kind in fields.items()))
+    fields = {part.name: part.dataType for part in actual.schema.fields}
+    content = F.struct(*(comparable(column(n), dtype).alias(n) for n, dtype in fields.items()))
     key = F.struct(*(comparable(column(n), fields[n]).alias(n) for n in names))
     row = F.struct(*map(column, fields))
-    both = [
+    tables = [
         frame.select(
             (key if names else content).alias("key"),
             content.alias("content"),
@@ -206,8 +207,8 @@ def _net(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFr
         for frame, sign in ((actual, 1), (expected, -1))
     ]
     return (
-        both[0]
-        .unionByName(both[1])
+        tables[0]
+        .unionByName(tables[1])
         .groupBy("key", "content")
         .agg(F.first("row").alias("row"), F.sum("sign").alias("net"))
         .where("net <> 0")
@@ -215,37 +216,37 @@ def _net(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFr
 
 
 def _counts() -> list[Column]:
-    """How many rows of each side the other does not have."""
-    return [F.sum(F.greatest(n, F.lit(0))).alias(of) for of, n in _sides()]
+    """Number of rows of each table that the other does not have."""
+    return [F.sum(F.greatest(net, F.lit(0))).alias(table) for table, net in _tables()]
 
 
-def _sides() -> list[tuple[str, Column]]:
+def _tables() -> list[tuple[str, Column]]:
     return [("ours", F.col("net")), ("theirs", -F.col("net"))]
 
 
-def _kind() -> Column:
-    kind = F.when(F.col("ours") == 0, "missing").when(F.col("theirs") == 0, "extra")
-    return kind.otherwise("different")
+def _type() -> Column:
+    missing = F.when(F.col("ours") == 0, "missing")
+    return missing.when(F.col("theirs") == 0, "extra").otherwise("different")
 
 
-def _shown(net: DataFrame, fields: Sequence[str], most: int) -> DataFrame:
-    """Keys, or rows, in which they differ, with so many rows of each side.
+def _first_rows(net: DataFrame, fields: Sequence[str], limit: int) -> DataFrame:
+    """The differences, with so many rows of each table.
 
-    One that is there a million times is not made a million rows, nor are all rows of a key, which
-    may be a bad one, ever in one array.
+    A row with a million copies is not copied a million times, and a key with many rows never makes an
+    array of all of them.
     """
     above = Window.partitionBy("key").orderBy("content").rowsBetween(Window.unboundedPreceding, -1)
-    for of, times in _sides():
-        before = F.coalesce(F.sum(F.greatest(times, F.lit(0))).over(above), F.lit(0))
-        left = F.greatest(F.least(times, F.lit(most) - before), F.lit(0))
-        net = net.withColumn(f"{of}_left", left.cast("int"))
+    for table, copies in _tables():
+        before = F.coalesce(F.sum(F.greatest(copies, F.lit(0))).over(above), F.lit(0))
+        left = F.greatest(F.least(copies, F.lit(limit) - before), F.lit(0))
+        net = net.withColumn(f"{table}_left", left.cast("int"))
     entry = F.struct("content", "row")
+    sides = (("actual", F.col("ours_left")), ("expected", F.col("theirs_left")))
     keys = net.groupBy("key").agg(
         *_counts(),
-        *(
-            # Of nulls no list is made.
-            F.flatten(F.collect_list(F.when(times > 0, F.array_repeat(entry, times)))).alias(side)
-            for side, times in (("actual", F.col("ours_left")), ("expected", F.col("theirs_left")))
+        *(  # collect_list skips nulls
+            F.flatten(F.collect_list(F.when(copies > 0, F.array_repeat(entry, copies)))).alias(side)
+            for side, copies in sides
         ),
     )
     pair = [F.get(side, F.lit(0))["content"] for side in ("actual", "expected")]
@@ -253,11 +254,11 @@ def _shown(net: DataFrame, fields: Sequence[str], most: int) -> DataFrame:
         F.array(*(F.when(~pair[0][n].eqNullSafe(pair[1][n]), F.lit(n)) for n in fields))
     )
     is_pair = (F.col("ours") == 1) & (F.col("theirs") == 1)
-    shown = F.size("actual") + F.size("expected")
+    collected = F.size("actual") + F.size("expected")
     return keys.select(
         "key",
-        _kind().alias("kind"),
+        _type().alias("type"),
         F.when(is_pair, differing).alias("columns"),
-        *(F.transform(n, lambda each: each["row"]).alias(n) for n in ("actual", "expected")),
-        (F.col("ours") + F.col("theirs") - shown).alias("more"),
+        *(F.transform(n, lambda item: item["row"]).alias(n) for n in ("actual", "expected")),
+        (F.col("ours") + F.col("theirs") - collected).alias("more"),
     )

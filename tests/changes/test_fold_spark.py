@@ -261,7 +261,7 @@ def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: Spa
     theirs = spark.createDataFrame([*right, ("e", 1.0, None), (None, None, None)], kinds)
     found = changes.differences(ours, theirs.select("m", "x", "k"), key="k")
     assert (found.missing, found.extra, found.different, found.total) == (1, 2, 1, 4)
-    assert [(each.kind, each.columns) for each in found.first] == [
+    assert [(each.type, each.columns) for each in found.first] == [
         ("different", ("x",)),
         ("extra", ()),
         ("missing", ()),
@@ -301,7 +301,7 @@ def test_of_a_key_with_many_rows_the_first_of_each_side_are_shown(spark: SparkSe
         spark.createDataFrame([("k", 7), ("k", -1)], "k string, n bigint")
     )
     (found,) = changes.differences(ours, theirs, key="k", show=2).first
-    assert (found.kind, found.columns, found.more) == ("different", (), 1)
+    assert (found.type, found.columns, found.more) == ("different", (), 1)
     assert [row["n"] for row in found.actual] == [0, 1]
     assert [row["n"] for row in found.expected] == [-1, 7]
     (alone,) = changes.differences(ours, theirs.where("n <> 2 and n >= 0"), key="k", show=1).first

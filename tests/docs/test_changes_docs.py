@@ -12,7 +12,7 @@ import pytest
 from streamops import changes
 from streamops.changelog import table as keyed
 from streamops.changelog.change_types import CHANGE_TYPES
-from streamops.changes import debezium_positions, debezium_records, debezium_settings, delta
+from streamops.changes import debezium_records, debezium_values, delta
 from streamops.changes.core import history, latest, spec
 from streamops.changes.fold import Rows
 from tests.docs.test_readme import ROOT, documented, public, words
@@ -21,11 +21,11 @@ from tests.golden import history_states, latest_states
 
 def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() -> None:
     choices = (
-        debezium_settings.Absent,
-        debezium_settings.Preimages,
+        debezium_records.Absent,
+        debezium_records.Preimages,
         delta.Preimages,
-        debezium_settings.Tombstones,
-        debezium_settings.Position,
+        debezium_records.Tombstones,
+        debezium_records.Position,
         spec.History,
         spec.Publish,
         keyed.Snapshots,

@@ -267,7 +267,7 @@ def test_differences_are_none_exactly_where_tables_are_equal_as_bags(
     assert found.different == 0
     assert found.total > HISTORIES // 4
     for kind, wanted in (("extra", extra), ("missing", missing)):
-        rows = [r for each in found.first if each.kind == kind for r in each.actual + each.expected]
+        rows = [r for each in found.first if each.type == kind for r in each.actual + each.expected]
         assert Counter(map(plain, rows)) == wanted
 
     by_key = changes.differences(*frames, key=KEY, show=every)
@@ -275,7 +275,7 @@ def test_differences_are_none_exactly_where_tables_are_equal_as_bags(
     for each in by_key.first:
         (at,) = {(row["h"], row["k"]) for row in each.actual + each.expected}
         kind = ("extra", "missing")[not each.actual] if not each.actual or not each.expected else ""
-        assert each.kind == (kind or "different")
+        assert each.type == (kind or "different")
         named[at] = each
         sides = [each.actual, each.expected]
         if [*map(len, sides)] == [1, 1]:
