@@ -12,7 +12,7 @@ from tests.oracles.windows import GridOracle
 def every_row_is_judged_once(case: laws.Case) -> None:
     """On time, a straggler or too late."""
     for step, batch in zip(play(case), case.batches, strict=True):
-        counts = step.counts
+        counts = step.metrics
         judged = counts.on_time + counts.stragglers + counts.too_late
         assert judged == len(times_of(case.spec, batch)), asdict(counts)
 
@@ -23,14 +23,14 @@ def every_pair_of_a_row_and_a_window_is_judged_once(case: laws.Case) -> None:
     assert isinstance(oracle, GridOracle)
     for step, batch in zip(play(case), case.batches, strict=True):
         pairs = sum(len(oracle.windows_of(instant)) for instant in times_of(case.spec, batch))
-        counts = step.counts
+        counts = step.metrics
         assert pairs == counts.on_time + counts.stragglers + counts.too_late, asdict(counts)
 
 
 def every_late_row_that_is_delivered_is_counted_as_late(case: laws.Case) -> None:
     """And the rejected ones with it; no other row is."""
     for step in play(case):
-        counts = step.counts
+        counts = step.metrics
         if case.spec.routes:
             late = counts.too_late + (0 if case.spec.corrects else counts.stragglers)
             assert len(step.late) == late + counts.rejected

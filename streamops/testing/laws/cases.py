@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import concat, key_codes, take, timestamp_micros
-from streamops.kernel.contract import Core, Spec, State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Step
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.laws.comparing import Row, rows_of
+from streamops.testing.laws.contract import inputs_of, pack_rows, run_step
 
 __all__ = [
     "Case",
@@ -112,7 +114,7 @@ class Case:
     ----------
     core, spec : the operator
     batches : sequence of Table
-        Micro-batches, with the columns of ``spec.input``.
+        Micro-batches, with the columns of the input.
     identity : tuple of str
         Columns of the output that say which result a row is about.
     oracle : callable
@@ -124,8 +126,8 @@ class Case:
         For what the laws choose themselves: cuttings, orders, shards.
     """
 
-    core: Core
-    spec: Spec
+    core: Any
+    spec: Any
     batches: tuple[pa.Table, ...]
     identity: tuple[str, ...]
     oracle: Callable[[], Oracle]
@@ -139,7 +141,8 @@ class Case:
 
     def packed(self, batch: pa.Table, cutting: Cutting) -> tuple[pa.Table]:
         """See :class:`History`."""
-        return (concat([self.core.pack(self.spec, piece) for piece in cutting(batch)]),)
+        pieces = [pack_rows(self.core, self.spec, piece, "left") for piece in cutting(batch)]
+        return (concat(pieces),)
 
     def shuffled(self, batch: pa.Table, rng: np.random.Generator) -> pa.Table:
         """See :class:`History`."""
@@ -155,22 +158,22 @@ class Case:
 
     def nothing(self) -> pa.Table:
         """See :class:`History`."""
-        return self.spec.input.empty_table()
+        return inputs_of(self.spec)[0].schema.empty_table()
 
     def spread(self, shards: int, rng: np.random.Generator) -> list[list[pa.Table]]:
         """See :class:`History`."""
-        keys = [self.everything().column(name) for name in self.spec.by]
+        keys = [self.everything().column(name) for name in inputs_of(self.spec)[0].by]
         return among(shards_of(keys, len(self.everything()), shards, rng), self.batches, shards)
 
     @property
     def timed(self) -> bool:
         """See :class:`History`."""
-        return True
+        return inputs_of(self.spec)[0].time is not None
 
 
-def watermarks(spec: Spec, batches: Batches) -> list[int | None]:
+def watermarks(spec: Any, batches: Batches) -> list[int | None]:
     """The operator's watermark in each micro-batch, as Spark would have it."""
-    delay = (spec.delay or 0) + spec.lag
+    delay = (inputs_of(spec)[0].delay or 0) + spec.lag
     result: list[int | None] = []
     newest: int | None = None
     for batch in batches:
@@ -208,10 +211,10 @@ def _play(
     marks = case.watermarks(batches) if marks is None else marks
     state, steps = core.empty(spec), []
     for batch, mark in zip(batches, marks, strict=True):
-        step = core.step(spec, between(state), *case.packed(batch, pack), mark)
+        step = run_step(core, spec, between(state), case.packed(batch, pack), mark)
         state = step.state
         core.check(spec, state)
-        assert step.emitted.schema == step.late.schema == spec.output
+        assert step.output.schema == step.late.schema == spec.output
         assert {n: t.schema for n, t in state.tables.items()} == dict(core.layout(spec))
         steps.append(step)
     between(state)
@@ -236,7 +239,7 @@ def cut(rows: pa.Table, rng: np.random.Generator) -> list[pa.Table]:
 
 def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
     """The table that these steps, and the end of the stream after them, add up to."""
-    published = [*(step.emitted for step in steps), case.core.finish(case.spec, steps[-1].state)]
+    published = [*(step.output for step in steps), case.core.finish(case.spec, steps[-1].state)]
     rows = fold((row for table in published for row in rows_of(table)), key=case.identity)
     added = ("revision", "timing")
     return [{name: value for name, value in row.items() if name not in added} for row in rows]
@@ -258,9 +261,10 @@ def among(shard_of: Ids, batches: Batches, shards: int) -> list[list[pa.Table]]:
     return [[batch.filter(pa.array(of == shard)) for batch, of in pairs] for shard in range(shards)]
 
 
-def times_of(spec: Spec, batch: pa.Table) -> list[int]:
-    """Event times of the rows that have a usable one."""
-    return times_in(batch.column(spec.time))
+def times_of(spec: Any, batch: pa.Table) -> list[int]:
+    """Event times of the rows that have a usable one. None without event time."""
+    time = inputs_of(spec)[0].time
+    return [] if time is None else times_in(batch.column(time))
 
 
 def times_in(column: pa.ChunkedArray) -> list[int]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.contract import State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Step
 from streamops.testing.values import comparable
 
 __all__ = ["Row", "rows_of", "same_rows", "same_steps", "same_tables"]
@@ -27,9 +28,9 @@ def same_steps(left: Sequence[Step], right: Sequence[Step], what: str) -> None:
     """Equal rows, late rows, counts and states, step by step."""
     for number, (one, other) in enumerate(zip(left, right, strict=True)):
         where = f"step {number}: as it was, and {what}"
-        same_rows(rows_of(one.emitted), rows_of(other.emitted), where)
+        same_rows(rows_of(one.output), rows_of(other.output), where)
         same_rows(rows_of(one.late), rows_of(other.late), where)
-        assert one.counts == other.counts, where
+        assert one.metrics == other.metrics, where
         same_tables(one.state, other.state, where)
 
 

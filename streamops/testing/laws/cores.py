@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import concat
-from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Metrics, Step
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws.cases import (
     Case,
@@ -24,6 +25,7 @@ from streamops.testing.laws.cases import (
     whole,
 )
 from streamops.testing.laws.comparing import Row, rows_of, same_rows, same_steps, same_tables
+from streamops.testing.laws.contract import run_batch, run_step
 from streamops.testing.values import comparable
 
 __all__ = [
@@ -45,7 +47,7 @@ def stream_equals_batch(case: Case) -> None:
     """While no row is late, the folded stream is the batch result, however it was cut."""
     rng = np.random.default_rng(case.seed)
     everything = concat(case.batches)
-    batch = _results(rows_of(case.core.run(case.spec, case.core.pack(case.spec, everything))))
+    batch = _results(rows_of(run_batch(case.core, case.spec, case.packed(everything, whole))))
     for batches in (case.batches, *(cut(everything, rng) for _ in range(2))):
         ahead: list[int | None] = []
         for batch_ in reversed([*batches[1:], everything.slice(0, 0)]):
@@ -54,7 +56,7 @@ def stream_equals_batch(case: Case) -> None:
             coming += [t for t in ahead[:1] if t is not None]
             ahead.insert(0, min(coming, default=None))
         steps = play(case, batches, ahead)
-        assert not any(s.counts.stragglers + s.counts.too_late for s in steps), "a row was late"
+        assert not any(s.metrics.stragglers + s.metrics.too_late for s in steps), "a row was late"
         same_rows(folded(case, steps), batch, "stream and batch")
 
 
@@ -80,7 +82,7 @@ def published_rows_fold(case: Case) -> None:
     folded(case, steps)
     first: dict[object, int | None] = {}
     taken_back = False
-    for row in (row for step in steps for row in rows_of(step.emitted)):
+    for row in (row for step in steps for row in rows_of(step.output)):
         taken_back |= row.get("_change_type") == "delete"
         revision = first.setdefault(
             comparable([row[n] for n in case.identity]), row.get("revision")
@@ -120,7 +122,7 @@ def a_state_is_a_value(case: History) -> None:
 
     def twice(state: State) -> State:
         before = [comparable(rows_of(table)) for table in state.tables.values()]
-        case.core.step(case.spec, state, *case.packed(case.everything(), whole), None)
+        run_step(case.core, case.spec, state, case.packed(case.everything(), whole), None)
         case.core.finish(case.spec, state)
         assert [comparable(rows_of(table)) for table in state.tables.values()] == before
         return state
@@ -136,9 +138,9 @@ def sharding_changes_nothing(case: History) -> None:
     together = [
         Step(
             State(steps[0].state.watermark, _below(*(step.state.tables for step in steps))),
-            concat([step.emitted for step in steps]),
+            concat([step.output for step in steps]),
             concat([step.late for step in steps]),
-            sum((step.counts for step in steps), Counts()),
+            sum((step.metrics for step in steps), Metrics()),
         )
         for steps in zip(*runs, strict=True)
     ]
@@ -151,11 +153,9 @@ def equals_the_oracle(case: History) -> None:
     steps = play(case)
     for number, (step, batch, mark) in enumerate(zip(steps, case.batches, marks, strict=True)):
         expected = oracle.step(*case.rows(batch), mark)
-        same_rows(
-            rows_of(step.emitted), expected.emitted, f"step {number}: emitted, and the oracle"
-        )
+        same_rows(rows_of(step.output), expected.emitted, f"step {number}: emitted, and the oracle")
         same_rows(rows_of(step.late), expected.late, f"step {number}: late, and the oracle")
-        counts = asdict(step.counts)
+        counts = asdict(step.metrics)
         assert counts == dict(expected.counts), f"step {number}: {counts} != {expected.counts}"
     end = case.core.finish(case.spec, steps[-1].state)
     same_rows(rows_of(end), oracle.finish(), "at the end, and the oracle")
@@ -172,11 +172,11 @@ def state_stays_within_its_bound(case: History) -> None:
 def counts_are_conserved(case: Case) -> None:
     """Every row is counted, and everything published is."""
     for step, batch in zip(play(case), case.batches, strict=True):
-        assert step.counts.rows == len(batch)
-        bad = len(batch) - len(times_of(case.spec, batch))
-        assert step.counts.rejected == bad, f"{step.counts.rejected} rejected, {bad} without time"
+        assert step.metrics.rows == len(batch)
+        bad = len(batch) - len(times_of(case.spec, batch)) if case.timed else 0
+        assert step.metrics.rejected == bad, f"{step.metrics.rejected} rejected, {bad} without time"
         said = published(step)
-        assert step.counts.results + step.counts.corrections == said, f"{step.counts}: {said}"
+        assert step.metrics.results + step.metrics.corrections == said, f"{step.metrics}: {said}"
 
 
 def nothing_happens_before_the_deadline(case: History) -> None:
@@ -193,12 +193,12 @@ def nothing_happens_before_the_deadline(case: History) -> None:
         before: int | None = MAX_INSTANT - 1 if case.timed else None
         if deadline is not None:
             assert state.watermark is None or deadline > state.watermark, f"overdue: {deadline}"
-            step = core.step(spec, state, *nothing, deadline)
-            assert len(step.emitted) or step.state.rows < state.rows, f"no reason for {deadline}"
+            step = run_step(core, spec, state, nothing, deadline)
+            assert len(step.output) or step.state.rows < state.rows, f"no reason for {deadline}"
             before = deadline - 1
-        early = core.step(spec, state, *nothing, before)
-        assert not len(early.emitted) + len(early.late), f"before {deadline}: {early}"
-        assert early.counts == Counts()
+        early = run_step(core, spec, state, nothing, before)
+        assert not len(early.output) + len(early.late), f"before {deadline}: {early}"
+        assert early.metrics == Metrics()
         same_tables(state, early.state, "before the deadline")
         return state
 
@@ -207,7 +207,7 @@ def nothing_happens_before_the_deadline(case: History) -> None:
 
 def published(step: Step) -> int:
     """Rows of a step that say what is, and not what was."""
-    changes = [row.get("_change_type") for row in rows_of(step.emitted)]
+    changes = [row.get("_change_type") for row in rows_of(step.output)]
     return len(changes) - changes.count("update_preimage") - changes.count("delete")
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from streamops.changelog.table import drop_tombstones
 from streamops.kernel.columns import combine_chunks, concat, take
-from streamops.kernel.contract import Step
-from streamops.kernel.pairs import PairCore, PairSpec, Side
+from streamops.kernel.core import SIDES, Input, Step
 from streamops.kernel.time import spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.laws.cases import Cutting, among, shards_of, times_in
 from streamops.testing.laws.comparing import Row, rows_of
+from streamops.testing.laws.contract import inputs_of, pack_rows
 
 __all__ = [
     "Both",
@@ -67,7 +67,7 @@ class PairCase:
     ----------
     core, spec : the operator
     batches : sequence of pairs of Table
-        Micro-batches, with the columns of ``spec.left.input`` and ``spec.right.input``.
+        Micro-batches, with the columns of the two inputs.
     oracle : callable
         Makes a fresh oracle.
     accepted : callable
@@ -86,8 +86,8 @@ class PairCase:
         For what the laws choose themselves: cuttings, orders, shards.
     """
 
-    core: PairCore
-    spec: PairSpec
+    core: Any
+    spec: Any
     batches: tuple[Both, ...]
     oracle: Callable[[], PairOracle]
     accepted: Callable[[Sequence[JudgedPair]], Sequence[Row]]
@@ -103,11 +103,11 @@ class PairCase:
 
     def packed(self, batch: Both, cutting: Cutting) -> Both:
         """See :class:`streamops.testing.laws.cases.History`."""
-        pack, spec = self.core.pack, self.spec
-        return (
-            concat([pack(spec, "left", piece) for piece in cutting(batch[0])]),
-            concat([pack(spec, "right", piece) for piece in cutting(batch[1])]),
+        left, right = (
+            concat([pack_rows(self.core, self.spec, piece, side) for piece in cutting(rows)])
+            for side, rows in zip(SIDES, batch, strict=True)
         )
+        return left, right
 
     def shuffled(self, batch: Both, rng: np.random.Generator) -> Both:
         """See :class:`streamops.testing.laws.cases.History`."""
@@ -125,12 +125,13 @@ class PairCase:
 
     def nothing(self) -> Both:
         """See :class:`streamops.testing.laws.cases.History`."""
-        return self.spec.left.input.empty_table(), self.spec.right.input.empty_table()
+        left, right = sides_of(self.spec)
+        return left.schema.empty_table(), right.schema.empty_table()
 
     def spread(self, shards: int, rng: np.random.Generator) -> list[list[Both]]:
         """See :class:`streamops.testing.laws.cases.History`: keys of both sides alike."""
         left, right = self.everything()
-        pairs = zip(self.spec.left.by, self.spec.right.by, strict=True)
+        pairs = zip(*(side.by for side in sides_of(self.spec)), strict=True)
         keys = [
             pa.concat_arrays([combine_chunks(left[a]), combine_chunks(right[b])]) for a, b in pairs
         ]
@@ -145,12 +146,13 @@ class PairCase:
         return any(side.time is not None for side in sides_of(self.spec))
 
 
-def sides_of(spec: PairSpec) -> tuple[Side, Side]:
+def sides_of(spec: Any) -> tuple[Input, Input]:
     """Left and right, in this order."""
-    return spec.left, spec.right
+    left, right = inputs_of(spec)
+    return left, right
 
 
-def pair_times(spec: PairSpec, batch: Both) -> list[int]:
+def pair_times(spec: Any, batch: Both) -> list[int]:
     """Usable event times of the rows of both sides, where they have a column for them."""
     return [
         time
@@ -160,7 +162,7 @@ def pair_times(spec: PairSpec, batch: Both) -> list[int]:
     ]
 
 
-def bad_rows(spec: PairSpec, batch: Both) -> int:
+def bad_rows(spec: Any, batch: Both) -> int:
     """Rows that should have an event time, and have none that can be used. A tombstone needs none."""
     left, right = map(drop_tombstones, batch)
     sides = zip(sides_of(spec), (left, right), strict=True)
@@ -168,7 +170,7 @@ def bad_rows(spec: PairSpec, batch: Both) -> int:
     return timed - len(pair_times(spec, (left, right)))
 
 
-def pair_watermarks(spec: PairSpec, batches: Sequence[Both]) -> list[int | None]:
+def pair_watermarks(spec: Any, batches: Sequence[Both]) -> list[int | None]:
     """The operator's watermark in each micro-batch, as Spark would have it: the least of both."""
     result: list[int | None] = []
     newest: list[int | None] = [None, None]
@@ -198,7 +200,7 @@ def interleaved(rows: Both, rng: np.random.Generator) -> list[Both]:
 def folded_pair(case: PairCase, steps: Sequence[Step]) -> list[Row]:
     """The table that these steps, and the end of the streams after them, add up to."""
     state = steps[-1].state if steps else case.core.empty(case.spec)
-    published = [*(step.emitted for step in steps), case.core.finish(case.spec, state)]
+    published = [*(step.output for step in steps), case.core.finish(case.spec, state)]
     rows = (row for table in published for row in rows_of(table))
     table = fold(rows, rows="multiset") if case.identity is None else fold(rows, key=case.identity)
     return [{name: v for name, v in row.items() if name not in case.aside} for row in table]

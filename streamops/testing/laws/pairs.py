@@ -8,6 +8,7 @@ import numpy as np
 
 from streamops.testing.laws.cases import play, whole
 from streamops.testing.laws.comparing import Row, rows_of, same_rows
+from streamops.testing.laws.contract import run_batch
 from streamops.testing.laws.cores import (
     a_restart_changes_nothing,
     a_state_is_a_value,
@@ -47,7 +48,7 @@ def stream_equals_batch(case: PairCase) -> None:
         [(no_left, right), (left, no_right)],
     ):
         steps = play(case, batches, _ahead(case, batches))
-        assert not any(s.counts.stragglers + s.counts.too_late for s in steps), "a row was late"
+        assert not any(s.metrics.stragglers + s.metrics.too_late for s in steps), "a row was late"
         same_rows(folded_pair(case, steps), batch, "stream and batch")
 
 
@@ -68,7 +69,7 @@ def stream_equals_batch_over_accepted_rows(case: PairCase) -> None:
 def counts_are_conserved(case: PairCase) -> None:
     """Every row is counted and judged once, and everything published is counted."""
     for step, batch in zip(play(case), case.batches, strict=True):
-        counts = step.counts
+        counts = step.metrics
         assert counts.rows == len(batch[0]) + len(batch[1])
         bad = bad_rows(case.spec, batch)
         assert counts.rejected >= bad, f"{counts.rejected} rejected, {bad} without time"
@@ -113,7 +114,7 @@ def keep_pair(case: PairCase, laws: Sequence[Callable[[PairCase], None]] = PAIR)
 
 
 def _run(case: PairCase, rows: Both) -> list[Row]:
-    return _results(case, rows_of(case.core.run(case.spec, *case.packed(rows, whole))))
+    return _results(case, rows_of(run_batch(case.core, case.spec, case.packed(rows, whole))))
 
 
 def _results(case: PairCase, rows: Sequence[Row]) -> list[Row]:
