@@ -1,4 +1,4 @@
-"""The server that the tests of a run share."""
+"""The PostgreSQL server of a test run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.changes.postgres.server import programs, running
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """How to connect to a PostgreSQL that starts and stops with the tests."""
+    """Connection string of a PostgreSQL server that runs as long as the tests."""
     installed = programs()
     if installed is None:
         pytest.skip("PostgreSQL is not installed: apt-get install -y postgresql")

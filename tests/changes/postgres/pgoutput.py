@@ -1,4 +1,4 @@
-"""What PostgreSQL's own plugin `pgoutput` says of its log, as changes.
+"""Decode the messages of PostgreSQL's plugin `pgoutput` as changes.
 
 The messages are described at https://www.postgresql.org/docs/15/protocol-logicalrep-message-formats.html.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE, TRUNCATE
 
 Row = dict[str, Any]
 
@@ -24,12 +24,12 @@ _READERS: dict[int, Callable[[str], Any]] = {
     1184: dt.datetime.fromisoformat,
     1700: Decimal,
 }
-"""How the text of a value is read, by the number of its type in the catalogue."""
+"""Parsers of values in text form, by the object identifier of their type."""
 
 
 @dataclass
 class Message:
-    """The bytes of a message, of which parts are taken."""
+    """The bytes of a message, and the position of the next part."""
 
     data: bytes
     at: int = 0
@@ -38,7 +38,7 @@ class Message:
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def word(self) -> str:
+    def letter(self) -> str:
         return self.take(1).decode()
 
     def number(self, size: int) -> int:
@@ -59,7 +59,7 @@ class Relation:
 
     @staticmethod
     def of(message: Message) -> Relation:
-        _, name, _ = message.text(), message.text(), message.word()
+        _, name, _ = message.text(), message.text(), message.letter()
         columns = []
         for _ in range(message.number(2)):
             message.take(1)
@@ -70,30 +70,30 @@ class Relation:
     def image(self, message: Message) -> Row:
         count, row = message.number(2), {}
         assert count == len(self.columns)
-        for name, kind in self.columns:
-            match message.word():
+        for name, oid in self.columns:
+            match message.letter():
                 case "n":
                     row[name] = None
-                case "u":  # a large value that was not touched
+                case "u":  # a large value that did not change
                     row[name] = _UNAVAILABLE
                 case "t":
-                    row[name] = _READERS[kind](message.take(message.number(4)).decode())
+                    row[name] = _READERS[oid](message.take(message.number(4)).decode())
                 case other:
                     raise ValueError(other)
         return row
 
 
-def changes_of(said: Iterable[tuple[int, bytes]], *, key: str) -> Iterator[Row]:
-    """The changes of a log, given places in it and what is said there, in the order of commits.
+def changes_of(messages: Iterable[tuple[int, bytes]], *, key: str) -> Iterator[Row]:
+    """The changes of a log, from its positions and messages, in the order of commits.
 
-    Two places are told of each: `commit_lsn` and `position`, that of its transaction and its own
-    in it; and `lsn`, where it was written, before others of transactions that committed earlier.
+    A change has two sequences: `commit_lsn` and `position`, that of its transaction and its own in it;
+    and `lsn`, where it was written, maybe before changes of transactions that committed earlier.
     """
     relations: dict[int, Relation] = {}
     transaction: Row = {}
-    for lsn, data in said:
+    for lsn, data in messages:
         message = Message(data)
-        match message.word():
+        match message.letter():
             case "B":
                 commit, micros = message.number(8), message.number(8)
                 at = _EPOCH + dt.timedelta(microseconds=micros)
@@ -104,22 +104,29 @@ def changes_of(said: Iterable[tuple[int, bytes]], *, key: str) -> Iterator[Row]:
             case "I" | "U" | "D":
                 relation = relations[message.number(4)]
                 transaction["position"] += 1
-                place = {"relation": relation.name, **transaction, "lsn": lsn}
-                for word, row in _images(relation, message, key):
-                    lacks = [name for name, value in row.items() if value is _UNAVAILABLE]
-                    values = row | dict.fromkeys(lacks)
-                    yield {**place, **values, "_change_type": word, "_unavailable": lacks}
+                sequence = {"relation": relation.name, **transaction, "lsn": lsn}
+                for change_type, row in _images(relation, message, key):
+                    missing = [name for name, value in row.items() if value is _UNAVAILABLE]
+                    values = row | dict.fromkeys(missing)
+                    change = {"_change_type": change_type, "_unavailable": missing}
+                    yield {**sequence, **values, **change}
+            case "T":
+                count, _ = message.number(4), message.take(1)  # flags: cascade, restart identity
+                transaction["position"] += 1
+                for number in [message.number(4) for _ in range(count)]:
+                    sequence = {"relation": relations[number].name, **transaction, "lsn": lsn}
+                    yield {**sequence, "_change_type": TRUNCATE, "_unavailable": []}
             case "C" | "Y" | "O":
-                pass  # the end of a transaction; a type; whence a transaction came
-            case other:  # a truncate: no row tells which rows there were
+                pass  # the end of a transaction; a type; the origin of a transaction
+            case other:
                 raise ValueError(other)
 
 
 def _images(relation: Relation, message: Message, key: str) -> Iterator[tuple[str, Row]]:
     old: Row | None = None
-    what = message.word()
-    if what != "N":
-        old, is_whole = relation.image(message), what == "O"
+    image = message.letter()
+    if image != "N":
+        old, is_whole = relation.image(message), image == "O"
         if message.at == len(message.data):
             yield DELETE, old
             return
@@ -128,8 +135,8 @@ def _images(relation: Relation, message: Message, key: str) -> Iterator[tuple[st
     if old is None:
         yield INSERT if message.data[:1] == b"I" else POSTIMAGE, row
         return
-    if is_whole:  # the table's replica identity is FULL: what is not sent anew is in it
-        row = {name: old[name] if each is _UNAVAILABLE else each for name, each in row.items()}
+    if is_whole:  # the replica identity is FULL: it has the values that are not sent again
+        row = {name: old[name] if value is _UNAVAILABLE else value for name, value in row.items()}
     is_moved = old[key] != row[key]
     if is_moved or is_whole:
         yield DELETE if is_moved else PREIMAGE, old

@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own: Debian's programs, a folder of its own, a socket in it."""
+"""Start a PostgreSQL server for the tests: installed programs, a temporary folder, a socket in it."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ PATIENCE = 60  # seconds
 def programs() -> Path | None:
     """The folder of the newest server's programs, if one is installed."""
     found = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    return max((each.parent for each in found), key=lambda f: int(f.parts[-2]), default=None)
+    return max((program.parent for program in found), key=lambda f: int(f.parts[-2]), default=None)
 
 
 @contextmanager
 def running(installed: Path) -> Iterator[str]:
-    """Start a server, say how to connect to it, and stop it whatever happens."""
+    """Start a server, yield its connection string, and stop it."""
     with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
         own: dict[str, Any] = {"cwd": folder}
-        if os.geteuid() == 0:  # as whom PostgreSQL refuses to run
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(folder, "postgres", "postgres")
             own |= {"user": "postgres", "group": "postgres", "extra_groups": []}
-        said, data = Path(folder) / "log", f"{folder}/data"
-        with said.open("wb") as log:
+        log_file, data = Path(folder) / "log", f"{folder}/data"
+        with log_file.open("wb") as log:
             own |= {"stdout": log, "stderr": log}
-            made = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
-            subprocess.run([installed / "initdb", "--no-sync", *made, data], check=True, **own)
+            options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
+            subprocess.run([installed / "initdb", "--no-sync", *options, data], check=True, **own)
             # A test that is killed takes its server with it.
             command = ["setpriv", "--pdeathsig", "QUIT", installed / "postgres", "-D", data]
-            command += [part for each in SETTINGS.items() for part in ("-c", "=".join(each))]
+            command += [part for setting in SETTINGS.items() for part in ("-c", "=".join(setting))]
             server = subprocess.Popen([*command, "-k", folder], **own)
         try:
             where = f"host={folder} user=postgres dbname=postgres"
-            _await(server, where, said)
+            _await(server, where, log_file)
             yield where
         finally:
-            server.send_signal(signal.SIGINT)  # does not wait for who is connected
+            server.send_signal(signal.SIGINT)  # does not wait for clients
             server.wait(PATIENCE)
 
 
-def _await(server: subprocess.Popen[bytes], where: str, said: Path) -> None:
+def _await(server: subprocess.Popen[bytes], where: str, log_file: Path) -> None:
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -65,5 +65,5 @@ def _await(server: subprocess.Popen[bytes], where: str, said: Path) -> None:
             return
         except psycopg.OperationalError as error:
             if server.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(said.read_text()) from error
+                raise RuntimeError(log_file.read_text()) from error
             time.sleep(0.05)

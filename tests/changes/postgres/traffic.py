@@ -1,4 +1,4 @@
-"""Random SQL over several connections, whose transactions overlap, and what came of it."""
+"""Random SQL over several connections with overlapping transactions, and its effects."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from streamops.changelog.change_types import INSERT
 from tests.changes.postgres.pgoutput import Row, changes_of
 
 IDENTITY = {"orders": "DEFAULT", "returns": "FULL"}
-"""The tables, and what the log has of a row that is updated or deleted: its key, or all of it."""
+"""The tables and their replica identity: what the log has of the row before, its key or all of it."""
 
 IDS, CONNECTIONS, READS = 60, 3, 3
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-# `passed` is what a trigger writes down: each row that there was, in its order.
+# A trigger writes each version of a row to `passed`, in order.
 TABLE = """
 CREATE TABLE {0} (
     id bigint PRIMARY KEY, name text, price numeric(12, 4), placed_at timestamptz, paid boolean,
@@ -45,7 +45,7 @@ SELECT n, 'Zoë', n, '2024-01-01'::timestamptz, n % 3 = 0, repeat('x', n % 2 * 5
 FROM generate_series(1, 30) AS n;
 """
 
-# Of each: how often it is drawn.
+# Statements and their weights.
 STATEMENTS = {
     "INSERT INTO {table} VALUES (%(id)s, %(name)s, %(price)s, %(placed_at)s, %(paid)s, %(body)s)": 5,
     "INSERT INTO {table} VALUES (%(id)s, %(name)s, %(price)s, %(placed_at)s, %(paid)s, %(body)s)"
@@ -59,27 +59,27 @@ STATEMENTS = {
     "DELETE FROM {table} WHERE id BETWEEN %(id)s AND %(id)s + 2": 1,
     "COPY {table} (id, name, body) FROM STDIN": 1,
 }
-# A key that changes is a new row. Without the old one the log lacks what it was not told anew.
+# An update of the key is a new row. Without the old row the log lacks the large values it does not set.
 WHOLE = {"orders": ", body = body || ''", "returns": ""}
 
 
 @dataclass
 class Traffic:
-    """What was done to the tables, what the log says of it, and what the tables are in the end."""
+    """The changes of the tables in the log, and the rows of the tables at the end."""
 
     snapshot: list[Row]
-    """The rows that were there before the log is read, as changes."""
+    """The rows before the log begins, as changes."""
     log: list[Row]
     again: list[Row]
-    """Changes of the log that were read once more."""
+    """Changes of the log that were read a second time."""
     tables: list[Row]
     passed: dict[tuple[str, int], list[Row | None]]
-    """What the trigger wrote of each key: None is a delete."""
+    """The versions of each key that the trigger wrote: None is a delete."""
     counts: Counter[str]
 
     @property
     def whole(self) -> list[Row]:
-        """All changes, in their order."""
+        """All changes, in order."""
         return [*self.snapshot, *self.log]
 
 
@@ -91,10 +91,10 @@ def traffic(where: str, *, seed: int, statements: int) -> Traffic:
             stack.enter_context(psycopg.connect(where, autocommit=True, row_factory=dict_row))
             for _ in range(1 + CONNECTIONS)
         )
-        _make(reader)
+        _create_tables(reader)
         snapshot = _snapshot(reader)
         for writer in writers:
-            # They are served in turn: who waits for another's lock would wait for good.
+            # One thread uses all connections: waiting for a lock would never end.
             writer.execute("SET lock_timeout = '2ms'")
         log: list[Row] = []
         again: list[Row] = []
@@ -114,18 +114,35 @@ def traffic(where: str, *, seed: int, statements: int) -> Traffic:
     return Traffic(snapshot, log, again, tables, passed, counts)
 
 
-def moved_untouched(where: str) -> list[Row]:
-    """The changes of rows whose keys change, and nothing of their large values."""
+def key_updates(where: str) -> list[Row]:
+    """The changes of updates of keys that do not touch large values."""
     with psycopg.connect(where, autocommit=True, row_factory=dict_row) as connection:
-        _make(connection)
+        _create_tables(connection)
         snapshot = _snapshot(connection)
         for table in IDENTITY:
             connection.execute(f"UPDATE {table} SET id = -id WHERE id = 1")
         return [*snapshot, *_log(connection)]
 
 
-def _make(connection: psycopg.Connection[Row]) -> None:
-    """The tables, anew, with some rows."""
+def truncations(where: str) -> tuple[list[Row], list[Row]]:
+    """The changes of tables that are truncated alone and together, and the rows at the end."""
+    insert = "INSERT INTO {} (id, name) VALUES (%(id)s, %(name)s)"
+    with psycopg.connect(where, autocommit=True, row_factory=dict_row) as connection:
+        _create_tables(connection)
+        changes = _snapshot(connection)
+        for number, truncated in enumerate(("orders", "orders, returns", "returns", None)):
+            for table in IDENTITY:
+                for id_ in (number, 100 + number):  # one of the snapshot's, and a new one
+                    connection.execute(f"DELETE FROM {table} WHERE id = {id_}")
+                    connection.execute(insert.format(table), {"id": id_, "name": f"{number}"})
+                connection.execute(f"UPDATE {table} SET paid = true WHERE id = 100 + {number}")
+            if truncated is not None:
+                connection.execute(f"TRUNCATE {truncated}")
+        return [*changes, *_log(connection)], _rows(connection, "SELECT * FROM {}")
+
+
+def _create_tables(connection: psycopg.Connection[Row]) -> None:
+    """Create the tables, with some rows."""
     connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     connection.execute("DROP PUBLICATION IF EXISTS shop")
     connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
@@ -135,28 +152,28 @@ def _make(connection: psycopg.Connection[Row]) -> None:
 
 
 def _snapshot(connection: psycopg.Connection[Row]) -> list[Row]:
-    """A slot that reads what is changed from now on, and the rows that are there, at its place."""
+    """Create a replication slot, and return the rows at its position."""
     (slot,) = connection.execute(
         "SELECT (lsn - '0/0')::bigint AS lsn, now() "
         "FROM pg_create_logical_replication_slot('shop', 'pgoutput')"
     )
-    place = {"commit_lsn": slot["lsn"], "position": 0, "lsn": slot["lsn"]}
-    place |= {"_changed_at": slot["now"], "_snapshot": True}
-    place |= {"_change_type": INSERT, "_unavailable": []}
-    return [row | place for row in _rows(connection, "SELECT * FROM {}")]
+    change = {"commit_lsn": slot["lsn"], "position": 0, "lsn": slot["lsn"]}
+    change |= {"_changed_at": slot["now"], "_snapshot": True}
+    change |= {"_change_type": INSERT, "_unavailable": []}
+    return [row | change for row in _rows(connection, "SELECT * FROM {}")]
 
 
 def _log(connection: psycopg.Connection[Row], *, confirm: bool = False) -> list[Row]:
-    """What the slot has by now, and what it has again unless that is confirmed."""
-    said = connection.execute(
+    """The changes that the slot has, which it returns again unless they are confirmed."""
+    messages = connection.execute(
         "SELECT (lsn - '0/0')::bigint AS lsn, data FROM pg_logical_slot_peek_binary_changes("
         "'shop', NULL, NULL, 'proto_version', '1', 'publication_names', 'shop')"
     ).fetchall()
-    if confirm and said:
-        last = {"last": said[-1]["lsn"]}
+    if confirm and messages:
+        last = {"last": messages[-1]["lsn"]}
         advance = "SELECT pg_replication_slot_advance('shop', '0/0'::pg_lsn + %(last)s::bigint)"
         connection.execute(advance, last)
-    return list(changes_of(((row["lsn"], row["data"]) for row in said), key="id"))
+    return list(changes_of(((row["lsn"], row["data"]) for row in messages), key="id"))
 
 
 def _rows(connection: psycopg.Connection[Row], query: str) -> list[Row]:
@@ -173,7 +190,7 @@ def _run(
     counts: Counter[str],
     statements: int,
 ) -> None:
-    """Statements of transactions that are open at the same time; some are left open."""
+    """Run statements in transactions that overlap; some stay open."""
     left = [0 for _ in writers]
     for _ in range(statements):
         number = rng.randrange(len(writers))
@@ -190,11 +207,11 @@ def _run(
 
 
 def _change(writer: psycopg.Connection[Row], rng: random.Random) -> str:
-    """One statement, in a savepoint that is now and then rolled back."""
+    """Run a statement in a savepoint, which is sometimes rolled back."""
     table = rng.choice([*IDENTITY])
     (drawn,) = rng.choices([*STATEMENTS], [*STATEMENTS.values()])
     statement = drawn.format(table=table, whole=WHOLE[table])
-    row, regrets = _row(rng), rng.random() < 0.05
+    row, rolls_back = _row(rng), rng.random() < 0.05
     try:
         with writer.transaction():
             if statement.startswith("COPY"):
@@ -203,11 +220,11 @@ def _change(writer: psycopg.Connection[Row], rng: random.Random) -> str:
                         rows.write_row((row["id"] + number, row["name"], row["body"]))
             else:
                 writer.execute(statement, row)
-            if regrets:
+            if rolls_back:
                 raise psycopg.Rollback
     except (psycopg.errors.UniqueViolation, psycopg.errors.LockNotAvailable):
         return "refused"
-    return "regretted" if regrets else "done"
+    return "rolled back" if rolls_back else "done"
 
 
 def _row(rng: random.Random) -> Row:
