@@ -85,7 +85,7 @@ def test_nothing_is_emitted_for_no_rows() -> None:
     assert len(changes.row) == len(changes.change_type) == 0
 
 
-def test_the_changes_of_a_bag_are_ordered_by_type_and_repeated_by_weight() -> None:
+def test_the_changes_of_a_multiset_are_ordered_by_type_and_repeated_by_weight() -> None:
     row, change_type = order_changes(codes(2, -1, 1, -2), np.array([False, True, True, False]))
     assert row.tolist() == [3, 3, 1, 2, 0, 0]
     assert change_type.to_pylist() == [

@@ -24,8 +24,8 @@ SCHEMA = pa.schema(
 )
 
 
-def bound(schema: pa.Schema = SCHEMA, *, shards: int = 1, **said: Any) -> AggregateSpec:
-    given: dict[str, Any] = {"by": "k", "agg": {"rows": agg.count()}} | said
+def bound(schema: pa.Schema = SCHEMA, *, shards: int = 1, **settings: Any) -> AggregateSpec:
+    given: dict[str, Any] = {"by": "k", "agg": {"rows": agg.count()}} | settings
     spec: AggregateSpec = changes.aggregate(**given).parameters.resolve(
         (schema,), carried=(None,), shards=shards
     )
@@ -33,7 +33,7 @@ def bound(schema: pa.Schema = SCHEMA, *, shards: int = 1, **said: Any) -> Aggreg
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "act"),
+    ("error", "code", "act"),
     [
         (SpecError, "NO_AGGREGATE", lambda: bound(agg={})),
         (SpecError, "NOT_AN_AGGREGATE", lambda: bound(agg={"n": "count"})),
@@ -61,10 +61,10 @@ def bound(schema: pa.Schema = SCHEMA, *, shards: int = 1, **said: Any) -> Aggreg
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_its_code(
-    kind: type[StreamopsError], code: str, act: Callable[[], object]
+def test_wrong_parameters_and_frames_are_refused_with_a_code(
+    error: type[StreamopsError], code: str, act: Callable[[], object]
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(error) as caught:
         act()
     assert caught.value.code == code
 
@@ -78,9 +78,9 @@ def test_what_cannot_be_meant_is_refused_by_its_code(
         agg.count_min("n", of=[1]),
         agg.approx_top_k("n", at_least=0.1),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda item: type(item).__name__,
 )
-def test_a_sketch_cannot_forget_and_says_what_to_take_instead(sketch: Any) -> None:
+def test_a_sketch_is_refused_and_the_error_names_alternatives(sketch: Any) -> None:
     with pytest.raises(SchemaError) as caught:
         bound(agg={"x": sketch})
     assert caught.value.code == "SKETCH_CANNOT_FORGET"
@@ -88,7 +88,7 @@ def test_a_sketch_cannot_forget_and_says_what_to_take_instead(sketch: Any) -> No
     assert "theta sketch" in caught.value.fix
 
 
-def test_only_what_is_read_travels_and_the_result_is_typed() -> None:
+def test_only_columns_that_are_read_are_shuffled_and_the_result_has_types() -> None:
     spec = bound(agg={"rows": agg.count(), "most": agg.max("n"), "mean": agg.mean("n")})
     assert spec.input.names == ["k", "n", "_change_type"]
     assert spec.output == pa.schema(
@@ -103,7 +103,7 @@ def test_only_what_is_read_travels_and_the_result_is_typed() -> None:
     assert spec.origins == {"k": (0, "k"), "most": (0, "n")}
 
 
-def test_where_rejected_rows_are_routed_all_columns_travel_and_one_tells_of_them() -> None:
+def test_all_columns_are_shuffled_if_rejected_rows_are_routed() -> None:
     spec = bound(rejected="route")
     assert spec.input == SCHEMA
     assert spec.output == pa.schema(
@@ -117,22 +117,22 @@ def test_where_rejected_rows_are_routed_all_columns_travel_and_one_tells_of_them
     assert "rejected" in bound(agg={"rejected": agg.count()}).output.names
 
 
-def test_the_repr_says_what_happens_to_rejected_rows() -> None:
-    said = repr(changes.aggregate(by="k", agg={"n": agg.count()}, rejected="route"))
-    assert "rejected='route'" in said
+def test_the_repr_shows_what_happens_to_rejected_rows() -> None:
+    text = repr(changes.aggregate(by="k", agg={"n": agg.count()}, rejected="route"))
+    assert "rejected='route'" in text
 
 
-def test_the_same_words_are_the_same_checkpoint() -> None:
+def test_equal_parameters_have_the_same_identity() -> None:
     assert bound().identity == bound(shards=3).identity
     assert bound().identity != bound(by=()).identity
     assert bound().identity != bound(agg={"rows": agg.count("n")}).identity
 
 
-def test_a_column_of_another_type_is_another_checkpoint() -> None:
+def test_a_column_of_another_type_is_another_identity() -> None:
     """The means of both are doubles; the states that they come from are not alike."""
     double = SCHEMA.set(1, pa.field("n", pa.float64()))
-    for asked in (agg.mean("n"), agg.variance("n")):
-        one, other = (bound(schema, agg={"x": asked}).identity for schema in (SCHEMA, double))
+    for aggregate in (agg.mean("n"), agg.variance("n")):
+        one, other = (bound(schema, agg={"x": aggregate}).identity for schema in (SCHEMA, double))
         assert one != other
 
 
@@ -155,7 +155,7 @@ def test_a_replay_over_shards_with_restarts_folds_to_the_aggregates() -> None:
     assert [result.state_rows for result in results] == [8, 5, 5]
 
 
-def test_rows_that_normalize_rejected_are_told_on_with_their_reason() -> None:
+def test_rows_that_normalize_rejected_are_routed_with_their_reason() -> None:
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("lsn", pa.int64())])
     upserts = changes.normalize("id", sequence="lsn", horizon=10)
     script = [[{"id": 1, "city": "Ulm", "lsn": 1}, {"id": None, "city": "Rom", "lsn": 2}]]

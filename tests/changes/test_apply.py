@@ -1,4 +1,4 @@
-"""Changes applied to a table and to a history: settings, and what is said, replayed without Spark."""
+"""Apply changes to a table and to a history: parameters and emitted changes, without Spark."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def timeless(script: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]
     return [[{**row, "ts": at(0)} for row in rows] for rows in script]
 
 
-def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
-    """Of each micro-batch: word, interval, v and revision, or the reason."""
+def emitted(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
+    """The change type, interval, v and revision of each emitted row, or the reason."""
     given = {
         "sequence": "lsn",
         "horizon": 100,
@@ -44,14 +44,14 @@ def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
 def table(script: list[list[dict[str, Any]]], **settings: Any) -> list[Any]:
     given = {"sequence": "lsn", "horizon": 100, "history": "intervals", **settings}
     results = replay(changes.apply("k", **given), timeless(script), schema=SCHEMA)
-    rows = [row for each in results for row in each.rows if row["rejected"] is None]
-    kept = ("k", "v", "w", "valid_from", "valid_to", "revision", "_change_type")
-    folded = fold([{name: row[name] for name in kept} for row in rows], key=["k", "valid_from"])
+    rows = [row for result in results for row in result.rows if row["rejected"] is None]
+    names = ("k", "v", "w", "valid_from", "valid_to", "revision", "_change_type")
+    folded = fold([{name: row[name] for name in names} for row in rows], key=["k", "valid_from"])
     return sorted((row["k"], row["valid_from"], row["valid_to"] or 0, row["v"]) for row in folded)
 
 
 def test_a_change_ends_the_interval_of_the_row_before_it() -> None:
-    assert said([upsert("a", 5, 1)], [upsert("a", 7, 2)]) == [
+    assert emitted([upsert("a", 5, 1)], [upsert("a", 7, 2)]) == [
         [("insert", 5, None, 1, 0)],
         [
             ("update_preimage", 5, None, 1, 0),
@@ -61,8 +61,8 @@ def test_a_change_ends_the_interval_of_the_row_before_it() -> None:
     ]
 
 
-def test_a_change_that_comes_late_splits_the_interval_it_falls_into() -> None:
-    _, late = said([upsert("a", 5, 1), upsert("a", 9, 3)], [upsert("a", 7, 2)])
+def test_a_late_change_splits_the_interval_that_contains_it() -> None:
+    _, late = emitted([upsert("a", 5, 1), upsert("a", 9, 3)], [upsert("a", 7, 2)])
     assert late == [
         ("update_preimage", 5, 9, 1, 0),
         ("update_postimage", 5, 7, 1, 1),
@@ -70,18 +70,18 @@ def test_a_change_that_comes_late_splits_the_interval_it_falls_into() -> None:
     ]
 
 
-def test_a_delete_that_comes_late_cuts_an_interval() -> None:
-    _, late = said([upsert("a", 5, 1), upsert("a", 9, 3)], [delete("a", 7)])
+def test_a_late_delete_ends_an_interval() -> None:
+    _, late = emitted([upsert("a", 5, 1), upsert("a", 9, 3)], [delete("a", 7)])
     assert late == [("update_preimage", 5, 9, 1, 0), ("update_postimage", 5, 7, 1, 1)]
 
 
-def test_a_row_that_comes_back_leaves_a_gap() -> None:
+def test_a_row_that_is_inserted_again_leaves_a_gap() -> None:
     script = [[upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 9, 1)]]
     assert table(script) == [("a", 5, 7, 1), ("a", 9, 0, 1)]
 
 
-def test_neighbours_that_are_equal_are_one_interval_until_a_change_between_splits_them() -> None:
-    one, between = said([upsert("a", 5, 1), upsert("a", 9, 1)], [upsert("a", 7, 2)])
+def test_equal_adjacent_intervals_are_one_until_a_change_between_splits_them() -> None:
+    one, between = emitted([upsert("a", 5, 1), upsert("a", 9, 1)], [upsert("a", 7, 2)])
     assert one == [("insert", 5, None, 1, 0)]
     assert between == [
         ("update_preimage", 5, None, 1, 0),
@@ -91,21 +91,21 @@ def test_neighbours_that_are_equal_are_one_interval_until_a_change_between_split
     ]
 
 
-def test_neighbours_become_one_where_what_was_between_is_equal_after_all() -> None:
+def test_intervals_are_merged_when_the_change_between_becomes_equal() -> None:
     lacking = upsert("a", 7, None, _unavailable=["v"])
     script = [[upsert("a", 5, 1), upsert("a", 9, 2)], [lacking], [upsert("a", 6, 2)]]
     assert table(script) == [("a", 5, 6, 1), ("a", 6, 0, 2)]
 
 
-def test_what_is_not_tracked_begins_no_interval() -> None:
+def test_values_that_are_not_tracked_begin_no_interval() -> None:
     script = [[upsert("a", 5, 1, "x")], [upsert("a", 7, 1, "y")], [upsert("a", 9, 2, "y")]]
-    first, other, tracked = said(*script, track="v")
+    first, other, tracked = emitted(*script, track="v")
     assert first == [("insert", 5, None, 1, 0)]
     assert other == [("update_preimage", 5, None, 1, 0), ("update_postimage", 5, None, 1, 1)]
     assert tracked[2] == ("insert", 9, None, 2, 0)
 
 
-def test_a_row_of_a_snapshot_counts_below_the_log_only() -> None:
+def test_a_row_of_a_snapshot_is_effective_below_the_log_only() -> None:
     rows = [upsert("a", 3, 0, _snapshot=True), upsert("a", 5, 1), upsert("a", 9, 2, _snapshot=True)]
     for order in itertools.permutations(rows):
         assert table([[row] for row in order]) == [("a", 3, 5, 0), ("a", 5, 0, 1)]
@@ -113,29 +113,31 @@ def test_a_row_of_a_snapshot_counts_below_the_log_only() -> None:
         assert by_sequence == [("a", 3, 5, 0), ("a", 5, 9, 1), ("a", 9, 0, 2)]
 
 
-def test_an_interval_that_comes_back_goes_on_from_its_revision() -> None:
+def test_an_interval_that_is_inserted_again_continues_from_its_revision() -> None:
     first = [upsert("a", 3, 0, _snapshot=True)]
-    *_, last = said(first, [upsert("a", 2, 1)], [upsert("a", 3, 2)])
+    *_, last = emitted(first, [upsert("a", 2, 1)], [upsert("a", 3, 2)])
     assert last[-1] == ("insert", 3, None, 2, 1)
 
 
-def test_a_row_of_a_snapshot_that_loses_does_not_set_the_revision_back() -> None:
+def test_a_row_of_a_snapshot_that_is_not_effective_does_not_reset_the_revision() -> None:
     snapshot = [upsert("a", 3, 7, _snapshot=True)]
-    _, lost, *_, last = said([upsert("a", 3, 1)], snapshot, [upsert("a", 5, 2)], [delete("a", 4)])
+    _, lost, *_, last = emitted(
+        [upsert("a", 3, 1)], snapshot, [upsert("a", 5, 2)], [delete("a", 4)]
+    )
     assert lost == []
     assert last[0] == ("update_preimage", 3, 5, 1, 1)
 
 
-def test_what_is_taken_back_comes_before_what_takes_its_place() -> None:
-    _, merged = said([upsert("a", 5, 1, _snapshot=True), delete("a", 7)], [upsert("a", 4, 1)])
+def test_retractions_are_emitted_before_additions() -> None:
+    _, merged = emitted([upsert("a", 5, 1, _snapshot=True), delete("a", 7)], [upsert("a", 4, 1)])
     assert [row[:3] for row in merged] == [("delete", 5, 7), ("insert", 4, 7)]
 
 
-def test_what_is_older_than_the_horizon_is_sealed_and_the_rest_is_not() -> None:
+def test_changes_older_than_the_horizon_are_final_and_the_others_are_not() -> None:
     script = [[upsert("a", n, n) for n in (1, 5, 9)], [upsert("b", 16)]]
-    *_, late = said(*script, [upsert("a", 4, 7)], horizon=10)
+    *_, late = emitted(*script, [upsert("a", 4, 7)], horizon=10)
     assert late == [("forgotten", 7)]
-    *_, late = said(*script, [upsert("a", 6, 7)], horizon=10)
+    *_, late = emitted(*script, [upsert("a", 6, 7)], horizon=10)
     assert late == [
         ("update_preimage", 5, 9, 5, 0),
         ("update_postimage", 5, 6, 5, 1),
@@ -154,32 +156,34 @@ def test_a_change_exactly_a_horizon_late_is_accepted_and_one_later_is_not() -> N
             [upsert("a", 4, 4, ts=at(5))],
         ]
         *_, last = replay(versions, script, schema=SCHEMA, shards=1)
-        told = [row["rejected"] and row["rejected"]["reason"] for row in last.rows]
-        assert (told[-2:] if newest == 15 else told) == rejected
+        reasons = [row["rejected"] and row["rejected"]["reason"] for row in last.rows]
+        assert (reasons[-2:] if newest == 15 else reasons) == rejected
 
 
 def test_the_last_change_before_the_horizon_is_a_duplicate_when_it_is_delivered_again() -> None:
     script = [[upsert("a", 5, 1), upsert("a", 6, 2)], [upsert("a", 30, 3)]]
     again = [[upsert("a", 6, 2)], [upsert("a", 6, 9)], [upsert("a", 5, 1)]]
-    assert said(*script, *again, horizon=10)[2:] == [[], [("conflict", 9)], [("forgotten", 1)]]
+    assert emitted(*script, *again, horizon=10)[2:] == [[], [("conflict", 9)], [("forgotten", 1)]]
 
 
-def test_a_key_deleted_before_the_horizon_is_forgotten_and_comes_back_above_it() -> None:
+def test_a_key_deleted_before_the_horizon_is_evicted_and_can_be_inserted_above_it() -> None:
     script = [[upsert("a", 1), delete("a", 3)], [upsert("b", 90)]]
-    *_, last = said(*script, [upsert("a", 2, 7), upsert("c", 3, 8), upsert("a", 80, 9)], horizon=10)
+    *_, last = emitted(
+        *script, [upsert("a", 2, 7), upsert("c", 3, 8), upsert("a", 80, 9)], horizon=10
+    )
     assert last == [("insert", 80, None, 9, 0), ("forgotten", 7), ("forgotten", 8)]
 
 
-def test_what_was_forgotten_of_a_key_that_came_back_stays_so_when_it_is_delivered_again() -> None:
+def test_evicted_changes_of_a_key_that_was_inserted_again_stay_rejected() -> None:
     script = [[upsert("a", 1), delete("a", 3)], [upsert("b", 90)], [upsert("a", 95, 9)]]
-    *_, again, late = said(*script, [upsert("a", 1)], [upsert("a", 85, 8)], horizon=10)
+    *_, again, late = emitted(*script, [upsert("a", 1)], [upsert("a", 85, 8)], horizon=10)
     assert again == [("forgotten", 0)]
     assert late == [("insert", 85, 95, 8, 0)]  # within the horizon
 
 
-def test_an_interval_goes_on_though_its_first_changes_are_sealed() -> None:
+def test_an_interval_continues_though_its_first_changes_are_final() -> None:
     script = [[upsert("a", n, 1)] for n in (1, 5, 9, 30, 60)]
-    *_, last = said(*script, [upsert("a", 61, 2)], horizon=10)
+    *_, last = emitted(*script, [upsert("a", 61, 2)], horizon=10)
     assert last == [
         ("update_preimage", 1, None, 1, 0),
         ("update_postimage", 1, 61, 1, 1),
@@ -193,21 +197,21 @@ def test_an_interval_goes_on_though_its_first_changes_are_sealed() -> None:
     assert results[-1].state_rows == 2
 
 
-def test_a_value_that_was_not_sent_is_the_one_from_before_also_when_that_is_sealed() -> None:
+def test_a_missing_value_is_carried_forward_from_a_final_change() -> None:
     lacking = upsert("a", 60, None, "new", _unavailable=["v"])
-    *_, last = said([upsert("a", 1, 7)], [upsert("b", 50)], [lacking], horizon=10)
+    *_, last = emitted([upsert("a", 1, 7)], [upsert("b", 50)], [lacking], horizon=10)
     assert last[-1] == ("insert", 60, None, 7, 0)
 
 
-def test_the_same_again_is_a_duplicate_and_a_lesser_one_is_a_conflict() -> None:
+def test_an_equal_change_is_a_duplicate_and_a_lesser_one_is_a_conflict() -> None:
     first = [upsert("a", 5, 9), upsert("a", 7, 2)]
-    _, again, other = said(first, [upsert("a", 5, 9)], [upsert("a", 5, 1), delete("a", 7)])
+    _, again, other = emitted(first, [upsert("a", 5, 9)], [upsert("a", 5, 1), delete("a", 7)])
     assert (again, sorted(other, key=str)) == ([], [("conflict", 1), ("conflict", None)])
 
 
-def test_a_greater_change_of_the_same_sequence_takes_the_interval_back() -> None:
+def test_a_greater_change_of_the_same_sequence_retracts_the_interval() -> None:
     script = [[upsert("a", 5, 1), delete("a", 7)], [upsert("a", 5, 9)], [upsert("a", 7, 2)]]
-    assert said(*script)[1:] == [
+    assert emitted(*script)[1:] == [
         [("update_preimage", 5, 7, 1, 0), ("update_postimage", 5, 7, 9, 1)],
         [("insert", 7, None, 2, 0)],
     ]
@@ -215,12 +219,12 @@ def test_a_greater_change_of_the_same_sequence_takes_the_interval_back() -> None
 
 def test_keys_are_limited() -> None:
     with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.apply"):
-        said([upsert("a", 1), upsert("b", 1)], max_keys=1)
-    *_, last = said([upsert("a", 1)], [upsert("b", 1, 7)], max_keys=1, when_full="reject")
+        emitted([upsert("a", 1), upsert("b", 1)], max_keys=1)
+    *_, last = emitted([upsert("a", 1)], [upsert("b", 1, 7)], max_keys=1, when_full="reject")
     assert last == [("full", 7)]
 
 
-def test_an_overwritten_table_tells_what_a_micro_batch_comes_to() -> None:
+def test_an_overwritten_table_emits_the_difference_of_a_micro_batch() -> None:
     transform = changes.apply("k", sequence="lsn", horizon=100)
     script = [
         [upsert("a", 5, 1), upsert("a", 6, 2), upsert("b", 1), delete("b", 2)],
@@ -245,7 +249,7 @@ def test_an_overwritten_table_tells_what_a_micro_batch_comes_to() -> None:
     ],
     ids=repr,
 )
-def test_a_parameter_that_cannot_be_is_refused(code: str, changed: dict[str, Any]) -> None:
+def test_a_parameter_out_of_range_is_refused(code: str, changed: dict[str, Any]) -> None:
     given = {"key": "k", "sequence": "lsn", "horizon": 5, **changed}
     with pytest.raises(StreamopsError) as caught:
         changes.apply(given.pop("key"), **given)
@@ -261,23 +265,23 @@ def test_a_parameter_that_cannot_be_is_refused(code: str, changed: dict[str, Any
     ],
     ids=repr,
 )
-def test_a_frame_that_does_not_go_with_it_is_refused(
+def test_a_frame_with_wrong_columns_is_refused(
     code: str, changed: dict[str, Any], more: dict[str, pa.DataType]
 ) -> None:
     transform = changes.apply("k", sequence="lsn", horizon=5, history="intervals", **changed)
-    kinds = {**{each.name: each.type for each in SCHEMA}, **more}
+    dtypes = {**{item.name: item.type for item in SCHEMA}, **more}
     with pytest.raises(StreamopsError) as caught:
-        transform.parameters.resolve((pa.schema(list(kinds.items())),), carried=(None,), shards=1)
+        transform.parameters.resolve((pa.schema(list(dtypes.items())),), carried=(None,), shards=1)
     assert caught.value.code == code
 
 
-def test_a_transform_shows_its_settings() -> None:
-    shown = repr(changes.apply("k", sequence="s", horizon=7, history="intervals", track="v"))
-    assert "horizon=7" in shown
-    assert "history='intervals', track=('v',)" in shown
+def test_the_repr_shows_the_parameters() -> None:
+    text = repr(changes.apply("k", sequence="s", horizon=7, history="intervals", track="v"))
+    assert "horizon=7" in text
+    assert "history='intervals', track=('v',)" in text
 
 
-def test_a_row_of_a_snapshot_that_loses_gives_a_value_only_where_rows_are_overwritten() -> None:
+def test_a_row_of_a_snapshot_that_is_not_effective_supplies_values_only_without_history() -> None:
     script = [
         [upsert("a", 5, 1, None, _unavailable=["w"])],
         [upsert("a", 10, 1, "big", _snapshot=True)],
@@ -287,7 +291,7 @@ def test_a_row_of_a_snapshot_that_loses_gives_a_value_only_where_rows_are_overwr
         for history, expected in (("overwrite", ["big"]), ("intervals", [None, None])):
             given: dict[str, Any] = {"sequence": "lsn", "horizon": 100, "history": history}
             results = replay(changes.apply("k", **given), timeless(order), schema=SCHEMA)
-            told = [row for each in results for row in each.rows]
+            published = [row for result in results for row in result.rows]
             key = ["k"] if history == "overwrite" else ["k", "valid_from"]
-            rows = fold([{**row, "rejected": None} for row in told], key=key)
+            rows = fold([{**row, "rejected": None} for row in published], key=key)
             assert [row["w"] for row in rows] == expected

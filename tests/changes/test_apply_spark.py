@@ -23,21 +23,21 @@ SCRIPT: list[list[dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("history", ["intervals", "overwrite"])
-def test_a_stream_tells_what_is_replayed_and_folds_to_the_table_of_a_batch(
+def test_a_stream_equals_the_replay_and_folds_to_the_batch_result(
     spark: SparkSession, tmp_path: Path, history: Any
 ) -> None:
     applied = changes.apply("k", sequence="lsn", horizon=100, history=history).options(shards=2)
     got = [
-        each
+        result
         for part in (SCRIPT[:1], SCRIPT[1:])
-        for each in stream(spark, applied, part, schema=SCHEMA, directory=tmp_path)
+        for result in stream(spark, applied, part, schema=SCHEMA, directory=tmp_path)
     ]
     expected = replay(applied, SCRIPT, schema=SCHEMA, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
         assert_rows(ours.table, theirs.table)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
     key = ["k", "valid_from"] if history == "intervals" else ["k"]
-    published = spark.createDataFrame(pa.concat_tables([each.table for each in got]))
+    published = spark.createDataFrame(pa.concat_tables([result.table for result in got]))
     folded = published.transform(changes.fold(key)).drop("revision")
     rows = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))

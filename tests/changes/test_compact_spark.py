@@ -35,7 +35,7 @@ NEWEST, RETENTION = 40, 20
 
 
 def log() -> list[dict[str, Any]]:
-    """Sixty keys, each with some changes out of order; one of the newest place."""
+    """Sixty keys, each with some changes out of order; one with the latest sequence."""
     dice, rows = random.Random(3), []
     for key in range(60):
         for seq in dice.sample(range(NEWEST), k=dice.randrange(1, 8)):
@@ -81,18 +81,16 @@ def table(rows: list[dict[str, Any]], snapshots: str, ignore_nulls: bool = False
 
 
 @pytest.mark.parametrize("snapshots", ["below_log", "by_sequence"])
-def test_who_reads_the_rest_knows_what_the_whole_log_told(
-    spark: SparkSession, snapshots: Any
-) -> None:
+def test_a_compacted_log_normalizes_to_the_same_table(spark: SparkSession, snapshots: Any) -> None:
     compacting = changes.compact("k", sequence="seq", retention=RETENTION, snapshots=snapshots)
     frame = frame_of(spark)
     once = frame.transform(compacting).localCheckpoint()
-    columns = [[(f.name, f.dataType, f.nullable) for f in each.schema] for each in (once, frame)]
+    columns = [[(f.name, f.dataType, f.nullable) for f in item.schema] for item in (once, frame)]
     assert columns[0] == columns[1]
-    kept = {row["id"] for row in once.select("id").collect()}
+    retained = {row["id"] for row in once.select("id").collect()}
     again = {row["id"] for row in once.transform(compacting).select("id").collect()}
-    assert kept == again  # nothing more is to be gained
-    rest = [row for row in LOG if row["id"] in kept]
+    assert retained == again  # nothing more is to be gained
+    rest = [row for row in LOG if row["id"] in retained]
     assert len(rest) < 0.7 * len(LOG)
     assert table(rest, snapshots) == table(LOG, snapshots)
 
@@ -114,11 +112,11 @@ def test_who_reads_the_rest_knows_what_the_whole_log_told(
             if row["k"] == key and row["seq"] is not None and row["_change_type"] != "upsert"
         )
         expired = last["_change_type"] == "delete" and newest < NEWEST - RETENTION
-        assert ids <= kept if not expired else not ids & kept
+        assert ids <= retained if not expired else not ids & retained
     odd = {row["id"] for row in LOG if row["k"] is None or row["seq"] is None}
     odd |= {row["id"] for row in LOG if row["_change_type"] == "upsert"}
-    assert odd <= kept
-    assert not {row["id"] for row in LOG if row["_change_type"] == "update_preimage"} & kept
+    assert odd <= retained
+    assert not {row["id"] for row in LOG if row["_change_type"] == "update_preimage"} & retained
 
 
 def test_a_compacted_log_with_truncates_and_ignored_nulls_gives_the_same_table(
@@ -134,20 +132,20 @@ def test_a_compacted_log_with_truncates_and_ignored_nulls_gives_the_same_table(
     compacting = changes.compact(
         "k", sequence="seq", retention=RETENTION, snapshots="by_sequence", ignore_nulls=True
     )
-    kept = {row["id"] for row in frame.transform(compacting).select("id").collect()}
-    rest = [row for row in log if row["id"] in kept]
+    retained = {row["id"] for row in frame.transform(compacting).select("id").collect()}
+    rest = [row for row in log if row["id"] in retained]
     assert truncate in rest
     assert len(rest) < 0.8 * len(log)
     assert table(rest, "by_sequence", True) == table(log, "by_sequence", True)
 
 
-def test_the_head_of_a_log_is_left_whole(spark: SparkSession) -> None:
+def test_the_head_of_a_log_is_retained(spark: SparkSession) -> None:
     compacting = changes.compact("k", sequence="seq", retention=5, head=10)
-    kept = {row["id"] for row in frame_of(spark).transform(compacting).select("id").collect()}
-    assert {row["id"] for row in LOG if row["seq"] is not None and row["seq"] >= 30} <= kept
+    retained = {row["id"] for row in frame_of(spark).transform(compacting).select("id").collect()}
+    assert {row["id"] for row in LOG if row["seq"] is not None and row["seq"] >= 30} <= retained
 
 
-def test_a_change_without_a_part_of_its_place_is_kept_and_hides_nothing(
+def test_a_change_with_a_null_in_its_sequence_is_retained_and_replaces_nothing(
     spark: SparkSession,
 ) -> None:
     rows = [
@@ -155,13 +153,13 @@ def test_a_change_without_a_part_of_its_place_is_kept_and_hides_nothing(
         (2, "a", (1, 2), "insert"),
         (3, "a", (2, None), "insert"),
     ]
-    kinds = "id long, k string, place struct<log:int,n:int>, _change_type string"
-    frame = spark.createDataFrame(rows, kinds).withColumn("ts", F.timestamp_seconds("id"))
-    left = frame.transform(changes.compact("k", sequence="place", retention="1 day", time="ts"))
+    dtypes = "id long, k string, pos struct<log:int,n:int>, _change_type string"
+    frame = spark.createDataFrame(rows, dtypes).withColumn("ts", F.timestamp_seconds("id"))
+    left = frame.transform(changes.compact("k", sequence="pos", retention="1 day", time="ts"))
     assert sorted(row["id"] for row in left.collect()) == [2, 3]
 
 
-def test_tombstones_go_with_the_delete_they_follow(spark: SparkSession) -> None:
+def test_tombstones_are_removed_with_their_delete(spark: SparkSession) -> None:
     rows = [
         (1, "a", "insert", 1, None),
         (2, "a", "delete", 2, None),
@@ -180,8 +178,8 @@ def test_tombstones_go_with_the_delete_they_follow(spark: SparkSession) -> None:
         rows, "id int, k string, _change_type string, second long, _tombstone boolean"
     ).withColumn("ts", F.timestamp_seconds("second"))
     compacting = changes.compact("k", sequence="id", retention="20 seconds", time="ts")
-    kept = [row["id"] for row in frame.transform(compacting).orderBy("id").collect()]
-    assert kept == [4, 5, 8, 10, 12]
+    retained = [row["id"] for row in frame.transform(compacting).orderBy("id").collect()]
+    assert retained == [4, 5, 8, 10, 12]
 
 
 def test_a_topic_of_keys_and_values_is_compacted_by_its_offsets(spark: SparkSession) -> None:
@@ -193,7 +191,7 @@ def test_a_topic_of_keys_and_values_is_compacted_by_its_offsets(spark: SparkSess
         assert [row["offset"] for row in rest] == offsets
 
 
-def test_a_log_may_go_from_the_least_place_to_the_greatest(spark: SparkSession) -> None:
+def test_a_log_may_have_the_least_and_the_greatest_sequence(spark: SparkSession) -> None:
     least, most = -(2**63), 2**63 - 1
     rows = [
         ("a", least, "delete"),
@@ -211,7 +209,7 @@ def test_a_log_may_go_from_the_least_place_to_the_greatest(spark: SparkSession) 
 
 def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     frame = frame_of(spark)
-    said: dict[str, Any] = {"key": "k", "sequence": "seq", "retention": 5}
+    settings: dict[str, Any] = {"key": "k", "sequence": "seq", "retention": 5}
     timed, local = frame.withColumn("ts", F.current_timestamp()), F.localtimestamp()
     stream = micro_batches(spark, [[]], schema=SCHEMA, directory=tmp_path)
     cases: list[tuple[str, dict[str, Any], DataFrame]] = [
@@ -244,5 +242,5 @@ def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path
     ]
     for code, changed, given in cases:
         with pytest.raises(StreamopsError) as caught:
-            given.transform(changes.compact(**{**said, **changed}))
+            given.transform(changes.compact(**{**settings, **changed}))
         assert caught.value.code == code, changed

@@ -87,8 +87,12 @@ ENDS = ["", " \n", " x", "{}", ' {"op":"d"}', ",", ',{"op":"d"}', "]", "}", "] x
 
 
 def record(op: Any, before: Any, after: Any, source: Any, order: Any = None) -> dict[str, Any]:
-    said = {"op": op, "before": before, "after": after, "source": source}
-    return said if order is None else {**said, "transaction": {"id": "571", "total_order": order}}
+    envelope = {"op": op, "before": before, "after": after, "source": source}
+    return (
+        envelope
+        if order is None
+        else {**envelope, "transaction": {"id": "571", "total_order": order}}
+    )
 
 
 def records() -> list[Record]:
@@ -131,20 +135,20 @@ def frame_of(spark: SparkSession, rows: list[Record]) -> DataFrame:
     return spark.createDataFrame(numbered, "number int, value string, key string")
 
 
-def said_of(rows: list[dict[str, Any]]) -> dict[int, Any]:
-    """What was said of each record, as the oracle says it."""
-    said: dict[int, Any] = {}
-    for each in rows:
-        rejected = each["rejected"]
+def results_of(rows: list[dict[str, Any]]) -> dict[int, Any]:
+    """The reason or the changes of each record, as from the oracle."""
+    found: dict[int, Any] = {}
+    for row in rows:
+        rejected = row["rejected"]
         if rejected is not None:
-            assert each["_change_type"] is None
-            said[each["number"]] = rejected["reason"]
+            assert row["_change_type"] is None
+            found[row["number"]] = rejected["reason"]
             continue
-        image = {name: each[name] for name in ("id", "name", "tags")}
-        place = tuple(each["_sequence"].values())
-        change = (each["_change_type"], image, place, each["_snapshot"], each["_unavailable"])
-        said.setdefault(each["number"], []).append(change)
-    return said
+        image = {name: row[name] for name in ("id", "name", "tags")}
+        sequence = tuple(row["_sequence"].values())
+        change = (row["_change_type"], image, sequence, row["_snapshot"], row["_unavailable"])
+        found.setdefault(row["number"], []).append(change)
+    return found
 
 
 TRUNCATES = {
@@ -222,11 +226,11 @@ def test_a_truncate_of_a_connector_is_a_change_without_key_and_values(
 
 def test_a_truncate_empties_the_table_that_the_records_describe(spark: SparkSession) -> None:
     source = TRUNCATES["postgresql"]["source"]
-    kept = {**source, "lsn": 46_523_129}
+    other_source = {**source, "lsn": 46_523_129}
     lost = {**source, "lsn": 46_523_127}
     records = [
         (json.dumps(record("c", None, row(1, "before"), lost)), None),
-        (json.dumps(record("c", None, row(2, "after"), kept)), None),
+        (json.dumps(record("c", None, row(2, "after"), other_source)), None),
         (json.dumps(TRUNCATES["postgresql"]), None),
     ]
     reading = changes.from_debezium(SCHEMA, key="id")
@@ -247,9 +251,7 @@ def test_a_truncate_empties_the_table_that_the_records_describe(spark: SparkSess
     ("preimages", "absent"),
     [("drop", "null"), ("drop", "unavailable"), ("publish", "unavailable"), ("drop", "reject")],
 )
-def test_every_record_is_what_its_oracle_says(
-    spark: SparkSession, preimages: Any, absent: Any
-) -> None:
+def test_every_record_equals_the_oracle(spark: SparkSession, preimages: Any, absent: Any) -> None:
     reading = changes.from_debezium(
         SCHEMA,
         key="id",
@@ -264,12 +266,12 @@ def test_every_record_is_what_its_oracle_says(
             "number", *(F.col(name).cast("binary").alias(name) for name in ("value", "key"))
         )
     rows = frame.transform(reading).toArrow().to_pylist()
-    said, oracle = said_of(rows), DebeziumOracle(preimages, absent)
-    expected = {n: oracle.read(*each) for n, each in enumerate(RECORDS)}
+    found, oracle = results_of(rows), DebeziumOracle(preimages, absent)
+    expected = {n: oracle.read(*pair) for n, pair in enumerate(RECORDS)}
     for number, (text, key) in enumerate(RECORDS):
-        assert said.get(number) == expected[number], (text, key)
-    words = {each for each in expected.values() if isinstance(each, str)}
-    assert words == {
+        assert found.get(number) == expected[number], (text, key)
+    reasons = {value for value in expected.values() if isinstance(value, str)}
+    assert reasons == {
         "unparsable_json",
         "no_operation",
         "unknown_operation",
@@ -279,16 +281,16 @@ def test_every_record_is_what_its_oracle_says(
         "no_sequence",
         *(["no_row_before"] if preimages == "publish" else []),
     }
-    kept = [each for each in rows if each["rejected"] is not None]
-    for each in kept:  # nothing is lost
-        text, key = RECORDS[each["number"]]
-        as_came = (each["rejected"]["value"], each["rejected"]["key"])
+    rejected_rows = [row for row in rows if row["rejected"] is not None]
+    for row in rejected_rows:  # nothing is lost
+        text, key = RECORDS[row["number"]]
+        original = (row["rejected"]["value"], row["rejected"]["key"])
         if preimages == "publish":
-            as_came = tuple(None if part is None else part.decode() for part in as_came)  # type: ignore[assignment]
-        assert as_came == (text, key)
+            original = tuple(None if part is None else part.decode() for part in original)  # type: ignore[assignment]
+        assert original == (text, key)
 
 
-def test_types_tombstones_and_positions_of_ones_own(spark: SparkSession) -> None:
+def test_types_tombstones_and_sequences_from_columns(spark: SparkSession) -> None:
     rows = [
         {"id": 1, "at": "2024-03-09T12:00:00Z", "d": 0.12345678901234567891, "o": {"a": 1}},
         {"id": 2, "at": 1_700_000_000_000_000, "d": 1, "o": None},
@@ -296,7 +298,7 @@ def test_types_tombstones_and_positions_of_ones_own(spark: SparkSession) -> None
         {"id": 4, "at": None, "d": None, "o": PLACEHOLDER},
         {"id": 5, "d": 1},
     ]
-    values = [json.dumps(record("c", None, each, None)) for each in rows]
+    values = [json.dumps(record("c", None, row, None)) for row in rows]
     values[0] = values[0].replace("0.12345678901234568", "0.12345678901234567891")
     made = [(value, None, number) for number, value in enumerate(values)]
     made += [(None, '{"id":9}', 5), (values[0], None, None)]
@@ -316,8 +318,8 @@ def test_types_tombstones_and_positions_of_ones_own(spark: SparkSession) -> None
     assert str(first["d"]) == "0.12345678901234567891"  # exactly as it came
     assert first["at"] == dt.datetime(2024, 3, 9, 12)  # noqa: DTZ001 (the session is in UTC)
     assert first["_sequence"]["offset"] == 0
-    for each in (number, misfit, absent):
-        assert each["rejected"]["reason"] == "row_does_not_fit"
+    for row in (number, misfit, absent):
+        assert row["rejected"]["reason"] == "row_does_not_fit"
     assert (lacking["o"], lacking["_unavailable"], lacking["rejected"]) == (None, ["o"], None)
     assert (tombstone["id"], tombstone["_tombstone"], tombstone["_change_type"]) == (9, True, None)
     assert (tombstone["rejected"], tombstone["_sequence"]) == (None, None)
@@ -399,13 +401,13 @@ VALUES: list[tuple[str, str, Any]] = [
 ]
 
 
-def test_values_are_those_that_were_sent_or_do_not_fit(spark: SparkSession) -> None:
-    kinds = list(dict.fromkeys(kind for kind, _, _ in VALUES))
-    columns = {kind: f"c{number}" for number, kind in enumerate(kinds)}
-    schema = ", ".join(["id int", *(f"{name} {kind}" for kind, name in columns.items())])
+def test_values_are_exactly_those_sent_or_do_not_fit(spark: SparkSession) -> None:
+    types = list(dict.fromkeys(type_ for type_, _, _ in VALUES))
+    columns = {type_: f"c{number}" for number, type_ in enumerate(types)}
+    schema = ", ".join(["id int", *(f"{name} {type_}" for type_, name in columns.items())])
     made = []
-    for number, (kind, value, _) in enumerate(VALUES):
-        image = f'{{"id":{number},"{columns[kind]}":{value}}}'
+    for number, (type_, value, _) in enumerate(VALUES):
+        image = f'{{"id":{number},"{columns[type_]}":{value}}}'
         images = f'"before":{image},"after":null' if number % 2 else f'"after":{image}'
         made.append((number, f'{{"op":"{"d" if number % 2 else "c"}",{images}}}'))
     frame = spark.createDataFrame(made, "number int, value string")
@@ -415,16 +417,16 @@ def test_values_are_those_that_were_sent_or_do_not_fit(spark: SparkSession) -> N
         if given is schema:
             rows = result.collect()
     assert result.schema[columns["varchar(3)"]].dataType == StringType()
-    for each in rows:
-        kind, value, expected = VALUES[each["number"]]
-        got = each[columns[kind]] if each["rejected"] is None else each["rejected"]["reason"]
+    for row in rows:
+        type_, value, expected = VALUES[row["number"]]
+        got = row[columns[type_]] if row["rejected"] is None else row["rejected"]["reason"]
         wanted = (
-            Decimal(expected) if kind.startswith("decimal(38") and expected != MISFIT else expected
+            Decimal(expected) if type_.startswith("decimal(38") and expected != MISFIT else expected
         )
-        assert got == wanted, (kind, value)
+        assert got == wanted, (type_, value)
 
 
-def test_elements_that_may_not_be_null_are_not(spark: SparkSession) -> None:
+def test_null_elements_of_not_null_types_do_not_fit(spark: SparkSession) -> None:
     row_type = (
         StructType()
         .add("id", IntegerType())
@@ -437,11 +439,11 @@ def test_elements_that_may_not_be_null_are_not(spark: SparkSession) -> None:
     reading = changes.from_debezium(row_type, key="id", sequence=["offset"])
     first, *misfits, unavailable = frame.transform(reading).collect()
     assert (first["a"], first["m"], first["rejected"]) == (["x"], {"y": 1}, None)
-    assert [each["rejected"]["reason"] for each in misfits] == [MISFIT, MISFIT]
+    assert [row["rejected"]["reason"] for row in misfits] == [MISFIT, MISFIT]
     assert (unavailable["_unavailable"], unavailable["rejected"]) == (["a"], None)
 
 
-def test_a_key_of_a_message_is_read_as_its_row_is(spark: SparkSession) -> None:
+def test_a_message_key_is_read_with_the_types_of_the_row(spark: SparkSession) -> None:
     record = json.dumps({"op": "d", "before": None})
     keys = ['"2024-03-09T12:00:00Z"', '"12:00:00Z"', "1700000000"]
     made = [(record, f'{{"at":{key},"o":{{"a":1}}}}', n) for n, key in enumerate(keys)]
@@ -454,10 +456,10 @@ def test_a_key_of_a_message_is_read_as_its_row_is(spark: SparkSession) -> None:
     )
     first, *others = frame.transform(reading).collect()
     assert (first["at"], first["o"], first["_change_type"]) == (NOON, (1,), "delete")
-    assert [each["rejected"]["reason"] for each in others] == ["null_key", "null_key"]
+    assert [row["rejected"]["reason"] for row in others] == ["null_key", "null_key"]
 
 
-def test_times_are_read_the_same_by_an_old_policy(spark: SparkSession) -> None:
+def test_times_do_not_depend_on_the_time_parser_policy(spark: SparkSession) -> None:
     old = spark.newSession()
     old.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
     made = [
@@ -471,13 +473,13 @@ def test_times_are_read_the_same_by_an_old_policy(spark: SparkSession) -> None:
     assert second["rejected"]["reason"] == MISFIT
 
 
-def test_bytes_that_are_no_text_are_rejected_as_they_came(spark: SparkSession) -> None:
+def test_invalid_utf8_is_rejected_unchanged(spark: SparkSession) -> None:
     record = b'{"op":"c","after":{"id":1,"name":"%s"}}'
-    gone = b'{"op":"d","before":null}'
+    delete = b'{"op":"d","before":null}'
     made = [
         (bytearray(record % "\u00e9".encode()), None, 0),
         (bytearray(record % b"\xff"), None, 1),
-        (bytearray(gone), bytearray(b'{"id":"\xff"}'), 2),
+        (bytearray(delete), bytearray(b'{"id":"\xff"}'), 2),
     ]
     frame = spark.createDataFrame(made, "value binary, key binary, offset int")
     reading = changes.from_debezium(
@@ -488,15 +490,15 @@ def test_bytes_that_are_no_text_are_rejected_as_they_came(spark: SparkSession) -
         tombstones="keep",
         keep=["offset"],
     )
-    for each in (frame, frame.withColumn("value", F.col("value").cast("string"))):
-        read, no_text, no_key = each.transform(reading).orderBy("offset").collect()
+    for messages in (frame, frame.withColumn("value", F.col("value").cast("string"))):
+        read, no_text, no_key = messages.transform(reading).orderBy("offset").collect()
         assert (read["name"], read["_tombstone"]) == ("\u00e9", False)
         assert (no_text["rejected"]["reason"], no_text["_tombstone"]) == ("unparsable_json", False)
         assert no_key["rejected"]["reason"] == "null_key"
     assert no_key["rejected"]["key"] == made[2][1]
 
 
-def test_columns_are_kept_whatever_their_names(spark: SparkSession) -> None:
+def test_columns_of_any_name_are_copied(spark: SparkSession) -> None:
     names = ["__op", "__key", "__text", "__env", "__before", "__change", "_"]
     frame = spark.createDataFrame(
         [(json.dumps(record("c", None, row(), None)), *names)],
@@ -508,9 +510,9 @@ def test_columns_are_kept_whatever_their_names(spark: SparkSession) -> None:
     assert tuple(change["_sequence"]) == ("_", "__op")
 
 
-def test_rows_that_are_to_be_taken_back_are_there(spark: SparkSession) -> None:
+def test_rows_that_must_be_retracted_are_complete(spark: SparkSession) -> None:
     # As Postgres tells them, unless the table's replica identity is full.
-    told = [
+    records = [
         ("c", None, {"id": 1, "city": "Ulm"}, None),
         ("u", None, {"id": 1, "city": "Bonn"}, None),
         ("u", {"id": 1, "city": None}, {"id": 2, "city": "Bonn"}, None),
@@ -521,7 +523,7 @@ def test_rows_that_are_to_be_taken_back_are_there(spark: SparkSession) -> None:
         ("d", {"id": 1, "city": "Ulm"}, None, None),
     ]
     made = [
-        (json.dumps(record(op, before, after, POSTGRES)), key) for op, before, after, key in told
+        (json.dumps(record(op, before, after, POSTGRES)), key) for op, before, after, key in records
     ]
     frame = spark.createDataFrame(made, "value string, key string")
     for schema, reasons in (
@@ -530,11 +532,11 @@ def test_rows_that_are_to_be_taken_back_are_there(spark: SparkSession) -> None:
     ):
         reading = changes.from_debezium(schema, key="id", message_key="key", preimages="publish")
         rows = frame.transform(reading).collect()
-        got = [each["rejected"] and each["rejected"]["reason"] for each in rows]
+        got = [row["rejected"] and row["rejected"]["reason"] for row in rows]
         assert got == reasons
 
 
-def test_a_value_that_the_row_before_does_not_tell_either_is_unavailable(
+def test_a_value_that_the_row_before_does_not_have_is_unavailable(
     spark: SparkSession,
 ) -> None:
     # Postgres sends of the row before only the columns of an index that identifies it.
@@ -544,7 +546,7 @@ def test_a_value_that_the_row_before_does_not_tell_either_is_unavailable(
     assert (change["name"], change["_unavailable"]) == (None, ["name"])
 
 
-def test_when_the_database_made_a_change_is_told_where_it_can_be(spark: SparkSession) -> None:
+def test_the_time_of_a_change_is_null_if_it_is_unknown(spark: SparkSession) -> None:
     sources = [
         {**POSTGRES, "ts_us": 1_700_000_000_123_456},
         POSTGRES,
@@ -558,7 +560,7 @@ def test_when_the_database_made_a_change_is_told_where_it_can_be(spark: SparkSes
     assert got == [1_700_000_000_123_456, 1_700_000_000_123_000, None, None]
 
 
-def test_a_stream_is_read_counted_and_sorted_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_is_read_counted_and_split(spark: SparkSession, tmp_path: Path) -> None:
     moved = json.dumps(record("u", row(1), row(2), POSTGRES))
     script = [
         [{"value": moved}, {"value": "nonsense"}],
@@ -583,18 +585,18 @@ def test_a_stream_is_read_counted_and_sorted_out(spark: SparkSession, tmp_path: 
         .start()
     )
     query.awaitTermination(120)
-    assert [tuple(each) for each in good_rows] == [
+    assert [tuple(row) for row in good_rows] == [
         ("delete", 1, 24_023_128),
         ("insert", 2, 24_023_128),
         ("delete", 2, 24_023_129),
     ]
-    assert [tuple(each) for each in bad_rows] == [("unparsable_json", "nonsense", None)]
-    counted = [each.observedMetrics["read"].asDict() for each in query.recentProgress]
-    assert [(each["changes"], each["rejected"]) for each in counted] == [(2, 1), (1, 0)]
+    assert [tuple(row) for row in bad_rows] == [("unparsable_json", "nonsense", None)]
+    counted = [step.observedMetrics["read"].asDict() for step in query.recentProgress]
+    assert [(row["changes"], row["rejected"]) for row in counted] == [(2, 1), (1, 0)]
     assert counted[0]["unparsable_json"] == 1
 
 
-def test_what_is_no_record_is_refused_before_it_runs(spark: SparkSession) -> None:
+def test_frames_without_records_are_refused_before_the_query_runs(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, "x")], "value int, text string")
     cases: list[tuple[str, dict[str, Any]]] = [
         ("COLUMN_TYPE", {}),
@@ -610,9 +612,9 @@ def test_what_is_no_record_is_refused_before_it_runs(spark: SparkSession) -> Non
         ("NAME_TAKEN", {"value": "text", "schema": "id int, text int", "keep": ["text"]}),
     ]
     for code, changed in cases:
-        said = {"schema": SCHEMA, "key": "id", **changed}
+        settings = {"schema": SCHEMA, "key": "id", **changed}
         with pytest.raises(ValueError, match=rf"\[{code}\]"):
-            frame.transform(changes.from_debezium(said.pop("schema"), **said))
+            frame.transform(changes.from_debezium(settings.pop("schema"), **settings))
     with pytest.raises(SpecError, match='Unsupported data type "WHATEVER"'):
         frame.transform(changes.from_debezium("id whatever", key="id", value="text"))
     with pytest.raises(SchemaError, match='"ignoreNullFields": "false"'):

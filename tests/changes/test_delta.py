@@ -24,19 +24,19 @@ SCHEMA = pa.schema(
 )
 
 
-def came(key: int, version: int, v: int = 0, w: int = 0) -> dict[str, Any]:
+def added(key: int, version: int, v: int = 0, w: int = 0) -> dict[str, Any]:
     return image("insert", key, version, v, w)
 
 
-def went(key: int, version: int, v: int = 0, w: int = 0) -> dict[str, Any]:
+def removed(key: int, version: int, v: int = 0, w: int = 0) -> dict[str, Any]:
     return image("delete", key, version, v, w)
 
 
 def image(word: str, key: int, version: int, v: int, w: int) -> dict[str, Any]:
     at = pa.scalar(version * 1_000_000, pa.timestamp("us", "UTC")).as_py()
-    place = {"version": version, "position": int(word == "insert")}
+    sequence = {"version": version, "position": int(word == "insert")}
     row = {"id": key, "v": v, "w": w, "_change_type": word}
-    return {**row, "_sequence": place, "_changed_at": at}
+    return {**row, "_sequence": sequence, "_changed_at": at}
 
 
 GIVEN: dict[str, Any] = {
@@ -56,13 +56,15 @@ def normalized(*script: list[dict[str, Any]]) -> list[Any]:
     ]
 
 
-def intervals(*script: list[dict[str, Any]], **said: Any) -> list[Any]:
+def intervals(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
     """The table: key, interval as versions and positions, value."""
-    applied = changes.apply("id", history="intervals", **GIVEN, **said).options(shards=1)
+    applied = changes.apply("id", history="intervals", **GIVEN, **settings).options(shards=1)
     results = replay(applied, [*script], schema=SCHEMA, restart=True)
-    told = [{**row, "start": row["valid_from"].values()} for each in results for row in each.rows]
+    emitted = [
+        {**row, "start": row["valid_from"].values()} for result in results for row in result.rows
+    ]
     rows = fold(
-        [{**r, "start": str([*r["start"]]), "rejected": 0} for r in told], key=["id", "start"]
+        [{**r, "start": str([*r["start"]]), "rejected": 0} for r in emitted], key=["id", "start"]
     )
     return sorted(
         (
@@ -76,43 +78,43 @@ def intervals(*script: list[dict[str, Any]], **said: Any) -> list[Any]:
     )
 
 
-CHANGED_KEY = [came(1, 1, 7), went(1, 2, 7), came(2, 2, 7)]
-SHIFTED_KEYS = [came(1, 1, 1), came(2, 1, 2)]  # and then `id = id + 1`
-SHIFTED_KEYS += [went(1, 2, 1), came(2, 2, 1), went(2, 2, 2), came(3, 2, 2)]
+CHANGED_KEY = [added(1, 1, 7), removed(1, 2, 7), added(2, 2, 7)]
+SHIFTED_KEYS = [added(1, 1, 1), added(2, 1, 2)]  # and then `id = id + 1`
+SHIFTED_KEYS += [removed(1, 2, 1), added(2, 2, 1), removed(2, 2, 2), added(3, 2, 2)]
 
 
-def test_a_key_that_changes_leaves_no_row_behind_in_any_order_and_cutting() -> None:
+def test_a_key_that_changes_leaves_no_row_in_any_order_and_cut() -> None:
     for feed, expected in ((CHANGED_KEY, [(2, 7)]), (SHIFTED_KEYS, [(2, 1), (3, 2)])):
         for order in itertools.islice(itertools.permutations(feed), 0, None, 7):
             for cut in range(len(feed)):
-                told = normalized([*order[:cut]], [*order[cut:]])
+                emitted = normalized([*order[:cut]], [*order[cut:]])
                 keys = ("_change_type", "id", "v", "revision")
-                rows = [dict(zip(keys, row, strict=True)) for batch in told for row in batch]
+                rows = [dict(zip(keys, row, strict=True)) for batch in emitted for row in batch]
                 assert sorted((r["id"], r["v"]) for r in fold(rows, key="id")) == expected
 
 
-def test_an_update_of_one_version_is_told_as_one() -> None:
-    told = normalized(
-        [came(1, 1, 1)], [went(1, 2, 1), came(1, 2, 5)], [went(1, 3, 5), came(1, 4, 6)]
+def test_a_delete_and_an_insert_of_one_version_are_one_update() -> None:
+    emitted = normalized(
+        [added(1, 1, 1)], [removed(1, 2, 1), added(1, 2, 5)], [removed(1, 3, 5), added(1, 4, 6)]
     )
-    assert told == [
+    assert emitted == [
         [("insert", 1, 1, 0)],
         [("update_preimage", 1, 1, 0), ("update_postimage", 1, 5, 1)],
         [("delete", 1, 5, 1), ("insert", 1, 6, 2)],
     ]
-    assert normalized([came(1, 1, 1), went(1, 2, 1), came(1, 2, 1)]) == [[("insert", 1, 1, 0)]]
-    one_by_one = normalized([came(1, 1, 1)], [went(1, 2, 1)], [came(1, 2, 5)])
+    assert normalized([added(1, 1, 1), removed(1, 2, 1), added(1, 2, 1)]) == [[("insert", 1, 1, 0)]]
+    one_by_one = normalized([added(1, 1, 1)], [removed(1, 2, 1)], [added(1, 2, 5)])
     assert one_by_one[1:] == [[("delete", 1, 1, 0)], [("insert", 1, 5, 1)]]
 
 
 @pytest.mark.parametrize("cut", range(6))
 def test_a_history_has_no_gap_within_a_version(cut: int) -> None:
     feed = [
-        came(1, 1, 1, 1),
-        went(1, 2, 1, 1),
-        came(1, 2, 1, 2),
-        went(1, 3, 1, 2),
-        came(1, 4, 1, 2),
+        added(1, 1, 1, 1),
+        removed(1, 2, 1, 1),
+        added(1, 2, 1, 2),
+        removed(1, 3, 1, 2),
+        added(1, 4, 1, 2),
     ]
     for script in ([feed[:cut], feed[cut:]], [feed[cut:], feed[:cut]]):
         assert intervals(*script) == [
@@ -134,11 +136,11 @@ def test_a_history_of_a_key_that_changes_ends_with_its_version() -> None:
         ]
 
 
-def test_parts_of_another_place_do_not_tell_what_is_one_moment() -> None:
+def test_only_deltas_sequence_makes_a_delete_and_an_insert_one_update() -> None:
     schema = SCHEMA.set(
         3, pa.field("_sequence", pa.struct([("epoch", pa.int64()), ("n", pa.int64())]))
     )
-    rows = [came(1, 1), went(1, 2), came(1, 2)]
+    rows = [added(1, 1), removed(1, 2), added(1, 2)]
     for row in rows:
         row["_sequence"] = dict(zip(("epoch", "n"), row["_sequence"].values(), strict=True))
     (result,) = replay(changes.normalize("id", **GIVEN).options(shards=1), [rows], schema=schema)

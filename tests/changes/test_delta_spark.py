@@ -30,7 +30,7 @@ ROWS = [
 ]
 
 
-def test_a_feed_has_a_position_for_each_change_and_keeps_what_it_rejects(
+def test_a_feed_has_a_sequence_for_each_change_and_emits_rejected_rows(
     spark: SparkSession,
 ) -> None:
     feed = spark.createDataFrame(ROWS, FEED)
@@ -60,12 +60,12 @@ def test_a_feed_has_a_position_for_each_change_and_keeps_what_it_rejects(
     ]
     assert all(row["_change_type"] is None for row in rows if row["rejected"] is not None)
     without = feed.transform(changes.from_delta("id", preimages="drop"))
-    words = [row["_change_type"] for row in without.collect()]
-    assert [word for word in words if word] == ["insert", "update_postimage", "delete", "insert"]
-    assert len(words) == len(ROWS) - 1
+    types = [row["_change_type"] for row in without.collect()]
+    assert [word for word in types if word] == ["insert", "update_postimage", "delete", "insert"]
+    assert len(types) == len(ROWS) - 1
 
 
-def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
+def test_a_key_that_changes_leaves_no_row(spark: SparkSession) -> None:
     rows = [
         (1, 7, "insert", 1, AT),
         (1, 7, "update_preimage", 2, AT),
@@ -76,10 +76,10 @@ def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
     ]
     raw = spark.createDataFrame(rows, FEED)
     feed = raw.transform(changes.from_delta("id")).localCheckpoint()
-    said: dict[str, Any] = {"sequence": "_sequence", "time": "_changed_at"}
-    normal = feed.transform(changes.normalize("id", horizon="1 day", **said))
-    told = [tuple(row) for row in normal.drop("revision", "rejected").collect()]
-    assert sorted(told) == [
+    settings: dict[str, Any] = {"sequence": "_sequence", "time": "_changed_at"}
+    normal = feed.transform(changes.normalize("id", horizon="1 day", **settings))
+    rows = [tuple(row) for row in normal.drop("revision", "rejected").collect()]
+    assert sorted(rows) == [
         (1, 7, "delete"),
         (1, 7, "insert"),
         (2, 7, "insert"),
@@ -92,9 +92,9 @@ def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
     assert sorted(map(tuple, folded.collect())) == table
     (row,) = feed.transform(changes.aggregate(agg={"v": agg.sum("v"), "n": agg.count()})).collect()
     assert (row["v"], row["n"]) == (9, 2)
-    left = feed.transform(changes.compact("id", retention="1 day", **said)).localCheckpoint()
-    kept = [(row["id"], row["v"], row["_change_type"]) for row in left.collect()]
-    assert sorted(kept) == [(1, 7, "delete"), (2, 7, "insert"), (5, 2, "insert")]
+    left = feed.transform(changes.compact("id", retention="1 day", **settings)).localCheckpoint()
+    retained = [(row["id"], row["v"], row["_change_type"]) for row in left.collect()]
+    assert sorted(retained) == [(1, 7, "delete"), (2, 7, "insert"), (5, 2, "insert")]
     still = raw.where("id = 5")
     for folding in (changes.fold("id", sequence="_commit_version"), changes.fold(rows="multiset")):
         (row,) = still.transform(folding).collect()  # the feed as it is
@@ -105,7 +105,7 @@ def test_a_key_that_changes_leaves_no_row_behind(spark: SparkSession) -> None:
     assert "changes.from_delta" in str(caught.value)
 
 
-def test_what_is_no_feed_is_refused(spark: SparkSession) -> None:
+def test_frames_that_are_not_a_feed_are_refused(spark: SparkSession) -> None:
     feed = spark.createDataFrame(ROWS, FEED)
     with pytest.raises(SchemaError, match=r"\[NOT_A_CHANGE_FEED\].*\n.*_commit_version string"):
         feed.withColumn("_commit_version", feed["id"].cast("string")).transform(
@@ -125,7 +125,7 @@ def test_what_is_no_feed_is_refused(spark: SparkSession) -> None:
         feed.withColumn("rejected", feed["id"]).transform(changes.from_delta("id"))
 
 
-def test_upserts_are_refused_where_rows_are_taken_back_until_they_are_normalized(
+def test_operators_that_retract_rows_refuse_upserts_until_they_are_normalized(
     spark: SparkSession,
 ) -> None:
     feed = spark.createDataFrame(ROWS[:5], FEED)

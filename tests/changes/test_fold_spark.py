@@ -21,7 +21,7 @@ from tests.oracles.latest import LatestOracle
 pytestmark = pytest.mark.spark
 
 NAN = float("nan")
-KINDS = "k string, x double, m map<string,int>, revision int, _change_type string"
+COLUMNS = "k string, x double, m map<string,int>, revision int, _change_type string"
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
 
 def published(seed: int, batches: int = 3) -> list[list[dict[str, Any]]]:
     """What is published of upserts and deletes: the rows of each micro-batch, in order."""
-    dice, told = random.Random(seed), []
+    dice, emitted = random.Random(seed), []
     oracle = LatestOracle(("k",), ("x", "m"))
     for number in range(batches):
         rows = []
@@ -45,16 +45,16 @@ def published(seed: int, batches: int = 3) -> list[list[dict[str, Any]]]:
             row |= {"m": dice.choice([None, {}, {"p": 1, "q": None}])}
             row["_change_type"] = dice.choice(["insert", "update_postimage", "delete"])
             rows.append(row)
-        told.append(oracle.step(rows).emitted)
-    return told
+        emitted.append(oracle.step(rows).emitted)
+    return emitted
 
 
 def frame_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     values = [tuple(row.get(name) for name in SCHEMA.names) for row in rows]
-    return spark.createDataFrame(values, KINDS)
+    return spark.createDataFrame(values, COLUMNS)
 
 
-def test_changes_in_any_order_fold_as_the_referee_folds_them(spark: SparkSession) -> None:
+def test_changes_in_any_order_fold_as_in_the_test_kit(spark: SparkSession) -> None:
     rows = [row for batch in published(1) for row in batch]
     expected = fold(rows, key="k")
     assert len(expected) > 2
@@ -70,7 +70,7 @@ def test_changes_in_any_order_fold_as_the_referee_folds_them(spark: SparkSession
     assert newest.transform(changes.fold("k")).count() == len({row["k"] for row in rows})
 
 
-def test_micro_batches_are_folded_onto_the_table_so_far(
+def test_micro_batches_are_folded_onto_the_table_before(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     batches = published(2)
@@ -116,7 +116,7 @@ def change(word: str | None, x: Any = 1.0, revision: int | None = 0) -> dict[str
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_stream_that_contradicts_itself_is_refused_as_by_the_referee(
+def test_a_stream_that_contradicts_itself_is_refused_as_in_the_test_kit(
     spark: SparkSession, code: str, rows: list[dict[str, Any]]
 ) -> None:
     folded = frame_of(spark, rows).transform(changes.fold("k"))
@@ -128,35 +128,33 @@ def test_a_stream_that_contradicts_itself_is_refused_as_by_the_referee(
     assert refused.value.code == code
 
 
-def test_what_is_refused_is_refused_where_all_rows_have_one_word(spark: SparkSession) -> None:
+def test_contradictions_are_found_if_all_rows_have_one_change_type(spark: SparkSession) -> None:
     rows = frame_of(spark, [change(None), change(None, revision=1)]).drop("_change_type")
-    for word, code in (
+    for change_type, code in (
         ("upsert", "UNKNOWN_CHANGE"),
         ("delete", "DELETED_UNPUBLISHED"),
         ("update_preimage", "PREIMAGE_NOT_PUBLISHED"),
         ("update_postimage", "POSTIMAGE_ALONE"),
     ):
-        told = rows.withColumn("_change_type", F.lit(word))
+        typed = rows.withColumn("_change_type", F.lit(change_type))
         with pytest.raises(PySparkException, match=rf"\[{code}\] changes.fold"):
-            told.transform(changes.fold("k")).collect()
+            typed.transform(changes.fold("k")).collect()
     with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\]") as caught:
-        told.withColumn("_change_type", F.lit("delete")).transform(
+        typed.withColumn("_change_type", F.lit("delete")).transform(
             changes.fold(rows="multiset")
         ).collect()
     assert '"copies":-1' in str(caught.value)
 
 
-@pytest.mark.parametrize("words", [True, False], ids=["changes", "revisions"])
-def test_a_change_that_does_not_say_where_it_stands_is_refused(
-    spark: SparkSession, words: bool
-) -> None:
+@pytest.mark.parametrize("has_types", [True, False], ids=["changes", "revisions"])
+def test_a_change_without_a_revision_is_refused(spark: SparkSession, has_types: bool) -> None:
     rows = frame_of(spark, [change("insert", revision=None), change("delete")])
-    folded = (rows if words else rows.drop("_change_type")).transform(changes.fold("k"))
+    folded = (rows if has_types else rows.drop("_change_type")).transform(changes.fold("k"))
     with pytest.raises(PySparkException, match=r"\[NO_SEQUENCE\] changes.fold"):
         folded.count()
 
 
-def test_changes_by_their_place_in_a_log_fold_too(spark: SparkSession) -> None:
+def test_changes_fold_by_their_position_in_a_log(spark: SparkSession) -> None:
     rows = [
         (1, 1, "insert", 0),
         (1, 1, "update_preimage", 1),
@@ -177,19 +175,19 @@ def test_changes_by_their_place_in_a_log_fold_too(spark: SparkSession) -> None:
     assert sorted(tuple(row)[:2] for row in folded.collect()) == [(1, 2), (2, 6)]
 
 
-def test_columns_of_the_row_are_compared_whatever_they_are_called(spark: SparkSession) -> None:
-    words = [("insert", 0), ("update_preimage", 0), ("update_postimage", 1)]
-    for name, kind, values in (
+def test_values_with_the_names_of_change_columns_are_compared(spark: SparkSession) -> None:
+    changes_ = [("insert", 0), ("update_preimage", 0), ("update_postimage", 1)]
+    for name, dtype, values in (
         ("rejected", "boolean", (True, False, None)),
         ("late", "struct<reason:int>", ((1,), (2,), None)),
         ("_snapshot", "boolean", (True, False, None)),
         ("_changed_at", "int", (1, 2, None)),
     ):
-        kinds = f"k string, {name} {kind}, _change_type string, revision int"
+        columns = f"k string, {name} {dtype}, _change_type string, revision int"
         for other in (0, 1):  # of the preimage: as it was published, and not
-            said = (values[0], values[other], values[2])
-            rows = [("a", value, *word) for value, word in zip(said, words, strict=True)]
-            folded = spark.createDataFrame(rows, kinds).transform(changes.fold("k"))
+            cells = (values[0], values[other], values[2])
+            rows = [("a", value, *change_) for value, change_ in zip(cells, changes_, strict=True)]
+            folded = spark.createDataFrame(rows, columns).transform(changes.fold("k"))
             assert folded.columns == ["k", name, "revision"]
             if other:
                 with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\]"):
@@ -198,38 +196,38 @@ def test_columns_of_the_row_are_compared_whatever_they_are_called(spark: SparkSe
                 assert [tuple(row) for row in folded.collect()] == [("a", None, 1)]
 
 
-def test_a_place_lacks_no_part(spark: SparkSession) -> None:
-    kinds = "k string, place struct<log:int,at:struct<n:int>>, _change_type string"
+def test_a_sequence_with_a_null_part_is_refused(spark: SparkSession) -> None:
+    columns = "k string, pos struct<log:int,at:struct<n:int>>, _change_type string"
     rows = [("a", (1, (1,)), "insert"), ("b", (1, (None,)), "insert")]
-    frame = spark.createDataFrame(rows, kinds)
+    frame = spark.createDataFrame(rows, columns)
     with pytest.raises(PySparkException, match=r"\[NO_SEQUENCE\] changes.fold"):
-        frame.transform(changes.fold("k", sequence="place")).collect()
-    assert frame.where("k = 'a'").transform(changes.fold("k", sequence="place")).count() == 1
+        frame.transform(changes.fold("k", sequence="pos")).collect()
+    assert frame.where("k = 'a'").transform(changes.fold("k", sequence="pos")).count() == 1
 
 
-def test_fields_whose_names_differ_in_case_are_told_apart(spark: SparkSession) -> None:
+def test_fields_whose_names_differ_in_case_are_different_fields(spark: SparkSession) -> None:
     row = spark.range(2).selectExpr("id AS k", "named_struct('a', id, 'A', map('x', id)) AS s")
-    place = "named_struct('n', 0, 'N', if(k = 9, null, 1)) AS place"
-    told = row.selectExpr("*", "'insert' AS _change_type", place)
-    for folding in (changes.fold("k", sequence="place"), changes.fold(rows="multiset")):
-        folded = told.transform(folding).drop("place")
+    sequence = "named_struct('n', 0, 'N', if(k = 9, null, 1)) AS pos"
+    inserted = row.selectExpr("*", "'insert' AS _change_type", sequence)
+    for folding in (changes.fold("k", sequence="pos"), changes.fold(rows="multiset")):
+        folded = inserted.transform(folding).drop("pos")
         assert not changes.differences(folded, row)
         assert changes.differences(folded, row.where("k = 1"), key="k").extra == 1
 
 
-def test_rows_with_nulls_above_what_is_never_null_are_shown(spark: SparkSession) -> None:
+def test_null_structs_with_fields_that_are_not_nullable_are_shown(spark: SparkSession) -> None:
     inner = spark.range(2).selectExpr("id", "named_struct('q', 5) AS s", "array(1) AS l")
     inner = inner.selectExpr("id", "s", "array(s) AS l")
     ours = spark.range(3).join(inner, "id", "left")
     assert not changes.differences(ours, ours)
     found = changes.differences(ours, ours.where("id = 1"), key="id")
-    assert [each.actual for each in found.first] == [
+    assert [difference.actual for difference in found.first] == [
         ({"id": 0, "s": {"q": 5}, "l": [{"q": 5}]},),
         ({"id": 2, "s": None, "l": None},),
     ]
 
 
-def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
+def test_a_multiset_is_folded_by_sums(spark: SparkSession) -> None:
     rows = [
         ("a", NAN, {"p": 1, "q": 2}, "insert"),
         ("a", NAN, {"q": 2, "p": 1}, "insert"),
@@ -239,10 +237,10 @@ def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
         ("b", None, None, "delete"),
         ("c", None, None, "delete"),
     ]
-    kinds = "k string, x double, m map<string,int>, _change_type string"
-    frame = spark.createDataFrame(rows, kinds)
-    stands = spark.createDataFrame([("c", None, None)] * 3, "k string, x double, m map<string,int>")
-    folded = frame.transform(changes.fold(rows="multiset", onto=stands)).toArrow()
+    columns = "k string, x double, m map<string,int>, _change_type string"
+    frame = spark.createDataFrame(rows, columns)
+    before = spark.createDataFrame([("c", None, None)] * 3, "k string, x double, m map<string,int>")
+    folded = frame.transform(changes.fold(rows="multiset", onto=before)).toArrow()
     counted = sorted(folded.column("k").to_pylist())
     assert counted == ["a", "a", "c", "c"]
     for code, short in (
@@ -254,14 +252,14 @@ def test_a_bag_is_folded_by_sums(spark: SparkSession) -> None:
 
 
 def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: SparkSession) -> None:
-    kinds = "k string, x double, m map<string,int>"
+    columns = "k string, x double, m map<string,int>"
     left = [("a", NAN, {"p": 1, "q": 2}), ("b", 1.0, None), ("c", 1.0, None), ("e", 1.0, None)]
     right = [("a", NAN, {"q": 2, "p": 1}), ("b", 2.0, None), ("d", 1.0, {"p": 1})]
-    ours = spark.createDataFrame([*left, ("e", 1.0, None), (None, None, None)], kinds)
-    theirs = spark.createDataFrame([*right, ("e", 1.0, None), (None, None, None)], kinds)
+    ours = spark.createDataFrame([*left, ("e", 1.0, None), (None, None, None)], columns)
+    theirs = spark.createDataFrame([*right, ("e", 1.0, None), (None, None, None)], columns)
     found = changes.differences(ours, theirs.select("m", "x", "k"), key="k")
     assert (found.missing, found.extra, found.different, found.total) == (1, 2, 1, 4)
-    assert [(each.type, each.columns) for each in found.first] == [
+    assert [(difference.type, difference.columns) for difference in found.first] == [
         ("different", ("x",)),
         ("extra", ()),
         ("missing", ()),
@@ -284,7 +282,7 @@ def test_differences_are_counted_and_the_first_are_shown_side_by_side(spark: Spa
     assert (rows.missing, rows.extra, rows.different, len(rows.first)) == (2, 3, 0, 1)
 
 
-def test_a_row_that_is_there_millions_of_times_is_counted_and_shown_as_often_as_asked_for(
+def test_a_row_with_millions_of_copies_is_counted_and_shown_as_often_as_requested(
     spark: SparkSession,
 ) -> None:
     many = spark.range(3_000_000).select(F.lit("same").alias("k"), F.lit(1).alias("n"))
@@ -295,7 +293,7 @@ def test_a_row_that_is_there_millions_of_times_is_counted_and_shown_as_often_as_
     assert repr(found).splitlines()[-1] == "    and 2,999,998 more"
 
 
-def test_of_a_key_with_many_rows_the_first_of_each_side_are_shown(spark: SparkSession) -> None:
+def test_the_first_rows_of_each_side_are_shown_of_a_key_with_many_rows(spark: SparkSession) -> None:
     ours = spark.range(300).select(F.lit("k").alias("k"), F.col("id").alias("n"))
     theirs = ours.where("n >= 3").union(
         spark.createDataFrame([("k", 7), ("k", -1)], "k string, n bigint")
@@ -308,7 +306,7 @@ def test_of_a_key_with_many_rows_the_first_of_each_side_are_shown(spark: SparkSe
     assert (len(alone.actual), len(alone.expected), alone.more) == (1, 1, 2)
 
 
-def test_what_cannot_be_folded_or_compared_is_refused(spark: SparkSession) -> None:
+def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSession) -> None:
     frame = frame_of(spark, [])
     months, span = F.make_ym_interval(F.lit(1)), F.make_interval(F.lit(1))
     cases: list[tuple[str, Any]] = [

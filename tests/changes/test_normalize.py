@@ -1,4 +1,4 @@
-"""Upserts made a change stream: its settings, and what it says, replayed without Spark."""
+"""Normalize upserts: parameters and emitted changes, without Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
 
 
 def upsert(
-    key: str | None, lsn: int | None, v: Any = 0, w: Any = "w", **said: Any
+    key: str | None, lsn: int | None, v: Any = 0, w: Any = "w", **columns: Any
 ) -> dict[str, Any]:
     row = {
         "k": key,
@@ -38,14 +38,14 @@ def upsert(
         "_change_type": "insert",
         "ts": at(max(lsn or 0, 0)),
     }
-    return {**row, "_unavailable": None, "_snapshot": None, **said}
+    return {**row, "_unavailable": None, "_snapshot": None, **columns}
 
 
 def delete(key: str, lsn: int) -> dict[str, Any]:
     return upsert(key, lsn, None, None, _change_type="delete")
 
 
-def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
+def emitted(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
     given = {"sequence": "lsn", "horizon": 100, **settings}
     upserts = changes.normalize("k", **given).options(shards=1)
     results = replay(upserts, [*script], schema=SCHEMA, restart=True)
@@ -60,43 +60,43 @@ def said(*script: list[dict[str, Any]], **settings: Any) -> list[Any]:
     ]
 
 
-def test_a_change_that_is_older_than_what_is_remembered_is_stale() -> None:
-    assert said([upsert("a", 5, 1)], [upsert("a", 4, 2)]) == [[("insert", 1, "w", 0)], []]
+def test_a_change_below_the_stored_row_is_stale() -> None:
+    assert emitted([upsert("a", 5, 1)], [upsert("a", 4, 2)]) == [[("insert", 1, "w", 0)], []]
 
 
 def test_a_late_insert_does_not_resurrect_a_deleted_row() -> None:
-    _, second, third = said([upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 6, 2)])
+    _, second, third = emitted([upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 6, 2)])
     assert (second, third) == ([("delete", 1, "w", 0)], [])
 
 
-def test_a_delete_that_comes_before_its_insert_counts() -> None:
-    assert said([delete("a", 7)], [upsert("a", 6, 2)], [upsert("a", 8, 3)]) == [
+def test_a_delete_that_arrives_before_its_insert_is_effective() -> None:
+    assert emitted([delete("a", 7)], [upsert("a", 6, 2)], [upsert("a", 8, 3)]) == [
         [],
         [],
         [("insert", 3, "w", 0)],
     ]
 
 
-def test_a_row_that_comes_back_goes_on_from_its_revision() -> None:
-    *_, last = said([upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 8, 2)])
+def test_a_row_that_is_inserted_again_continues_from_its_revision() -> None:
+    *_, last = emitted([upsert("a", 5, 1)], [delete("a", 7)], [upsert("a", 8, 2)])
     assert last == [("insert", 2, "w", 1)]
 
 
-def test_the_same_change_again_is_a_duplicate_and_a_lesser_one_is_a_conflict() -> None:
-    _, again, other = said([upsert("a", 5, 2)], [upsert("a", 5, 2)], [upsert("a", 5, 1)])
+def test_an_equal_change_is_a_duplicate_and_a_lesser_change_is_a_conflict() -> None:
+    _, again, other = emitted([upsert("a", 5, 2)], [upsert("a", 5, 2)], [upsert("a", 5, 1)])
     assert (again, other) == ([], [("conflict", 1)])
 
 
-def test_a_greater_change_of_the_same_sequence_takes_back_what_was_published() -> None:
+def test_a_greater_change_of_the_same_sequence_retracts_the_published_row() -> None:
     script = [[upsert("a", 5, 1)], [upsert("a", 5, 2)], [upsert("a", 5, 1), upsert("a", 6, 3)]]
-    assert said(*script)[1:] == [
+    assert emitted(*script)[1:] == [
         [("update_preimage", 1, "w", 0), ("update_postimage", 2, "w", 1)],
         [("update_preimage", 2, "w", 1), ("update_postimage", 3, "w", 2), ("conflict", 1)],
     ]
 
 
-def test_of_two_changes_at_one_place_that_came_together_the_greater_counts() -> None:
-    assert said([upsert("a", 5, 1), upsert("a", 5, 2), upsert("a", 4, 0)]) == [
+def test_the_greater_of_two_changes_of_one_sequence_is_effective() -> None:
+    assert emitted([upsert("a", 5, 1), upsert("a", 5, 2), upsert("a", 4, 0)]) == [
         [
             ("insert", 0, "w", 0),
             ("update_preimage", 0, "w", 0),
@@ -106,78 +106,78 @@ def test_of_two_changes_at_one_place_that_came_together_the_greater_counts() -> 
     ]
 
 
-def test_the_columns_count_from_the_left_and_a_null_is_below_everything() -> None:
+def test_values_are_compared_from_the_left_column_and_a_null_is_lowest() -> None:
     script = [[upsert("a", 5, None, "z")], [upsert("a", 5, 1, "x")], [upsert("a", 5, 1, "y")]]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        told = said(*(script[at] for at in order))
-        last = [row for batch in told for row in batch if row[0] != "conflict"][-1]
+        rows = emitted(*(script[at] for at in order))
+        last = [row for batch in rows for row in batch if row[0] != "conflict"][-1]
         assert last[1:3] == (1, "y")
 
 
-def test_a_delete_loses_against_a_row_of_its_sequence() -> None:
+def test_a_row_is_above_a_delete_of_the_same_sequence() -> None:
     row = [upsert("a", 4, 0)]
     first, second = [upsert("a", 5, None, None)], [delete("a", 5)]
-    assert said(row, first, second)[2] == [("conflict", None)]
-    assert said(row, second, first)[1:] == [
+    assert emitted(row, first, second)[2] == [("conflict", None)]
+    assert emitted(row, second, first)[1:] == [
         [("delete", 0, "w", 0)],
         [("insert", None, None, 1)],
     ]
 
 
-def test_a_value_that_was_not_sent_is_below_one_that_was_and_comes_of_what_is_contradicted() -> (
+def test_a_missing_value_is_below_a_sent_one_and_is_carried_forward_from_the_lesser_change() -> (
     None
 ):
     lacking, sent = upsert("a", 5, 9, None, _unavailable=["w"]), upsert("a", 5, 7, "x")
     before = upsert("a", 4, 1, "old")
     for order in ([before, lacking, sent], [sent, lacking, before], [lacking, before, sent]):
-        told = [row for batch in said(*([each] for each in order)) for row in batch]
-        assert [row for row in told if row[0] != "conflict"][-1][1:3] == (9, "x")
+        rows = [row for batch in emitted(*([item] for item in order)) for row in batch]
+        assert [row for row in rows if row[0] != "conflict"][-1][1:3] == (9, "x")
     null = upsert("a", 5, 9, None)
-    assert said([lacking], [null], [lacking])[1:] == [[], [("conflict", 9)]]
+    assert emitted([lacking], [null], [lacking])[1:] == [[], [("conflict", 9)]]
 
 
-def test_values_of_changes_that_contradict_one_another_are_carried_as_those_count() -> None:
+def test_values_of_changes_in_conflict_are_carried_forward_in_their_order() -> None:
     """Two changes of one sequence, and a later one that was sent without a value."""
     one, other = upsert("a", 5, 1, "z"), upsert("a", 5, 2, "b")
     later = upsert("a", 6, 3, None, _unavailable=["w"])
     for order in itertools.permutations([one, other, later]):
-        told = [row for batch in said(*([each] for each in order)) for row in batch]
-        assert [row for row in told if row[0] != "conflict"][-1][1:3] == (3, "b")
+        rows = [row for batch in emitted(*([item] for item in order)) for row in batch]
+        assert [row for row in rows if row[0] != "conflict"][-1][1:3] == (3, "b")
 
 
-def test_a_value_that_was_not_sent_is_the_one_from_before() -> None:
+def test_a_missing_value_is_carried_forward() -> None:
     lacking = upsert("a", 7, 2, None, _unavailable=["w"])
-    assert said([upsert("a", 5, 1, "x")], [lacking])[1][1] == ("update_postimage", 2, "x", 1)
+    assert emitted([upsert("a", 5, 1, "x")], [lacking])[1][1] == ("update_postimage", 2, "x", 1)
 
 
 def test_null_is_not_unavailable() -> None:
-    assert said([upsert("a", 5, 1, "x")], [upsert("a", 7, 2, None)])[1][1][2] is None
+    assert emitted([upsert("a", 5, 1, "x")], [upsert("a", 7, 2, None)])[1][1][2] is None
 
 
-def test_a_value_that_was_not_sent_may_come_of_a_change_that_comes_late() -> None:
+def test_a_late_change_can_supply_a_missing_value() -> None:
     lacking = upsert("a", 7, 2, None, _unavailable=["w"])
-    _, _, late, later = said(
+    _, _, late, later = emitted(
         [upsert("a", 5, 1, "x")], [lacking], [upsert("a", 6, 9, "y")], [delete("a", 4)]
     )
     assert late == [("update_preimage", 2, "x", 1), ("update_postimage", 2, "y", 2)]
     assert later == []
 
 
-def test_nothing_is_carried_over_a_delete() -> None:
+def test_values_are_not_carried_forward_across_a_delete() -> None:
     lacking = upsert("a", 9, 2, None, _unavailable=["w"])
-    assert said([upsert("a", 5, 1, "x"), lacking], [delete("a", 7)])[1] == [
+    assert emitted([upsert("a", 5, 1, "x"), lacking], [delete("a", 7)])[1] == [
         ("update_preimage", 2, "x", 1),
         ("update_postimage", 2, None, 2),
     ]
 
 
-def test_a_change_of_no_value_publishes_nothing() -> None:
+def test_a_change_that_changes_no_value_publishes_nothing() -> None:
     same = upsert("a", 7, 1, "w", ts=at(5))
-    assert said([upsert("a", 5, 1)], [same], [upsert("a", 6, 2)])[1:] == [[], []]
+    assert emitted([upsert("a", 5, 1)], [same], [upsert("a", 6, 2)])[1:] == [[], []]
 
 
-@pytest.mark.parametrize(("snapshots", "stands"), [("below_log", 1), ("by_sequence", 2)])
-def test_a_row_of_a_snapshot_loses_against_the_log(snapshots: Any, stands: int) -> None:
+@pytest.mark.parametrize(("snapshots", "expected"), [("below_log", 1), ("by_sequence", 2)])
+def test_a_row_of_a_snapshot_is_below_the_log(snapshots: Any, expected: int) -> None:
     table = []
     for row in ([upsert("a", 5, 1)], [upsert("a", 9, 2, _snapshot=True)]):
         table.append(row)
@@ -187,41 +187,41 @@ def test_a_row_of_a_snapshot_loses_against_the_log(snapshots: Any, stands: int) 
         folded = fold(
             [
                 {n: row[n] for n in ("k", "v", "revision", "_change_type")}
-                for each in results
-                for row in each.rows
+                for result in results
+                for row in result.rows
             ],
             key="k",
         )
-        assert [row["v"] for row in folded] == [stands]
+        assert [row["v"] for row in folded] == [expected]
 
 
-def test_of_one_sequence_the_log_wins_against_the_snapshot() -> None:
+def test_the_log_is_above_the_snapshot_at_the_same_sequence() -> None:
     script = [[upsert("a", 5, 2, _snapshot=True)], [upsert("a", 5, 1)]]
-    assert said(*script, snapshots="by_sequence")[1][1] == ("update_postimage", 1, "w", 1)
-    assert said(*script[::-1], snapshots="by_sequence")[1] == []
+    assert emitted(*script, snapshots="by_sequence")[1][1] == ("update_postimage", 1, "w", 1)
+    assert emitted(*script[::-1], snapshots="by_sequence")[1] == []
 
 
-def test_a_delete_is_remembered_up_to_the_horizon_and_not_beyond() -> None:
+def test_a_delete_is_stored_up_to_the_horizon_and_then_evicted() -> None:
     within = [[delete("a", 10)], [upsert("b", 20)], [upsert("a", 9)]]
-    assert said(*within, horizon=10) == [[], [("insert", 0, "w", 0)], []]
+    assert emitted(*within, horizon=10) == [[], [("insert", 0, "w", 0)], []]
     beyond = [[delete("a", 10)], [upsert("b", 21)], [upsert("a", 9, 3), upsert("c", 11, 4)]]
-    _, _, last = said(*beyond, horizon=10)
+    _, _, last = emitted(*beyond, horizon=10)
     assert last == [("insert", 4, "w", 0), ("forgotten", 3)]
 
 
-def test_the_horizon_may_be_one_of_time() -> None:
+def test_the_horizon_may_be_a_duration() -> None:
     script = [[delete("a", 10)], [upsert("b", 21)], [upsert("a", 9, 3)]]
-    assert said(*script, horizon="11 seconds", time="ts")[2] == []
-    assert said(*script, horizon="10 seconds", time="ts")[2] == [("forgotten", 3)]
+    assert emitted(*script, horizon="11 seconds", time="ts")[2] == []
+    assert emitted(*script, horizon="10 seconds", time="ts")[2] == [("forgotten", 3)]
 
 
-def test_a_key_that_was_forgotten_comes_back_above_its_revisions() -> None:
+def test_an_evicted_key_that_is_inserted_again_continues_above_its_revisions() -> None:
     script = [[upsert("a", 1), upsert("a", 2, 1), delete("a", 3)], [upsert("b", 90)]]
-    *_, last = said(*script, [upsert("a", 95)], horizon=10)
+    *_, last = emitted(*script, [upsert("a", 95)], horizon=10)
     assert last == [("insert", 0, "w", 2)]
 
 
-def test_what_cannot_be_placed_is_rejected_with_its_reason() -> None:
+def test_rows_without_key_sequence_or_time_are_rejected_with_a_reason() -> None:
     bad = [
         upsert(None, 1, 1),
         upsert("a", None, 2),
@@ -229,7 +229,7 @@ def test_what_cannot_be_placed_is_rejected_with_its_reason() -> None:
         upsert("a", 1, 4, _change_type=None),
         upsert("a", 1, 5, ts=None),
     ]
-    (rows,) = said(bad, horizon="1 day", time="ts")
+    (rows,) = emitted(bad, horizon="1 day", time="ts")
     assert sorted(rows) == [
         ("no_sequence", 2),
         ("null_key", 1),
@@ -239,20 +239,20 @@ def test_what_cannot_be_placed_is_rejected_with_its_reason() -> None:
     ]
 
 
-def test_a_time_that_python_does_not_know_is_no_time_and_forgets_nothing() -> None:
+def test_a_time_outside_the_calendar_is_rejected_and_evicts_nothing() -> None:
     rows = [delete("a", 5), upsert("b", 6, 6)]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     late = pa.array([at(5), None], pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(2**62)
     table = table.set_column(7, SCHEMA.field("ts"), late.cast(pa.timestamp("us", "UTC")))
     given: dict[str, Any] = {"sequence": "lsn", "horizon": "1 second", "time": "ts"}
     (result,) = replay(changes.normalize("k", **given), [table])
-    told = result.table.column("rejected").combine_chunks().field("reason").drop_null()
-    assert told.to_pylist() == ["time_out_of_range"]
+    rows = result.table.column("rejected").combine_chunks().field("reason").drop_null()
+    assert rows.to_pylist() == ["time_out_of_range"]
     assert result.state_rows == 1
 
 
 @pytest.mark.parametrize("horizon", [0, 10**30])
-def test_a_horizon_may_be_nothing_or_more_than_there_is(horizon: int) -> None:
+def test_a_horizon_may_be_zero_or_longer_than_the_log(horizon: int) -> None:
     low = -(2**63)
     script = [[delete("a", low), upsert("b", low + 1)], [upsert("a", low, 3)]]
     rows = [[{**row, "ts": at(0)} for row in batch] for batch in script]
@@ -262,7 +262,7 @@ def test_a_horizon_may_be_nothing_or_more_than_there_is(horizon: int) -> None:
     assert reasons == (["forgotten"] if horizon == 0 else [None])
 
 
-def test_what_happened_is_counted() -> None:
+def test_changes_are_counted_by_their_effect() -> None:
     script = [
         [upsert("a", 5, 1), upsert("a", 6, 2), upsert("b", 1), upsert("b", 1), upsert(None, 1)],
         [upsert("a", 4), delete("b", 2), upsert("c", 1, _change_type="update_preimage")],
@@ -275,15 +275,15 @@ def test_what_happened_is_counted() -> None:
     assert second.state_rows == 2
 
 
-def test_there_are_no_more_keys_than_may_be_kept() -> None:
+def test_the_number_of_keys_is_limited() -> None:
     script = [[upsert("a", 1)], [upsert("b", 1, 5), upsert("a", 2, 7)]]
-    assert said(*script, max_keys=1, when_full="reject")[1] == [
+    assert emitted(*script, max_keys=1, when_full="reject")[1] == [
         ("update_preimage", 0, "w", 0),
         ("update_postimage", 7, "w", 1),
         ("full", 5),
     ]
     with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.normalize"):
-        said(*script, max_keys=1)
+        emitted(*script, max_keys=1)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_there_are_no_more_keys_than_may_be_kept() -> None:
     ],
     ids=repr,
 )
-def test_a_parameter_that_cannot_be_is_refused(code: str, changed: dict[str, Any]) -> None:
+def test_a_parameter_out_of_range_is_refused(code: str, changed: dict[str, Any]) -> None:
     given = {"key": "k", "sequence": "lsn", "horizon": 5, **changed}
     with pytest.raises(StreamopsError) as caught:
         changes.normalize(given.pop("key"), **given)
@@ -335,20 +335,20 @@ def test_a_parameter_that_cannot_be_is_refused(code: str, changed: dict[str, Any
     ],
     ids=repr,
 )
-def test_a_frame_that_does_not_go_with_it_is_refused(
+def test_a_frame_with_wrong_columns_is_refused(
     code: str, changed: dict[str, Any], columns: dict[str, pa.DataType]
 ) -> None:
     given = {"key": "k", "sequence": "lsn", "horizon": 5, **changed}
     transform = changes.normalize(given.pop("key"), **given)
-    kinds = {**{each.name: each.type for each in SCHEMA}, **columns}
+    dtypes = {**{item.name: item.type for item in SCHEMA}, **columns}
     with pytest.raises(StreamopsError) as caught:
-        transform.parameters.resolve((pa.schema(list(kinds.items())),), carried=(None,), shards=1)
+        transform.parameters.resolve((pa.schema(list(dtypes.items())),), carried=(None,), shards=1)
     assert caught.value.code == code
 
 
-def test_a_transform_shows_its_settings() -> None:
-    shown = repr(changes.normalize("k", sequence="s", horizon="7 days", time="ts"))
-    assert shown.startswith(
+def test_the_repr_shows_the_parameters() -> None:
+    text = repr(changes.normalize("k", sequence="s", horizon="7 days", time="ts"))
+    assert text.startswith(
         "changes.normalize(key=('k',), sequence=('s',), horizon='7 days', time='ts', "
         "snapshots='below_log', when_full='fail', ignore_nulls=False, max_keys=10000000, "
         "publish='every change'"
@@ -356,21 +356,21 @@ def test_a_transform_shows_its_settings() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 2], ids=["one struct", "a struct and a number"])
-def test_a_null_in_a_part_of_the_place_is_no_place(parts: int) -> None:
+def test_a_null_in_a_part_of_the_sequence_is_no_sequence(parts: int) -> None:
     inner = pa.struct([("at", pa.struct([("n", pa.int64())]))])
-    schema = SCHEMA.append(pa.field("place", inner))
-    places = [{"at": {"n": 1}}, {"at": {"n": None}}, {"at": None}, None]
-    script = [[upsert("a", 1, v, place=place) for v, place in enumerate(places)]]
-    sequence = ["place", "lsn"][:parts]
+    schema = SCHEMA.append(pa.field("pos", inner))
+    values = [{"at": {"n": 1}}, {"at": {"n": None}}, {"at": None}, None]
+    script = [[upsert("a", 1, v, pos=value) for v, value in enumerate(values)]]
+    sequence = ["pos", "lsn"][:parts]
     upserts = changes.normalize("k", sequence=sequence, horizon="1 day", time="ts").options(
         shards=1
     )
     (result,) = replay(upserts, script, schema=schema, restart=True)
-    told = [(row["v"], row["rejected"] and row["rejected"]["reason"]) for row in result.rows]
-    assert told == [(0, None), *[(None, "no_sequence")] * 3]
+    rows = [(row["v"], row["rejected"] and row["rejected"]["reason"]) for row in result.rows]
+    assert rows == [(0, None), *[(None, "no_sequence")] * 3]
 
 
-def test_a_map_whose_entries_come_in_another_order_has_not_changed() -> None:
+def test_a_map_with_its_entries_in_another_order_is_equal() -> None:
     schema = pa.schema(
         [("k", pa.string()), ("m", pa.map_(pa.string(), pa.int64())), ("lsn", pa.int64())]
     )
@@ -378,7 +378,7 @@ def test_a_map_whose_entries_come_in_another_order_has_not_changed() -> None:
     maps = [[("p", 1), ("q", 2)], [("q", 2), ("p", 1)], [("q", 1), ("p", 2)]]
     script = [[{"k": "a", "lsn": n, "m": m}] for n, m in enumerate(maps)]
     results = replay(upserts, script, schema=schema, restart=True)
-    assert [len(each.rows) for each in results] == [1, 0, 2]
+    assert [len(result.rows) for result in results] == [1, 0, 2]
     assert [row["m"] for row in fold(results, key="k")] == [{"q": 1, "p": 2}]
     again = replay(upserts, [[{**row[0], "lsn": 1}] for row in script[:2]], schema=schema)
     assert again[1].counts.duplicates == 1

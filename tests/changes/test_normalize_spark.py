@@ -26,20 +26,20 @@ SCRIPT: list[list[dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_a_stream_tells_what_is_replayed_also_after_a_restart(
+def test_a_stream_equals_the_replay_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     upserts = changes.normalize("k", sequence="lsn", horizon=100).options(shards=2, state_api=api)
     got = [
-        each
+        result
         for part in (SCRIPT[:2], SCRIPT[2:])
-        for each in stream(spark, upserts, part, schema=SCHEMA, directory=tmp_path)
+        for result in stream(spark, upserts, part, schema=SCHEMA, directory=tmp_path)
     ]
     expected = replay(upserts, SCRIPT, schema=SCHEMA, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
         assert_rows(ours.table, theirs.table)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
-    assert [each.counts.rejected for each in got if each.counts is not None] == [1, 0, 1, 0]
+    assert [result.counts.rejected for result in got if result.counts is not None] == [1, 0, 1, 0]
 
 
 def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -48,11 +48,11 @@ def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_p
         return {"value": json.dumps({"op": op, "source": source, **images})}
 
     row = {"id": 1, "name": "a", "tags": {"x": 1}}
-    gone = "__debezium_unavailable_value"
+    placeholder = "__debezium_unavailable_value"
     script = [
         [record("c", 5, after=row), record("r", 1, after={**row, "id": 2}), {"value": "?"}],
         [
-            record("u", 9, after={**row, "name": "b", "tags": gone}),
+            record("u", 9, after={**row, "name": "b", "tags": placeholder}),
             record("d", 7, before={"id": 2}),
         ],
         [record("u", 8, before=row, after={**row, "id": 3}), record("c", 6, after=row)],
@@ -70,23 +70,23 @@ def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_p
     both = frame.transform(reading).transform(upserts)
     assert both.schema["tags"].dataType.simpleString() == "map<string,tinyint>"
     assert both.columns == ["id", "name", "tags", "revision", "_change_type", "rejected"]
-    kept: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     query = (
         both.writeStream.foreachBatch(
-            lambda batch, number: kept.extend(batch.toArrow().to_pylist(maps_as_pydicts="strict"))
+            lambda batch, number: rows.extend(batch.toArrow().to_pylist(maps_as_pydicts="strict"))
         )
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(150)
-    rejected = [each["rejected"] for each in kept if each["rejected"] is not None]
-    assert [(each["reason"], each["row"]["id"]) for each in rejected] == [("unparsable_json", None)]
+    rejected = [item["rejected"] for item in rows if item["rejected"] is not None]
+    assert [(item["reason"], item["row"]["id"]) for item in rejected] == [("unparsable_json", None)]
     assert rejected[0]["row"]["rejected"]["value"] == "?"
     good = [
-        {name: each[name] for name in ("id", "name", "tags", "revision", "_change_type")}
-        for each in kept
-        if each["rejected"] is None
+        {name: item[name] for name in ("id", "name", "tags", "revision", "_change_type")}
+        for item in rows
+        if item["rejected"] is None
     ]
     # The delete of the key change, at 8, comes before the update at 9, which came first.
     assert_rows(
@@ -98,22 +98,22 @@ def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_p
     )
 
 
-def test_a_batch_tells_every_change_in_order(spark: SparkSession) -> None:
+def test_a_batch_emits_every_change_in_order(spark: SparkSession) -> None:
     rows = [row for batch in SCRIPT for row in batch]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     comments = {"k": {"comment": "of a house"}, "v": {"comment": "its number"}}
     frame = spark.createDataFrame(table).withColumns(
-        {name: F.col(name).alias(name, metadata=told) for name, told in comments.items()}
+        {name: F.col(name).alias(name, metadata=metadata) for name, metadata in comments.items()}
     )
-    for publish, words in (
+    for publish, types in (
         ("every change", ["insert", "update_preimage", "update_postimage", "delete"]),
         ("last", []),
     ):
         upserts = changes.normalize("k", sequence="lsn", horizon=100, publish=publish)  # type: ignore[arg-type]
         result = frame.transform(upserts)
         assert {name: result.schema[name].metadata for name in comments} == comments
-        said = result.where("k = 'a'").select("_change_type").collect()
-        assert [each["_change_type"] for each in said] == words
+        rows = result.where("k = 'a'").select("_change_type").collect()
+        assert [item["_change_type"] for item in rows] == types
 
 
 def truncate(lsn: int | None) -> dict[str, Any]:
@@ -129,7 +129,7 @@ TRUNCATED: list[list[dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_a_truncate_reaches_every_shard_and_is_remembered_after_a_restart(
+def test_a_truncate_reaches_every_shard_and_is_stored_for_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     upserts = changes.normalize(

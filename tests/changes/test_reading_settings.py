@@ -14,7 +14,7 @@ ID = StructField("id", IntegerType())
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "changed"),
     [
         ("NOT_A_SCHEMA", {"schema": ""}),
         ("NOT_A_SCHEMA", {"schema": StructType([])}),
@@ -44,8 +44,8 @@ ID = StructField("id", IntegerType())
     ],
     ids=repr,
 )
-def test_a_parameter_of_debezium_that_cannot_be_is_refused(code: str, said: dict[str, Any]) -> None:
-    given = {"schema": "id int, payload int", "key": "id", **said}
+def test_wrong_parameters_of_from_debezium_are_refused(code: str, changed: dict[str, Any]) -> None:
+    given = {"schema": "id int, payload int", "key": "id", **changed}
     with pytest.raises(StreamopsError) as caught:
         changes.from_debezium(given.pop("schema"), **given)
     assert caught.value.code == code
@@ -53,7 +53,7 @@ def test_a_parameter_of_debezium_that_cannot_be_is_refused(code: str, said: dict
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "changed"),
     [
         ("NO_COLUMNS", {"key": ()}),
         ("NOT_A_NAME", {"key": [None]}),
@@ -61,13 +61,13 @@ def test_a_parameter_of_debezium_that_cannot_be_is_refused(code: str, said: dict
     ],
     ids=repr,
 )
-def test_a_parameter_of_delta_that_cannot_be_is_refused(code: str, said: dict[str, Any]) -> None:
+def test_wrong_parameters_of_from_delta_are_refused(code: str, changed: dict[str, Any]) -> None:
     with pytest.raises(StreamopsError) as caught:
-        changes.from_delta(**said)
+        changes.from_delta(**changed)
     assert caught.value.code == code
 
 
-def test_a_transform_shows_its_settings() -> None:
+def test_the_repr_shows_the_parameters() -> None:
     row = StructType().add("id", IntegerType())
     assert "schema='id:int', key=('id',)" in repr(changes.from_debezium(row, key="id"))
     assert "schema='id int', key=('id',)" in repr(changes.from_debezium("id int", key="id"))

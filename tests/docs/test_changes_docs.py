@@ -1,4 +1,4 @@
-"""What the documents say of changes is what the code does."""
+"""The documents of changes describe what the code does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.docs.test_readme import ROOT, documented, public, words
 from tests.golden import history_states, latest_states
 
 
-def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() -> None:
+def test_every_name_in_changes_is_documented_and_every_function_in_the_readme() -> None:
     choices = (
         debezium_records.Absent,
         debezium_records.Preimages,
@@ -32,19 +32,19 @@ def test_every_word_of_changes_is_documented_and_every_function_in_the_readme() 
         keyed.WhenFull,
         Rows,
     )
-    said = {part for each in choices for word in get_args(each) for part in word.split()}
+    values = {part for choice in choices for word in get_args(choice) for part in word.split()}
     columns = {"valid_from", "valid_to", "log", "offset", "position", "version"}
     found = dataclasses.fields(changes.Difference) + dataclasses.fields(changes.Differences)
     used = {
         *public(changes),
-        *said,
+        *values,
         *keyed.CHANGE_COLUMNS,
         *CHANGE_TYPES,
         *spec.METRICS,
         *keyed.REASONS,
         *debezium_records.REASONS,
         *columns,
-        *(each.name for each in found),
+        *(choice.name for choice in found),
     }
     assert used - documented() == set()
     functions = {name for name in changes.__all__ if not inspect.isclass(getattr(changes, name))}
@@ -78,7 +78,7 @@ def test_the_states_are_documented(core: Any, bound: Any) -> None:
         part = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
         rows = re.findall(r"^\| (.+?) \|", part, re.MULTILINE)
         columns = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
-        kept = [name for name in columns if not name.endswith(".1")]
-        assert kept == [name for name in schema.names if not re.search(r"\.[1-9]$", name)]
+        listed = [name for name in columns if not name.endswith(".1")]
+        assert listed == [name for name in schema.names if not re.search(r"\.[1-9]$", name)]
     if core is latest:
         assert set(bound.identity) <= set(re.findall(r"`(\w+)`", own))

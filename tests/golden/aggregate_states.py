@@ -68,18 +68,24 @@ def file_of(history: str) -> Any:
 
 def spec_of(history: str, **changed: Any) -> AggregateSpec:
     """The operator, or one with other parameters."""
-    asked = {name: asked for name, (asked, _) in HISTORIES[history].items()}
-    said: dict[str, Any] = {"by": ("page", "line"), "agg": asked} | changed
-    spec: AggregateSpec = changes_aggregate(**said).parameters.resolve(
+    requested = {name: requested for name, (requested, _) in HISTORIES[history].items()}
+    given: dict[str, Any] = {"by": ("page", "line"), "agg": requested} | changed
+    spec: AggregateSpec = changes_aggregate(**given).parameters.resolve(
         (SCHEMA,), carried=(None,), shards=SHARDS
     )
     return spec
 
 
 def oracle_of(history: str) -> AggregateOracle:
-    asked = HISTORIES[history]
-    kept = {name: each.columns for name, (each, _) in asked.items() if name not in TOTALS}
-    return AggregateOracle(("page", "line"), {name: asked[name][1] for name in asked}, kept)
+    requested = HISTORIES[history]
+    stored = {
+        name: aggregate_.columns
+        for name, (aggregate_, _) in requested.items()
+        if name not in TOTALS
+    }
+    return AggregateOracle(
+        ("page", "line"), {name: requested[name][1] for name in requested}, stored
+    )
 
 
 def table(rows: Rows) -> pa.Table:

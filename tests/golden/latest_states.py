@@ -85,9 +85,9 @@ SPEC = spec_of()
 def table(rows: Rows) -> pa.Table:
     """The rows as a table."""
     columns = []
-    for at, each in enumerate(SCHEMA):
-        kind = pa.int64() if pa.types.is_timestamp(each.type) else each.type
-        columns.append(pa.array([row[at] for row in rows], kind).cast(each.type))
+    for at, field in enumerate(SCHEMA):
+        dtype = pa.int64() if pa.types.is_timestamp(field.type) else field.type
+        columns.append(pa.array([row[at] for row in rows], dtype).cast(field.type))
     return pa.table(columns, schema=SCHEMA)
 
 

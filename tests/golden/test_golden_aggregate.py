@@ -31,14 +31,14 @@ def written(history: str) -> Kept:
 
 
 @every
-def test_state_of_version_2_is_the_state_that_its_history_leaves(history: str) -> None:
+def test_state_of_version_2_equals_the_state_of_its_history(history: str) -> None:
     found = FORMAT.is_what_is_left(written(history))
-    for name, kept in found.tables.items():
-        assert len(kept) == (5 if name == "rows" else 4)  # "b" has a debt, "c" is gone
+    for name, rows_ in found.tables.items():
+        assert len(rows_) == (5 if name == "rows" else 4)  # "b" has a debt, "c" is gone
 
 
 @every
-def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
+def test_a_stream_continues_from_state_of_version_2(
     history: str,
 ) -> None:
     oracle, now, spec = oracle_of(history), FORMAT.read(written(history)), spec_of(history)

@@ -37,7 +37,7 @@ def test_a_stream_continues_from_state_of_version_3() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         packed = history.pack(SPEC, table(rows))
-        one, other = (history.step(SPEC, each, [packed]) for each in (ours, theirs))
+        one, other = (history.step(SPEC, state_, [packed]) for state_ in (ours, theirs))
         ours, theirs = one.state, other.state
         assert bag(rows_of(one.output)) == bag(rows_of(other.output))
         assert len(one.output)

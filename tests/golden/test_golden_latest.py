@@ -31,7 +31,7 @@ def test_a_stream_continues_from_state_of_version_4() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
-            latest.step(SPEC, each, [latest.pack(SPEC, table(rows))]) for each in (ours, theirs)
+            latest.step(SPEC, state_, [latest.pack(SPEC, table(rows))]) for state_ in (ours, theirs)
         ]
         ours, theirs = (step.state for step in pair)
         assert bag(rows_of(pair[0].output)) == bag(rows_of(pair[1].output))

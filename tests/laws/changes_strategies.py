@@ -1,5 +1,4 @@
-"""Changes of rows drawn at random: overwritten, deleted, out of order and again; and what is told of
-them."""
+"""Random changes: overwritten, deleted, out of order and repeated; and parts of a step."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from tests.oracles.windows import Row
 
 INSTANT = pa.timestamp("us", tz="UTC")
 SEQUENCE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
-TOLD = pa.struct([("reason", pa.string())])
+REJECTION = pa.struct([("reason", pa.string())])
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
@@ -36,7 +35,7 @@ SCHEMA = pa.schema(
         ("_snapshot", pa.bool_()),
         ("_unavailable", pa.list_(pa.string())),
         ("_tombstone", pa.bool_()),
-        ("rejected", TOLD),
+        ("rejected", REJECTION),
     ]
 )
 VALUES = ("n", "tags", "map")
@@ -74,8 +73,8 @@ def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, torn: 
         "map": fixed.choice([None, [("a", 1)]]),
     }
     row |= {"ts": 1_000 * seq, "seq": {"log": seq // 4, "offset": seq % 4}, "_tombstone": None}
-    words = ["insert", "update_postimage", "update_postimage", "delete"]
-    row |= {"_change_type": fixed.choice(words), "_snapshot": snapshot, "rejected": None}
+    types = ["insert", "update_postimage", "update_postimage", "delete"]
+    row |= {"_change_type": fixed.choice(types), "_snapshot": snapshot, "rejected": None}
     if snapshot:
         row["_change_type"] = "insert"
     lacks = fixed.choice([[], [], ["n"], ["tags", "map"], ["n", "tags", "map", "k", "ghost"]])
@@ -125,13 +124,13 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     for row in rows:
         if dice.randrange(10) < truncates:
             row |= {"_change_type": "truncate", "k": dice.choice([None, None, "a"])}
-    kept = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
-    values = tuple(name for name in kept if name not in {"rejected", "ts"})
-    kind = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_SEQUENCE]))
+    columns_ = [name for name in SCHEMA.names if name not in {"seq", *by} and name[0] != "_"]
+    values = tuple(name for name in columns_ if name not in {"rejected", "ts"})
+    dtype = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_SEQUENCE]))
     if time is not None and draw(st.booleans()):
         # Of a row of a snapshot its time does not say that it is no older than what was forgotten.
         rows = [moved({**row, "_snapshot": False}) for row in rows]
-    if kind == DELTA_SEQUENCE:
+    if dtype == DELTA_SEQUENCE:
         rows = [image for row in rows for image in images(row, dice)]
     if time is None:
         values = (*values, "ts")
@@ -139,7 +138,7 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
             {**row, "seq": row["seq"] and 4 * row["seq"]["log"] + row["seq"]["offset"]}
             for row in rows
         ]
-    schema = SCHEMA.set(SCHEMA.names.index("seq"), pa.field("seq", kind))
+    schema = SCHEMA.set(SCHEMA.names.index("seq"), pa.field("seq", dtype))
     if "x" not in by:
         for row in rows:
             row["x"] = None if row["n"] is None else float(row["n"])
@@ -150,9 +149,9 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
         if draw(st.booleans()):
             rows = [{**row, "_snapshot": False} for row in rows]
         else:
-            words = (row["_change_type"] for row in rows)
-            words = ("insert" if word == "delete" else word for word in words)
-            rows = [{**row, "_change_type": w} for row, w in zip(rows, words, strict=True)]
+            types = (row["_change_type"] for row in rows)
+            types = ("insert" if word == "delete" else word for word in types)
+            rows = [{**row, "_change_type": w} for row, w in zip(rows, types, strict=True)]
     borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(5)))
     pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
@@ -200,27 +199,27 @@ def images(row: Row, dice: random.Random) -> list[Row]:
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     """Rows with their instants as microseconds."""
     columns = []
-    for each in schema:
-        kind = pa.int64() if each.type == INSTANT else each.type
-        columns.append(pa.array([row[each.name] for row in rows], kind).cast(each.type))
+    for field in schema:
+        dtype = pa.int64() if field.type == INSTANT else field.type
+        columns.append(pa.array([row[field.name] for row in rows], dtype).cast(field.type))
     return pa.table(columns, schema=schema)
 
 
 def changes_of(step: Step) -> list[Row]:
-    """The changes that were told, in their order."""
+    """The emitted changes, in order."""
     rows = [row for row in rows_of(step.output) if row["rejected"] is None]
     return [{n: v for n, v in row.items() if n != "rejected"} for row in rows]
 
 
 def reasons(step: Step) -> Counter[str]:
-    told = (row["rejected"] for row in rows_of(step.output))
-    return Counter(each["reason"] for each in told if each is not None)
+    rejected = (row["rejected"] for row in rows_of(step.output))
+    return Counter(value["reason"] for value in rejected if value is not None)
 
 
 def rejects(step: Step) -> Counter[Any]:
-    """The rows that were rejected, each with its reason."""
-    told = (row["rejected"] for row in rows_of(step.output))
-    return Counter(comparable(each) for each in told if each is not None)
+    """The rejected rows, with their reasons."""
+    rejected = (row["rejected"] for row in rows_of(step.output))
+    return Counter(comparable(value) for value in rejected if value is not None)
 
 
 def tight(spec: Spec, seed: int) -> Spec:

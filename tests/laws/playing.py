@@ -47,14 +47,14 @@ def annotate(
     core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = as_it_is
 ) -> tuple[list[pa.Table], list[State]]:
     """The rows that come out of each micro-batch, and the states, of a core that adds columns."""
-    state, said, states = core.empty(spec), [], []
+    state, outputs, states = core.empty(spec), [], []
     for batch in batches:
         state, rows = core.step(spec, between(state), core.pack(spec, batch))
         _check(core, spec, state)
         assert rows.schema == spec.output
-        said.append(rows)
+        outputs.append(rows)
         states.append(state)
-    return said, states
+    return outputs, states
 
 
 def _check(core: Any, spec: Any, state: State) -> None:

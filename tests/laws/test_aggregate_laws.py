@@ -111,19 +111,19 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 def changes_of(
     dice: random.Random, size: int, there: list[Row], pools: Mapping[str, list[Any]]
 ) -> list[Row]:
-    told = []
+    drawn = []
     for _ in range(size):
         if there and dice.random() < 0.5:
             row = there.pop(dice.randrange(len(there)))
-            told.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
+            drawn.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
         else:
             row = {name: dice.choice(pool) for name, pool in pools.items()}
             row["ts"] = dice.randrange(10**9)
             if there and dice.random() < 0.3:
                 row = dict(dice.choice(there))
             there.append(row)
-            told.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
-    return told
+            drawn.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
+    return drawn
 
 
 @st.composite
@@ -151,11 +151,11 @@ def histories(draw: st.DrawFn) -> laws.Case:
     read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
     given_ = {field.name: getattr(bound, field.name) for field in fields(bound)}
     spec = Timed(**{**given_, "input": pa.schema(read)})
-    kept = {name: ANSWERS[name][0].columns for name in names if name in FROM_ROWS}
-    seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names}, kept)
+    stored = {name: ANSWERS[name][0].columns for name in names if name in FROM_ROWS}
+    seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names}, stored)
 
-    def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
-        everything = concat([batch for batch, _ in judged])
+    def accepted(accepted_rows: Sequence[laws.Judged]) -> list[Row]:
+        everything = concat([batch for batch, _ in accepted_rows])
         return seen.fresh().step(rows_of(everything)).emitted
 
     return laws.Case(
@@ -171,18 +171,18 @@ def histories(draw: st.DrawFn) -> laws.Case:
 
 @pytest.mark.parametrize("law", laws.CORE)
 @given(case=histories())
-def test_aggregates_over_changes_keep_the_law_that(
+def test_aggregates_of_changes_satisfy_the_law_that(
     law: Callable[[laws.Case], None], case: laws.Case
 ) -> None:
     law(case)
 
 
 @given(case=histories())
-def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
+def test_retracting_all_rows_leaves_no_state(case: laws.Case) -> None:
     state, published = aggregate.empty(case.spec), []
-    words = pa.array([UNDO[w] for w in concat(case.batches).column("_change_type").to_pylist()])
+    types = pa.array([UNDO[w] for w in concat(case.batches).column("_change_type").to_pylist()])
     at = SCHEMA.get_field_index("_change_type")
-    undone = concat(case.batches).set_column(at, SCHEMA.field(at), words.cast(pa.string()))
+    undone = concat(case.batches).set_column(at, SCHEMA.field(at), types.cast(pa.string()))
     for batch in (*case.batches, undone.slice(0, 3), undone.slice(3)):
         step = aggregate.step(case.spec, state, [aggregate.pack(case.spec, batch)])
         state = step.state
@@ -193,7 +193,7 @@ def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
 
 
 @given(case=histories(), seed=st.integers(0, 2**16))
-def test_each_rejected_row_is_delivered_once_and_whole_and_changes_nothing(
+def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
     case: laws.Case, seed: int
 ) -> None:
     dice, rng = random.Random(seed), np.random.default_rng(seed)
@@ -213,12 +213,12 @@ def test_each_rejected_row_is_delivered_once_and_whole_and_changes_nothing(
         step = aggregate.step(routing, restarted(state), [concat(pieces)])
         dropped, state = without.state, step.state
         aggregate.check(routing, state)
-        told = rows_of(step.output)
-        changes = [row for row in told if row.pop("rejected") is None]
+        drawn = rows_of(step.output)
+        changes = [row for row in drawn if row.pop("rejected") is None]
         same_rows(changes, rows_of(without.output), "with and without the rejected")
         aside = [row["rejected"] for row in rows_of(step.output) if row["rejected"] is not None]
         bad = [row for row in rows_of(batch) if row["_change_type"] not in UNDO]
-        same_rows([each["row"] for each in aside], bad, "what is rejected, and delivered")
-        assert {each["reason"] for each in aside} <= {"unknown_operation"}
+        same_rows([item["row"] for item in aside], bad, "what is rejected, and delivered")
+        assert {item["reason"] for item in aside} <= {"unknown_operation"}
         assert step.metrics == without.metrics
         assert step.metrics.rejected == len(bad)

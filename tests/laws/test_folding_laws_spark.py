@@ -43,19 +43,19 @@ LOG = pa.schema(
         *(("_snapshot", pa.bool_()), ("_unavailable", pa.list_(pa.string()))),
     ]
 )
-TOLD = pa.schema(
+PUBLISHED = pa.schema(
     [
         *(("h", pa.int64()), ("k", pa.string()), *VALUES),
         *(("revision", pa.int32()), ("seq", pa.int64()), ("_change_type", pa.string())),
     ]
 )
-TABLE = pa.schema([TOLD.field(name) for name in ("h", "k", "x", "m", "revision")])
+TABLE = pa.schema([PUBLISHED.field(name) for name in ("h", "k", "x", "m", "revision")])
 NEWEST, RETENTION = 40, 20
 
 
 def frame_of(spark: SparkSession, rows: list[Row], schema: pa.Schema) -> DataFrame:
-    kept = [{name: row.get(name) for name in schema.names} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(kept, schema))
+    retained = [{name: row.get(name) for name in schema.names} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(retained, schema))
 
 
 def value(dice: random.Random) -> Row:
@@ -66,7 +66,7 @@ def value(dice: random.Random) -> Row:
 
 
 def logs(dice: random.Random) -> list[Row]:
-    """Upserts, deletes and what a snapshot read, out of order and again: each place says one thing."""
+    """Upserts, deletes and rows of a snapshot, out of order and repeated, without conflicts."""
     newest = {"h": -1, "k": "new", "seq": NEWEST, "_change_type": "insert"}
     rows: list[Row] = [{**newest, "x": 1.5, "m": None}]
     for history in range(HISTORIES):
@@ -75,8 +75,8 @@ def logs(dice: random.Random) -> list[Row]:
             fixed = random.Random(f"{history} {key} {seq}")
             row: Row = {"h": history, "k": key, "seq": seq, **value(fixed)}
             row["_snapshot"] = fixed.choice([None, False, False, True])
-            words = ["insert", "update_postimage", "delete", "update_preimage"]
-            row["_change_type"] = "insert" if row["_snapshot"] else fixed.choice(words)
+            types = ["insert", "update_postimage", "delete", "update_preimage"]
+            row["_change_type"] = "insert" if row["_snapshot"] else fixed.choice(types)
             if row["_change_type"] == "update_postimage":
                 row["_unavailable"] = fixed.choice([None, [], ["x"], ["m"], ["x", "m"]])
                 row |= dict.fromkeys(row["_unavailable"] or [])
@@ -85,7 +85,7 @@ def logs(dice: random.Random) -> list[Row]:
     return [{**row, "id": number} for number, row in enumerate(rows)]
 
 
-def place(row: Row) -> tuple[bool, int]:
+def position(row: Row) -> tuple[bool, int]:
     return not row.get("_snapshot"), row["seq"]
 
 
@@ -101,26 +101,28 @@ def table_of(rows: list[Row], dice: random.Random) -> Any:
 
 @in_one_frame
 @given(seed=seeds)
-def test_a_compacted_log_tells_what_the_whole_one_does(spark: SparkSession, seed: int) -> None:
+def test_a_compacted_log_and_the_whole_log_have_the_same_table(
+    spark: SparkSession, seed: int
+) -> None:
     dice = random.Random(seed)
     log = logs(dice)
     compacting = changes.compact(KEY, sequence="seq", retention=RETENTION)
     whole = frame_of(spark, log, LOG)
     once = whole.transform(compacting).localCheckpoint()
-    kept = {row["id"] for row in once.select("id").collect()}
+    retained = {row["id"] for row in once.select("id").collect()}
 
     # Only a filter, to which the order of arrival is nothing.
     changes.differences(once, whole.join(once.select("id"), "id", "left_semi")).raise_if_any()
     shuffled = whole.repartition(3, F.hash("id")).transform(compacting)
-    assert {row["id"] for row in shuffled.select("id").collect()} == kept
+    assert {row["id"] for row in shuffled.select("id").collect()} == retained
     # What it left passes it again, but for old deletes that a row, gone now, had kept longer.
     again = {row["id"] for row in once.transform(compacting).select("id").collect()}
-    assert again <= kept
-    for row in (log[number] for number in kept - again):
+    assert again <= retained
+    for row in (log[number] for number in retained - again):
         assert row["_change_type"] == "delete", row
         assert row["seq"] < NEWEST - RETENTION, row
 
-    rest = [row for row in log if row["id"] in kept]
+    rest = [row for row in log if row["id"] in retained]
     assert table_of(rest, dice) == table_of(list(log), dice)
 
     by_key: dict[Any, list[Row]] = {}
@@ -132,19 +134,19 @@ def test_a_compacted_log_tells_what_the_whole_one_does(spark: SparkSession, seed
         ages[row["h"], row["k"]] = max(ages.get((row["h"], row["k"]), 0), row["seq"])
     deletes = 0
     for key, mine in by_key.items():
-        last = max(map(place, mine))
-        of_last = {row["id"] for row in mine if place(row) == last}
+        last = max(map(position, mine))
+        of_last = {row["id"] for row in mine if position(row) == last}
         is_delete = any(row["_change_type"] == "delete" for row in mine if row["id"] in of_last)
         if is_delete and NEWEST - ages[key] > RETENTION:
             deletes += 1
-            assert not {row["id"] for row in mine} & kept, key
+            assert not {row["id"] for row in mine} & retained, key
         else:
-            assert of_last <= kept, key
+            assert of_last <= retained, key
     assert deletes > HISTORIES // 20
-    assert not {row["id"] for row in log if row["_change_type"] == "update_preimage"} & kept
+    assert not {row["id"] for row in log if row["_change_type"] == "update_preimage"} & retained
 
 
-def told(dice: random.Random) -> tuple[list[list[Row]], list[Row]]:
+def histories(dice: random.Random) -> tuple[list[list[Row]], list[Row]]:
     """What is published of each history, change by change, and the tables it comes to."""
     steps: list[list[Row]] = []
     tables: dict[Any, Row] = {}
@@ -175,57 +177,57 @@ def test_a_change_stream_folds_to_its_table_however_it_is_cut(
     spark: SparkSession, seed: int
 ) -> None:
     dice = random.Random(seed)
-    steps, tables = told(dice)
+    steps, tables = histories(dice)
     expected = frame_of(spark, tables, TABLE).localCheckpoint()
     rows = [row for step in steps for row in step]
-    assert len(fold(for_the_referee(rows), key=KEY)) == len(tables)
+    assert len(fold(for_test_kit(rows), key=KEY)) == len(tables)
 
     dice.shuffle(rows)
-    stream = frame_of(spark, rows, TOLD)
+    stream = frame_of(spark, rows, PUBLISHED)
     folded = stream.drop("seq").transform(changes.fold(KEY))
     changes.differences(folded, expected, key=KEY).raise_if_any()
     placed = stream.drop("revision").transform(changes.fold(KEY, sequence="seq")).drop("seq")
     changes.differences(placed, expected.drop("revision"), key=KEY).raise_if_any()
-    bag = stream.drop("seq", "h", "k").transform(changes.fold(rows="multiset"))
-    changes.differences(bag, expected.drop("h", "k")).raise_if_any()
+    multiset = stream.drop("seq", "h", "k").transform(changes.fold(rows="multiset"))
+    changes.differences(multiset, expected.drop("h", "k")).raise_if_any()
 
     # Cut in three, each history elsewhere, but never between the two images of an update.
     cuts = {history: sorted(dice.choices(range(9), k=2)) for history in range(HISTORIES)}
     table = frame_of(spark, [], TABLE)
     for part in range(3):
-        came = [
+        changed = [
             row
             for step in steps
             for row in step
             if sum(cut <= row["seq"] for cut in cuts[row["h"]]) == part
         ]
-        dice.shuffle(came)
-        batch = frame_of(spark, came, TOLD).drop("seq")
+        dice.shuffle(changed)
+        batch = frame_of(spark, changed, PUBLISHED).drop("seq")
         table = batch.transform(changes.fold(KEY, onto=table)).localCheckpoint()
     changes.differences(table, expected, key=KEY).raise_if_any()
 
 
-def for_the_referee(rows: list[Row]) -> list[Row]:
-    """The changes without their place, and maps as text: what it compares is told by its order."""
-    kept = [{name: cell for name, cell in row.items() if name != "seq"} for row in rows]
-    return [{**row, "m": str(unordered(row)["m"])} for row in kept]
+def for_test_kit(rows: list[Row]) -> list[Row]:
+    """The changes without their sequence, and maps as text: the test kit compares rows in order."""
+    retained = [{name: cell for name, cell in row.items() if name != "seq"} for row in rows]
+    return [{**row, "m": str(unordered(row)["m"])} for row in retained]
 
 
 @in_one_frame
 @given(seed=seeds)
 def test_a_preimage_that_was_never_published_is_refused(spark: SparkSession, seed: int) -> None:
     dice = random.Random(seed)
-    steps, _ = told(dice)
+    steps, _ = histories(dice)
     rows = [row for step in steps for row in step]
     preimages = [n for n, row in enumerate(rows) if row["_change_type"] == "update_preimage"]
     for name, other in (("x", 7.0), ("m", [("p", 2)])):
         wrong = [dict(row) for row in rows]
         wrong[dice.choice(preimages)][name] = other
-        folded = frame_of(spark, wrong, TABLE.append(TOLD.field("_change_type")))
+        folded = frame_of(spark, wrong, TABLE.append(PUBLISHED.field("_change_type")))
         with pytest.raises(PySparkException, match=r"\[PREIMAGE_NOT_PUBLISHED\] changes.fold"):
             folded.transform(changes.fold(KEY)).count()
         with pytest.raises(ChangeStreamError, match=r"\[PREIMAGE_NOT_PUBLISHED\]"):
-            fold(for_the_referee(wrong), key=KEY)
+            fold(for_test_kit(wrong), key=KEY)
 
 
 def unordered(row: Row) -> Row:
@@ -238,7 +240,7 @@ def plain(row: Row) -> Any:
 
 @in_one_frame
 @given(seed=seeds)
-def test_differences_are_none_exactly_where_tables_are_equal_as_bags(
+def test_there_are_no_differences_exactly_if_tables_are_equal_as_multisets(
     spark: SparkSession, seed: int
 ) -> None:
     dice, ours, theirs = random.Random(seed), [], []
@@ -261,34 +263,45 @@ def test_differences_are_none_exactly_where_tables_are_equal_as_bags(
     frames = [frame_of(spark, rows, schema).localCheckpoint() for rows in (ours, theirs)]
     every = 10 * HISTORIES
     found = changes.differences(*frames, show=every)
-    bags = [Counter(map(plain, rows)) for rows in (ours, theirs)]
-    extra, missing = bags[0] - bags[1], bags[1] - bags[0]
+    multisets = [Counter(map(plain, rows)) for rows in (ours, theirs)]
+    extra, missing = multisets[0] - multisets[1], multisets[1] - multisets[0]
     assert (found.missing, found.extra) == (missing.total(), extra.total())
     assert found.different == 0
     assert found.total > HISTORIES // 4
-    for kind, wanted in (("extra", extra), ("missing", missing)):
-        rows = [r for each in found.first if each.type == kind for r in each.actual + each.expected]
+    for type_, wanted in (("extra", extra), ("missing", missing)):
+        rows = [
+            r
+            for difference in found.first
+            if difference.type == type_
+            for r in difference.actual + difference.expected
+        ]
         assert Counter(map(plain, rows)) == wanted
 
     by_key = changes.differences(*frames, key=KEY, show=every)
     named = {}
-    for each in by_key.first:
-        (at,) = {(row["h"], row["k"]) for row in each.actual + each.expected}
-        kind = ("extra", "missing")[not each.actual] if not each.actual or not each.expected else ""
-        assert each.type == (kind or "different")
-        named[at] = each
-        sides = [each.actual, each.expected]
+    for difference in by_key.first:
+        (at,) = {(row["h"], row["k"]) for row in difference.actual + difference.expected}
+        type_ = (
+            ("extra", "missing")[not difference.actual]
+            if not difference.actual or not difference.expected
+            else ""
+        )
+        assert difference.type == (type_ or "different")
+        named[at] = difference
+        sides = [difference.actual, difference.expected]
         if [*map(len, sides)] == [1, 1]:
             (one,), (two,) = (map(unordered, side) for side in sides)
-            assert set(each.columns) == {n for n in one if comparable(one[n]) != comparable(two[n])}
+            assert set(difference.columns) == {
+                n for n in one if comparable(one[n]) != comparable(two[n])
+            }
     for at in {(row["h"], row["k"]) for row in ours + theirs}:
-        one_bag, other_bag = (
+        one_rows, other_rows = (
             Counter(plain(row) for row in rows if (row["h"], row["k"]) == at)
             for rows in (ours, theirs)
         )
-        assert (at in named) == (one_bag != other_bag), at
+        assert (at in named) == (one_rows != other_rows), at
         if at in named:
-            assert Counter(map(plain, named[at].actual)) == one_bag - other_bag
-            assert Counter(map(plain, named[at].expected)) == other_bag - one_bag
+            assert Counter(map(plain, named[at].actual)) == one_rows - other_rows
+            assert Counter(map(plain, named[at].expected)) == other_rows - one_rows
     changes.differences(frames[0], frames[0].repartition(3), key=KEY).raise_if_any()
     changes.differences(frames[1], frames[1].repartition(3)).raise_if_any()

@@ -58,7 +58,7 @@ play = partial(playing.play, history)
 def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
     """The histories of rows that are overwritten, whose rows are kept."""
     case: LatestCase = draw(histories(odd=odd))
-    given_ = {each.name: getattr(case.spec, each.name) for each in dataclasses.fields(case.spec)}
+    given_ = {field.name: getattr(case.spec, field.name) for field in dataclasses.fields(case.spec)}
     track = draw(st.sampled_from([case.spec.values, ("n",), ("n", "map"), ()]))
     spec = ApplySpec(**given_, history="intervals", track=track)
     oracle = HistoryOracle(
@@ -84,33 +84,33 @@ def ordered(rows: Sequence[Row]) -> list[Any]:
     return sorted(map(comparable, rows))
 
 
-def bags(spec: ApplySpec, rows: Sequence[Row]) -> dict[Any, Counter[Any]]:
+def multisets(spec: ApplySpec, rows: Sequence[Row]) -> dict[Any, Counter[Any]]:
     return {key: Counter(rows) for key, rows in by_key(spec, rows).items()}
 
 
 @given(case=cases(odd=2))
-def test_every_step_is_what_the_oracle_says(case: Case) -> None:
+def test_every_step_equals_the_oracle(case: Case) -> None:
     # Of what is sealed it is not known whether another change is the same, or in conflict.
     spec, oracle = dataclasses.replace(case.spec, horizon=10**12), case.oracle.fresh()
     for step, batch in zip(play(spec, case.batches), case.batches, strict=True):
         expected = oracle.step(rows_of(batch))
-        assert bags(case.spec, changes_of(step)) == bags(case.spec, expected.emitted)
+        assert multisets(case.spec, changes_of(step)) == multisets(case.spec, expected.emitted)
         assert reasons(step) == Counter(expected.rejected)
         assert (step.metrics.stale, step.metrics.duplicates, step.metrics.ignored) == (
             expected.stale,
             expected.duplicates,
             expected.ignored,
         )
-        words = Counter(row["_change_type"] for row in expected.emitted)
+        types = Counter(row["_change_type"] for row in expected.emitted)
         assert (step.metrics.results, step.metrics.corrections, step.metrics.deletes) == (
-            words["insert"],
-            words["update_postimage"],
-            words["delete"],
+            types["insert"],
+            types["update_postimage"],
+            types["delete"],
         )
 
 
 @given(case=cases())
-def test_after_every_step_the_table_is_what_the_oracle_says_though_much_is_sealed(
+def test_the_table_equals_the_oracle_with_a_short_horizon(
     case: Case,
 ) -> None:
     oracle, steps = case.oracle.fresh(), play(case.spec, case.batches)
@@ -120,7 +120,7 @@ def test_after_every_step_the_table_is_what_the_oracle_says_though_much_is_seale
 
 
 @given(case=cases(odd=1))
-def test_no_two_rows_of_a_key_are_valid_at_a_time_after_any_row_that_is_told(case: Case) -> None:
+def test_no_two_intervals_of_a_key_overlap_after_any_emitted_row(case: Case) -> None:
     tables: dict[Any, dict[Any, Row]] = {}
     for step in play(case.spec, case.batches):
         for row in changes_of(step):
@@ -130,7 +130,7 @@ def test_no_two_rows_of_a_key_are_valid_at_a_time_after_any_row_that_is_told(cas
                 del of_key[start]
             else:
                 of_key[start] = row
-            for one, after in itertools.pairwise(of_key[each] for each in sorted(of_key)):
+            for one, after in itertools.pairwise(of_key[field] for field in sorted(of_key)):
                 assert one["valid_to"] is not None
                 assert plain(one["valid_from"]) < plain(one["valid_to"])
                 assert plain(one["valid_to"]) <= plain(after["valid_from"])
@@ -155,7 +155,7 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
 
 
 @given(case=cases())
-def test_what_is_delivered_again_changes_nothing_however_late_it_is(case: Case) -> None:
+def test_repeated_deliveries_change_nothing_however_late(case: Case) -> None:
     oracle = case.oracle.fresh()
     oracle.step(rows_of(case.rows))
     batches = [case.rows.slice(0, number + 1) for number in range(len(case.rows))]
@@ -168,7 +168,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
     shuffled = [batch.take(pa.array(rng.permutation(len(batch)))) for batch in case.batches]
     for one, other in zip(play(spec, case.batches), play(spec, shuffled), strict=True):
-        assert bags(case.spec, changes_of(one)) == bags(case.spec, changes_of(other))
+        assert multisets(case.spec, changes_of(one)) == multisets(case.spec, changes_of(other))
         assert rejects(one) == rejects(other)
         assert one.metrics == other.metrics
         for name, rows in one.state.tables.items():
@@ -185,13 +185,13 @@ def test_a_restart_changes_nothing(case: Case) -> None:
 
 
 @given(case=cases())
-def test_keys_may_be_spread_over_any_number_of_shards(case: Case) -> None:
-    whole = [bags(case.spec, changes_of(step)) for step in play(case.spec, case.batches)]
+def test_the_number_of_shards_does_not_matter(case: Case) -> None:
+    whole = [multisets(case.spec, changes_of(step)) for step in play(case.spec, case.batches)]
     together: list[dict[Any, Counter[Any]]] = [{} for _ in case.batches]
     for shard in range(3):
         mine = [b.filter(pa.array(shard_of(b, case.spec.by, 3) == shard)) for b in case.batches]
         for found, step in zip(together, play(case.spec, mine), strict=True):
-            found |= bags(case.spec, changes_of(step))
+            found |= multisets(case.spec, changes_of(step))
     assert together == whole
 
 

@@ -47,7 +47,7 @@ def table(spec: TableSpec, steps: Sequence[Step]) -> list[Any]:
 
 
 @given(case=histories(odd=2))
-def test_every_step_is_what_the_oracle_says(case: Case) -> None:
+def test_every_step_equals_the_oracle(case: Case) -> None:
     oracle = case.oracle()
     for step, batch in zip(play(case.spec, case.batches), case.batches, strict=True):
         expected = oracle.step(rows_of(batch))
@@ -60,16 +60,16 @@ def test_every_step_is_what_the_oracle_says(case: Case) -> None:
             expected.duplicates,
             expected.ignored,
         )
-        words = Counter(row["_change_type"] for row in expected.emitted)
+        types = Counter(row["_change_type"] for row in expected.emitted)
         assert (counts.results, counts.corrections, counts.deletes) == (
-            words["insert"],
-            words["update_postimage"],
-            words["delete"],
+            types["insert"],
+            types["update_postimage"],
+            types["delete"],
         )
 
 
 @given(case=histories(odd=1))
-def test_what_is_published_folds(case: Case) -> None:
+def test_published_changes_fold(case: Case) -> None:
     table(case.spec, play(case.spec, case.batches))
 
 
@@ -111,19 +111,19 @@ def test_a_restart_changes_nothing(case: Case) -> None:
 
 
 @given(case=histories(odd=1))
-def test_keys_may_be_spread_over_any_number_of_shards(case: Case) -> None:
-    def said(step: Step) -> dict[Any, list[Any]]:
+def test_the_number_of_shards_does_not_matter(case: Case) -> None:
+    def emitted_by(step: Step) -> dict[Any, list[Any]]:
         rows = changes_of(step)
         if case.spec.horizon != FOREVER:  # above which revision a key begins, its shard says
             rows = [{name: v for name, v in row.items() if name != "revision"} for row in rows]
         return by_key(case.spec, rows)
 
-    whole = [said(step) for step in play(case.spec, case.batches)]
+    whole = [emitted_by(step) for step in play(case.spec, case.batches)]
     together: list[dict[Any, list[Any]]] = [{} for _ in case.batches]
     for shard in range(3):
         mine = [packed_for(case.spec, batch, shard) for batch in case.batches]
         for found, step in zip(together, play(case.spec, mine), strict=True):
-            found |= said(step)
+            found |= emitted_by(step)
     assert together == whole
 
 
@@ -137,7 +137,7 @@ def packed_for(spec: TableSpec, batch: pa.Table, shard: int) -> pa.Table:
 
 
 @given(case=histories(odd=2))
-def test_no_row_is_lost_uncounted_and_state_has_one_entry_for_each_key(case: Case) -> None:
+def test_every_row_is_counted_and_state_has_one_row_per_key(case: Case) -> None:
     keys = set()
     for step, batch in zip(play(case.spec, case.batches), case.batches, strict=True):
         assert sum(reasons(step).values()) == step.metrics.rejected

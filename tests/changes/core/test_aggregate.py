@@ -1,4 +1,4 @@
-"""Aggregates over a change stream: what is said, when, and what is left."""
+"""Aggregates of a change stream: emitted changes, and state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Change = tuple[str | None, Any, str]
 
 
 def spec_of(
-    schema: pa.Schema = SCHEMA, *, by: Any = "k", rejected: Any = "drop", **asked: Any
+    schema: pa.Schema = SCHEMA, *, by: Any = "k", rejected: Any = "drop", **requested: Any
 ) -> AggregateSpec:
-    settings = changes.aggregate(by=by, agg=asked, rejected=rejected).parameters
+    settings = changes.aggregate(by=by, agg=requested, rejected=rejected).parameters
     return settings.resolve((schema,), carried=(None,), shards=1)
 
 
@@ -41,18 +41,18 @@ def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SC
     return steps
 
 
-def told(step: Step) -> list[tuple[Any, ...]]:
+def emitted(step: Step) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in step.output.to_pylist()]
 
 
-def test_a_group_comes_changes_and_goes_with_its_rows() -> None:
+def test_a_group_is_inserted_updated_and_deleted_with_its_rows() -> None:
     steps = play(
         spec_of(n=agg.count(), total=agg.sum("v")),
         [("a", 5, PLUS), ("a", 7, PLUS), (None, 1, PLUS)],
         [("a", 5, "update_preimage"), ("a", 6, "update_postimage")],
         [("a", 6, MINUS), ("a", 7, MINUS), (None, 1, MINUS), (None, 2, PLUS)],
     )
-    assert [told(step) for step in steps] == [
+    assert [emitted(step) for step in steps] == [
         [("a", 2, 12, PLUS), (None, 1, 1, PLUS)],
         [("a", 2, 12, "update_preimage"), ("a", 2, 13, "update_postimage")],
         [
@@ -65,7 +65,7 @@ def test_a_group_comes_changes_and_goes_with_its_rows() -> None:
     assert steps[2].state.rows == 1
 
 
-def test_what_changes_nothing_is_not_told() -> None:
+def test_changes_that_change_no_aggregate_emit_nothing() -> None:
     spec = spec_of(most=agg.max("v"))
     steps = play(
         spec,
@@ -76,7 +76,7 @@ def test_what_changes_nothing_is_not_told() -> None:
     assert [len(step.output) for step in steps] == [1, 0, 0]
 
 
-def test_the_greatest_value_that_is_deleted_gives_way_to_the_next() -> None:
+def test_the_maximum_is_the_next_value_after_a_delete() -> None:
     spec = spec_of(most=agg.max("v"), best=agg.top(2, "v", ranked_by="v", tie_break="v"))
     steps = play(
         spec,
@@ -84,7 +84,7 @@ def test_the_greatest_value_that_is_deleted_gives_way_to_the_next() -> None:
         [("a", 9, MINUS)],
         [("a", 9, MINUS)],
     )
-    assert [told(step)[-1] for step in steps] == [
+    assert [emitted(step)[-1] for step in steps] == [
         ("a", 9, [9, 9], PLUS),
         ("a", 9, [9, 4], "update_postimage"),
         ("a", 4, [4], "update_postimage"),
@@ -92,14 +92,14 @@ def test_the_greatest_value_that_is_deleted_gives_way_to_the_next() -> None:
     assert len(steps[0].state.tables["rows"]) == 2  # equal rows are one, with a weight
 
 
-@pytest.mark.parametrize("asked", [agg.count(), agg.sum("v"), agg.min("v")], ids=repr)
-def test_a_delete_ahead_of_its_insert_is_a_debt_that_is_paid(asked: Any) -> None:
-    steps = play(spec_of(x=asked), [("a", None, MINUS)], [("a", None, PLUS)], [("a", 3, PLUS)])
+@pytest.mark.parametrize("requested", [agg.count(), agg.sum("v"), agg.min("v")], ids=repr)
+def test_a_delete_ahead_of_its_insert_cancels_it(requested: Any) -> None:
+    steps = play(spec_of(x=requested), [("a", None, MINUS)], [("a", None, PLUS)], [("a", 3, PLUS)])
     assert [step.state.rows > 0 for step in steps] == [True, False, True]
     assert [len(step.output) for step in steps] == [0, 0, 1]
 
 
-def test_no_count_is_told_below_0_and_the_debt_is_paid() -> None:
+def test_no_count_is_below_0_while_a_delete_is_ahead_of_its_insert() -> None:
     spec = spec_of(n=agg.count(), there=agg.count("v"), total=agg.sum("v"))
     steps = play(
         spec,
@@ -107,40 +107,40 @@ def test_no_count_is_told_below_0_and_the_debt_is_paid() -> None:
         [("a", 7, PLUS)],
         [("a", 5, PLUS)],
     )
-    assert [told(step)[-1][1:4] for step in steps] == [(1, 0, None), (2, 0, None), (3, 1, 7)]
+    assert [emitted(step)[-1][1:4] for step in steps] == [(1, 0, None), (2, 0, None), (3, 1, 7)]
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [agg.variance("v"), agg.stddev("v"), agg.top(3, "v", ranked_by="r", tie_break="r")],
     ids=repr,
 )
-def test_how_rows_came_has_no_part_in_what_is_said_of_them(asked: Any) -> None:
+def test_aggregates_do_not_depend_on_the_order_of_changes(requested: Any) -> None:
     schema = pa.schema([("v", pa.float64()), ("r", pa.int64()), SCHEMA.field("_change_type")])
-    spec = spec_of(schema, by=(), x=asked)
+    spec = spec_of(schema, by=(), x=requested)
     rows = [(v, 1, PLUS) for v in (1e9 + 0.1, 1e9 - 1.3, 0.1, 0.7, -5e8, 1e9 + 0.7, 0.3)]
-    gone = [(2e9, 1, MINUS)]
+    retraction = [(2e9, 1, MINUS)]
     ways = [[rows, [], []], [rows[::-1], [], []], [rows[4:], rows[:4], []]]
     ways += [
-        [[*rows[2:], (2e9, 1, PLUS)], gone, rows[:2]],
-        [gone, rows[3:], [(2e9, 1, PLUS), *rows[:3]]],
+        [[*rows[2:], (2e9, 1, PLUS)], retraction, rows[:2]],
+        [retraction, rows[3:], [(2e9, 1, PLUS), *rows[:3]]],
     ]
     last = [
-        told([step for step in play(spec, *way, schema=schema) if len(step.output)][-1])[-1]
+        emitted([step for step in play(spec, *way, schema=schema) if len(step.output)][-1])[-1]
         for way in ways
     ]
-    assert len({repr(said[0]) for said in last}) == 1
+    assert len({repr(row[0]) for row in last}) == 1
 
 
-def test_a_word_that_is_no_change_is_counted_and_does_nothing() -> None:
+def test_rows_of_unknown_change_types_are_counted_and_ignored() -> None:
     (step,) = play(spec_of(n=agg.count()), [("a", 1, "upsert"), ("b", 1, PLUS), ("b", 1, "")])
-    assert told(step) == [("b", 1, PLUS)]
+    assert emitted(step) == [("b", 1, PLUS)]
     assert step.metrics == Counts(rows=3, rejected=2, results=1)
     assert step.state.rows == 1
 
 
-@pytest.mark.parametrize("asked", [agg.sum("v"), agg.max("v")], ids=repr)
-def test_a_row_that_is_no_change_is_delivered_whole_where_it_is_routed(asked: Any) -> None:
+@pytest.mark.parametrize("requested", [agg.sum("v"), agg.max("v")], ids=repr)
+def test_a_row_of_an_unknown_change_type_is_routed_whole(requested: Any) -> None:
     schema = pa.schema([("note", pa.map_(pa.string(), pa.int64())), *SCHEMA])
     batch = [
         ([("n", 1)], "a", 1, "upsert"),
@@ -148,12 +148,12 @@ def test_a_row_that_is_no_change_is_delivered_whole_where_it_is_routed(asked: An
         (None, None, None, None),
         ([("n", 1)], "a", 1, "upsert"),
     ]
-    spec = spec_of(schema, rejected="route", x=asked)
+    spec = spec_of(schema, rejected="route", x=requested)
     (step,) = play(spec, batch, schema=schema)
     last = "_change_type"
     upsert = {"note": [("n", 1)], "k": "a", "v": 1, last: "upsert"}
     nothing = {"note": None, "k": None, "v": None, last: None}
-    assert told(step) == [
+    assert emitted(step) == [
         ("b", 2, PLUS, None),
         *(
             (None, None, None, {"reason": "unknown_operation", "row": row})
@@ -165,9 +165,9 @@ def test_a_row_that_is_no_change_is_delivered_whole_where_it_is_routed(asked: An
 
 
 @pytest.mark.parametrize("aside", ["rejected", "late"])
-def test_a_row_that_was_put_aside_before_keeps_its_reason(aside: str) -> None:
-    kind = pa.struct([("value", pa.string()), ("reason", pa.string())])
-    schema = pa.schema([*SCHEMA, (aside, kind)])
+def test_a_row_that_an_earlier_operator_rejected_has_its_reason(aside: str) -> None:
+    dtype = pa.struct([("value", pa.string()), ("reason", pa.string())])
+    schema = pa.schema([*SCHEMA, (aside, dtype)])
     batch = [
         (None, None, None, {"value": "{", "reason": "unparsable_json"}),
         ("a", 1, "upsert", None),
@@ -175,24 +175,24 @@ def test_a_row_that_was_put_aside_before_keeps_its_reason(aside: str) -> None:
         ("a", 1, PLUS, None),
     ]
     (step,) = play(spec_of(schema, rejected="route", n=agg.count()), batch, schema=schema)
-    rows = [each for *_, each in told(step) if each is not None]
+    rows = [item for *_, item in emitted(step) if item is not None]
     assert [row["reason"] for row in rows] == [
         "unparsable_json",
         *("unknown_operation", "unknown_operation"),
     ]
     assert rows[0]["row"][aside] == {"value": "{", "reason": "unparsable_json"}
-    assert told(step)[0] == ("a", 1, PLUS, None)
+    assert emitted(step)[0] == ("a", 1, PLUS, None)
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.string(), pa.struct([("reason", pa.int64())]), pa.struct([("why", pa.string())])]
+    "dtype", [pa.string(), pa.struct([("reason", pa.int64())]), pa.struct([("why", pa.string())])]
 )
-def test_a_column_that_only_has_the_name_of_the_reasons_is_a_value(kind: pa.DataType) -> None:
-    schema = pa.schema([*SCHEMA, ("rejected", kind)])
+def test_a_column_named_rejected_without_a_reason_is_a_value(dtype: pa.DataType) -> None:
+    schema = pa.schema([*SCHEMA, ("rejected", dtype)])
     (step,) = play(
         spec_of(schema, rejected="route", n=agg.count()), [("a", 1, "?", None)], schema=schema
     )
-    assert told(step)[0][-1]["reason"] == "unknown_operation"
+    assert emitted(step)[0][-1]["reason"] == "unknown_operation"
 
 
 def test_a_micro_batch_of_rejected_rows_alone_leaves_no_group() -> None:
@@ -203,7 +203,7 @@ def test_a_micro_batch_of_rejected_rows_alone_leaves_no_group() -> None:
     assert steps[0].metrics == Counts(rows=1, rejected=1)
 
 
-def test_a_batch_delivers_what_is_rejected() -> None:
+def test_a_batch_routes_rejected_rows() -> None:
     spec = spec_of(rejected="route", n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, "?"]}, schema=SCHEMA)
     good, bad = aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist()
@@ -211,13 +211,13 @@ def test_a_batch_delivers_what_is_rejected() -> None:
 
 
 def test_what_happens_to_rejected_rows_may_change_from_step_to_step() -> None:
-    asked: dict[str, Any] = {"n": agg.count(), "most": agg.max("v")}
-    dropping, routing = spec_of(**asked), spec_of(rejected="route", **asked)
+    requested: dict[str, Any] = {"n": agg.count(), "most": agg.max("v")}
+    dropping, routing = spec_of(**requested), spec_of(rejected="route", **requested)
     assert dropping.identity == routing.identity
     assert aggregate.layout(dropping) == aggregate.layout(routing)
 
 
-def test_sums_of_doubles_forget_what_was_taken_away_to_the_last_bit() -> None:
+def test_retractions_from_sums_of_doubles_are_exact() -> None:
     schema = SCHEMA.set(1, pa.field("v", pa.float64()))
     spec = spec_of(schema, total=agg.sum("v"), mean=agg.mean("v"))
     steps = play(
@@ -227,8 +227,8 @@ def test_sums_of_doubles_forget_what_was_taken_away_to_the_last_bit() -> None:
         [("a", 0.1, MINUS)],
         schema=schema,
     )
-    assert told(steps[1])[-1] == ("a", 0.1, 0.1, "update_postimage")
-    assert told(steps[2])[-1] == ("a", None, None, "update_postimage")
+    assert emitted(steps[1])[-1] == ("a", 0.1, 0.1, "update_postimage")
+    assert emitted(steps[2])[-1] == ("a", None, None, "update_postimage")
     assert steps[2].state.tables["groups"].to_pylist() == [
         {"key.0": "a", "rows": 1}
         | {f"agg.{i}.from": 0 for i in (0, 1)}
@@ -248,16 +248,16 @@ def test_decimals_are_exact_and_typed_as_without_deletes() -> None:
         [("a", cent, MINUS) for cent in cents[:2]],
         schema=schema,
     )
-    assert told(steps[1])[-1] == ("a", Decimal("3.35"), Decimal("1.675000"), "update_postimage")
+    assert emitted(steps[1])[-1] == ("a", Decimal("3.35"), Decimal("1.675000"), "update_postimage")
     assert steps[1].output.schema.field("total").type == pa.decimal128(15, 2)
     assert steps[2].state.rows == 0
 
 
-def test_a_sum_may_pass_the_border_of_its_type_as_long_as_it_is_not_told() -> None:
+def test_a_sum_may_be_out_of_range_within_a_micro_batch() -> None:
     spec = spec_of(total=agg.sum("v"), mean=agg.mean("v"))
     largest = 2**63 - 1
     ahead = [("a", largest, PLUS), ("a", largest, PLUS), ("a", largest, MINUS), ("a", 0, PLUS)]
-    assert told(play(spec, ahead)[0])[0][1] == largest
+    assert emitted(play(spec, ahead)[0])[0][1] == largest
     with pytest.raises(CapacityError) as caught:
         play(spec, ahead[:2])
     assert str(caught.value) == (
@@ -281,7 +281,7 @@ def test_a_decimal_sum_out_of_range_is_an_error() -> None:
 def test_without_keys_there_is_one_group_until_it_has_no_rows() -> None:
     spec = spec_of(by=(), n=agg.count(), most=agg.max("k"))
     steps = play(spec, [("a", 1, PLUS), ("b", 1, PLUS)], [("b", 1, MINUS)], [("a", 1, MINUS)])
-    assert [told(step)[-1] for step in steps] == [
+    assert [emitted(step)[-1] for step in steps] == [
         (2, "b", PLUS),
         (1, "a", "update_postimage"),
         (1, "a", MINUS),
@@ -289,7 +289,7 @@ def test_without_keys_there_is_one_group_until_it_has_no_rows() -> None:
     assert steps[-1].state.rows == 0
 
 
-def test_a_batch_is_one_step_and_the_end_says_nothing() -> None:
+def test_the_batch_result_is_one_step_and_nothing_is_pending() -> None:
     spec = spec_of(n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, MINUS]}, schema=SCHEMA)
     assert aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist() == []
@@ -301,22 +301,22 @@ def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:
     fields = [SCHEMA.field("k"), pa.field("x", pa.int64()), pa.field("y", pa.int64())]
     one = pa.schema([*fields, SCHEMA.field("_change_type")])
     other = pa.schema([*fields[::-1], SCHEMA.field("_change_type")])
-    asked = {"mx": agg.max("x"), "my": agg.max("y")}
-    before, after = spec_of(one, **asked), spec_of(other, **asked)
+    requested = {"mx": agg.max("x"), "my": agg.max("y")}
+    before, after = spec_of(one, **requested), spec_of(other, **requested)
     assert before.identity == after.identity
     (step,) = play(before, [("a", 1, 100, PLUS)], schema=one)
     more = pa.table([[50], [2], ["a"], [PLUS]], schema=other)
     step = aggregate.step(after, step.state, [aggregate.pack(after, more)])
-    assert told(step) == [("a", 1, 100, "update_preimage"), ("a", 2, 100, "update_postimage")]
+    assert emitted(step) == [("a", 1, 100, "update_preimage"), ("a", 2, 100, "update_postimage")]
 
 
-def test_names_of_the_users_own_are_not_taken_for_the_operators() -> None:
+def test_columns_may_have_the_names_of_state_columns() -> None:
     schema = pa.schema(
         [("key.0", pa.string()), ("weight", pa.int64()), ("_change_type", pa.string())]
     )
     spec = spec_of(schema, by="key.0", bad=agg.max("weight"), changes=agg.sum("weight"))
     (step,) = play(spec, [("a", 5, PLUS), ("a", 7, PLUS)], schema=schema)
-    assert told(step) == [("a", 7, 12, PLUS)]
+    assert emitted(step) == [("a", 7, 12, PLUS)]
 
 
 def test_a_state_is_not_changed_by_the_step_after_it() -> None:
@@ -328,7 +328,7 @@ def test_a_state_is_not_changed_by_the_step_after_it() -> None:
     assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
 
 
-def test_intervals_add_up_to_intervals() -> None:
+def test_sums_of_day_time_intervals_are_intervals() -> None:
     schema = SCHEMA.set(1, pa.field("v", pa.duration("us")))
     hours = [np.timedelta64(h, "h").astype("timedelta64[us]") for h in (5, 30)]
     spec = spec_of(schema, total=agg.sum("v"))
@@ -336,17 +336,17 @@ def test_intervals_add_up_to_intervals() -> None:
     assert steps[0].output.column("total").cast(pa.int64()).to_pylist() == [35 * 3_600_000_000]
 
 
-def test_what_is_computed_again_is_computed_of_the_rows_that_are_left() -> None:
-    asked = {"spread": agg.variance("v"), "middle": agg.percentile("v", 0.5, at_most=10)}
+def test_recomputed_aggregates_read_the_rows_that_remain() -> None:
+    requested = {"spread": agg.variance("v"), "middle": agg.percentile("v", 0.5, at_most=10)}
     steps = play(
-        spec_of(**asked),
+        spec_of(**requested),
         [("a", value, PLUS) for value in (2, 4, 4, 9)],
         [("a", 9, MINUS), ("a", 4, MINUS)],
         [("a", 2, MINUS)],
     )
-    assert [told(step)[-1][1:3] for step in steps] == [
+    assert [emitted(step)[-1][1:3] for step in steps] == [
         (pytest.approx(8.916666666666666), 4.0),
         (2.0, 3.0),
         (None, 4.0),
     ]
-    assert told(steps[2])[0] == (*told(steps[1])[-1][:3], "update_preimage")
+    assert emitted(steps[2])[0] == (*emitted(steps[1])[-1][:3], "update_preimage")

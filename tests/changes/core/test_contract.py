@@ -18,16 +18,16 @@ WORD = pa.field(CHANGE_TYPE, pa.string())
 OWN = pa.struct([("reason", pa.string())])
 
 
-def overwriting(**said: Any) -> Any:
-    return changes.apply("k", **({"sequence": "lsn", "horizon": 100} | said))
+def overwriting(**settings: Any) -> Any:
+    return changes.apply("k", **({"sequence": "lsn", "horizon": 100} | settings))
 
 
-def histories(**said: Any) -> Any:
-    return overwriting(history="intervals", **said)
+def histories(**settings: Any) -> Any:
+    return overwriting(history="intervals", **settings)
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
-def test_a_batch_is_one_step_and_its_end_says_nothing_more(make: Any) -> None:
+def test_a_batch_is_one_step_and_nothing_is_pending(make: Any) -> None:
     transform = make().options(shards=1)
     core, spec = transform.core, transform.parameters.resolve((PLAIN,), carried=(None,), shards=1)
     rows = pa.table({"k": ["a", "a", "b"], "v": [1, 2, 3], "lsn": [2, 1, 1]}, schema=PLAIN)
@@ -45,7 +45,7 @@ def test_a_batch_is_one_step_and_its_end_says_nothing_more(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
-def test_rows_without_a_word_are_upserts_and_tombstones_are_nothing(make: Any) -> None:
+def test_rows_without_a_change_type_are_upserts_and_tombstones_are_ignored(make: Any) -> None:
     schema = PLAIN.append(pa.field("_tombstone", pa.bool_()))
     rows = [
         {"k": "a", "v": 1, "lsn": 1, "_tombstone": None},
@@ -56,7 +56,7 @@ def test_rows_without_a_word_are_upserts_and_tombstones_are_nothing(make: Any) -
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
-def test_columns_that_are_called_as_parts_of_a_place_of_deltas_are_none(make: Any) -> None:
+def test_columns_named_like_the_parts_of_deltas_sequence_are_values(make: Any) -> None:
     schema = pa.schema([("k", pa.string()), ("v", pa.int64()), ("version", pa.int64())])
     schema = schema.append(pa.field("position", pa.int32()))
     schema = schema.append(pa.field("ts", pa.timestamp("us", "UTC"))).append(WORD)
@@ -67,10 +67,10 @@ def test_columns_that_are_called_as_parts_of_a_place_of_deltas_are_none(make: An
     ]
     rows = [{**row, "ts": at(0)} for row in rows]
     made = make(sequence=["version", "position"], horizon="1 day", time="ts")
-    words = [
-        [row[CHANGE_TYPE] for row in each.rows] for each in replay(made, [rows], schema=schema)
+    types = [
+        [row[CHANGE_TYPE] for row in result.rows] for result in replay(made, [rows], schema=schema)
     ]
-    assert words == [["insert"] if make is overwriting else ["insert", "insert"]]
+    assert types == [["insert"] if make is overwriting else ["insert", "insert"]]
 
 
 def zeros() -> list[list[list[dict[str, Any]]]]:
@@ -85,17 +85,17 @@ def zeros() -> list[list[list[dict[str, Any]]]]:
 
 @pytest.mark.parametrize("make", [overwriting, histories])
 @pytest.mark.parametrize("script", zeros(), ids=repr)
-def test_of_maps_that_contradict_one_another_the_greatest_counts(make: Any, script: Any) -> None:
+def test_the_greatest_of_maps_in_conflict_is_effective(make: Any, script: Any) -> None:
     schema = pa.schema([("k", pa.string()), ("lsn", pa.int64())])
     schema = schema.append(pa.field("m", pa.map_(pa.string(), pa.float64())))
-    told = replay(make(), script, schema=schema)
+    results = replay(make(), script, schema=schema)
     key = ["k"] if make is overwriting else ["k", "valid_from"]
-    assert [row["m"] for row in fold(told, key=key)] == [{"x": 2.0}]
-    assert sum(each.counts.results for each in told) == 1
+    assert [row["m"] for row in fold(results, key=key)] == [{"x": 2.0}]
+    assert sum(result.counts.results for result in results) == 1
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
-def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
+def test_a_longer_horizon_restores_no_evicted_key(make: Any) -> None:
     schema = PLAIN.append(pa.field("ts", pa.timestamp("us", "UTC"))).append(WORD)
 
     def packed(core: Any, spec: Any, *rows: dict[str, Any]) -> pa.Table:
@@ -106,9 +106,9 @@ def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
         return made.core, made.parameters.resolve((schema,), carried=(None,), shards=1)
 
     core, short = bound("10 seconds")
-    gone = {"k": "a", "lsn": 5, "ts": at(5), CHANGE_TYPE: "delete"}
+    delete = {"k": "a", "lsn": 5, "ts": at(5), CHANGE_TYPE: "delete"}
     newer = {"k": "b", "lsn": 30, "ts": at(30), CHANGE_TYPE: "insert"}
-    state = core.step(short, core.empty(short), [packed(core, short, gone, newer)]).state
+    state = core.step(short, core.empty(short), [packed(core, short, delete, newer)]).state
     assert len(state.tables["evicted"]) == 1
     core, long = bound("1 day")
     late = {"k": "a", "lsn": 4, "ts": at(4), CHANGE_TYPE: "insert"}
@@ -122,15 +122,13 @@ def test_a_horizon_that_grows_brings_nothing_back(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [overwriting, histories])
 @pytest.mark.parametrize("snapshots", ["below_log", "by_sequence"])
-def test_a_row_of_a_snapshot_that_was_read_since_brings_nothing_back(
-    make: Any, snapshots: str
-) -> None:
+def test_a_row_of_a_later_snapshot_restores_no_evicted_key(make: Any, snapshots: str) -> None:
     schema = PLAIN.append(pa.field("_changed_at", pa.timestamp("us", "UTC"))).append(WORD)
     schema = schema.append(pa.field("_snapshot", pa.bool_()))
 
     def row(key: str, lsn: int, seconds: int, word: str, snapshot: bool = False) -> dict[str, Any]:
-        said = {CHANGE_TYPE: word, "_snapshot": snapshot, "_changed_at": at(seconds)}
-        return {"k": key, "lsn": lsn, "v": lsn, **said}
+        columns = {CHANGE_TYPE: word, "_snapshot": snapshot, "_changed_at": at(seconds)}
+        return {"k": key, "lsn": lsn, "v": lsn, **columns}
 
     script = [
         [row("a", 40, 0, "insert")],
@@ -139,13 +137,13 @@ def test_a_row_of_a_snapshot_that_was_read_since_brings_nothing_back(
         [row("a", 0, 15, "insert", True), row("c", 101, 15, "insert", True)],
     ]
     made = make(horizon="10 seconds", time="_changed_at", snapshots=snapshots).options(shards=1)
-    told = replay(made, script, schema=schema)[-1].rows
-    assert [row["rejected"]["reason"] for row in told if row["rejected"]] == ["forgotten"]
-    assert [row["k"] for row in told if not row["rejected"]] == ["c"]
+    rows = replay(made, script, schema=schema)[-1].rows
+    assert [row["rejected"]["reason"] for row in rows if row["rejected"]] == ["forgotten"]
+    assert [row["k"] for row in rows if not row["rejected"]] == ["c"]
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
-def test_changes_of_one_place_are_forgotten_together(make: Any) -> None:
+def test_changes_of_one_sequence_are_rejected_together(make: Any) -> None:
     schema = PLAIN.append(pa.field("_changed_at", pa.timestamp("us", "UTC"))).append(WORD)
 
     def row(key: str, lsn: int, seconds: int, v: int, word: str = "insert") -> dict[str, Any]:
@@ -157,14 +155,14 @@ def test_changes_of_one_place_are_forgotten_together(make: Any) -> None:
     ]
     made = make(horizon="10 seconds", time="_changed_at").options(shards=1)
     for order in itertools.permutations(script[1]):
-        told = replay(made, [script[0], [*order]], schema=schema)[1]
-        good = [each["v"] for each in told.rows if each["rejected"] is None]
-        bad = [each["rejected"]["reason"] for each in told.rows if each["rejected"] is not None]
+        result = replay(made, [script[0], [*order]], schema=schema)[1]
+        good = [row["v"] for row in result.rows if row["rejected"] is None]
+        bad = [row["rejected"]["reason"] for row in result.rows if row["rejected"] is not None]
         assert (good[-1:], set(bad)) == ([2], {"conflict"})
 
 
 @pytest.mark.parametrize("make", [overwriting, histories])
-def test_a_row_that_was_rejected_before_keeps_its_reason(make: Any) -> None:
+def test_a_row_that_was_rejected_before_has_its_first_reason(make: Any) -> None:
     schema = PLAIN.append(pa.field("rejected", OWN))
     rows = [
         {"k": "a", "v": 1, "lsn": 1, "rejected": None},
@@ -176,7 +174,7 @@ def test_a_row_that_was_rejected_before_keeps_its_reason(make: Any) -> None:
     assert sorted(reasons) == ["no_json", "null_key"]
 
 
-def test_a_place_may_be_of_several_columns() -> None:
+def test_a_sequence_may_have_several_columns() -> None:
     schema = PLAIN.append(pa.field("position", pa.int64()))
     rows = [
         {"k": "a", "v": 1, "lsn": 1, "position": 2},
@@ -184,10 +182,10 @@ def test_a_place_may_be_of_several_columns() -> None:
         {"k": "a", "v": 3, "lsn": 1, "position": None},
         {"k": "b", "v": 4, "lsn": 0, "position": 9},
     ]
-    said = {"sequence": ["lsn", "position"], "time": "ts", "horizon": "1 hour"}
+    settings = {"sequence": ["lsn", "position"], "time": "ts", "horizon": "1 hour"}
     timed = schema.append(pa.field("ts", pa.timestamp("us", "UTC")))
     at = pa.scalar(0, pa.timestamp("us", "UTC")).as_py()
-    (only,) = replay(overwriting(**said), [[{**row, "ts": at} for row in rows]], schema=timed)
+    (only,) = replay(overwriting(**settings), [[{**row, "ts": at} for row in rows]], schema=timed)
     good = [(row["k"], row["v"]) for row in only.rows if row["rejected"] is None]
     assert sorted(good) == [("a", 1), ("b", 4)]
     assert [row["rejected"]["row"]["v"] for row in only.rows if row["rejected"]] == [3]

@@ -53,12 +53,14 @@ def test_a_lone_value_is_itself(value: float) -> None:
         ([], 0.0),
     ],
 )  # fmt: skip
-def test_the_nearest_double_is_told_ties_to_even(values: list[float], total: float) -> None:
+def test_sums_are_rounded_to_the_nearest_double_ties_to_even(
+    values: list[float], total: float
+) -> None:
     assert one(*values) == total
 
 
 @pytest.mark.thorough
-def test_random_sums_are_those_of_fractions_and_are_taken_back_whole() -> None:
+def test_random_sums_equal_fractions_and_are_retracted_exactly() -> None:
     dice = random.Random(7)
     for _ in range(400):
         size, count = dice.randint(0, 20), dice.randint(1, 3)
@@ -80,7 +82,7 @@ def test_random_sums_are_those_of_fractions_and_are_taken_back_whole() -> None:
         assert [state.to_pylist() for state in nothing] == [[0] * count, [[]] * count]
 
 
-def test_a_sum_has_one_form_however_it_came_about() -> None:
+def test_a_sum_has_one_representation() -> None:
     values = np.array([1e300, -3.0, 0.1, -1e300, 5e-324, -0.1])
     whole = exact.sum_weighted(Groups(np.zeros(6, np.int64), 1), values, np.ones(6, np.int64))
     parts = exact.sum_weighted(Groups(np.arange(6), 6), values, np.ones(6, np.int64))
