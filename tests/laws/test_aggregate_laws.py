@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg
 from streamops import changes
 from streamops.changes.core import aggregate
-from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import rows_of
 from streamops.testing.laws.cases import cut
 from streamops.testing.laws.comparing import same_rows
 from tests.laws import playing
-from tests.laws.adapted import Adapted
 from tests.oracles import aggregate as oracle
 from tests.oracles.windows import Row
 
@@ -63,15 +61,6 @@ UNDO = {
     "update_preimage": "update_postimage",
     "update_postimage": "update_preimage",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timed(AggregateSpec):
-    """Laws speak of times; this operator does not look at them."""
-
-    time: ClassVar[str] = "ts"
-    delay: ClassVar[int] = 0
-    lag: ClassVar[int] = 0
 
 
 TOTALS: dict[str, tuple[Any, oracle.Answer]] = {
@@ -147,10 +136,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
         parts = iter(ahead)
         batches = [[next(parts) for _ in rows] for rows in batches]
     operator = changes.aggregate(by=by, agg={name: ANSWERS[name][0] for name in names})
-    bound = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
-    read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
-    given_ = {field.name: getattr(bound, field.name) for field in fields(bound)}
-    spec = Timed(**{**given_, "input": pa.schema(read)})
+    spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     stored = {name: ANSWERS[name][0].columns for name in names if name in FROM_ROWS}
     seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names}, stored)
 
@@ -159,7 +145,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
         return seen.fresh().step(rows_of(everything)).emitted
 
     return laws.Case(
-        core=Adapted(aggregate),
+        core=aggregate,
         spec=spec,
         batches=tuple(map(table_of, batches)),
         identity=by,
