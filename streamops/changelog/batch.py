@@ -50,22 +50,13 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class OrderedChanges:
-    """Changes sorted by key and position.
+    """Changes sorted by key and position."""
 
-    Parameters
-    ----------
-    key, position : array of int64
-        Key of each change, and its position in the order of changes.
-    row : array of int64
-        Position of the change, and of its values, before it was sorted.
-    is_delete : array of bool
-        Whether the change is a delete.
-    """
-
+    # key, position: key of each change, and its position in the order of changes
     key: Ids
     position: Ids
-    row: Ids
-    is_delete: Mask
+    row: Ids  # position of the change, and of its values, before it was sorted
+    is_delete: Mask  # whether the change is a delete
 
     @staticmethod
     def of(key: Ids, position: Ids, is_delete: Mask) -> OrderedChanges:
@@ -124,32 +115,19 @@ class KeyedBatch:
 
     An array over all has the stored rows first, then the changes, then the donors of the stored
     rows. Keys are numbered: those of stored rows in the order of these, then the others.
-
-    Parameters
-    ----------
-    spec : KeyedTable
-    stored, untouched : Table
-        Stored rows of the keys that have changes, and of the other keys.
-    changes : ClassifiedChanges
-    donors : Table
-        ``sequence``, ``is_log``, ``is_deleted`` and values of each donor.
-    key, position : array of int64
-        Of all. Different contents of one key and sequence have different positions.
-    missing : array of bool
-        All by values: which values are missing.
-    loses : array of bool
-        Which of all are in conflict with a greater change.
     """
 
     spec: KeyedTable
+    # stored, untouched: stored rows of the keys that have changes, and of the other keys
     stored: pa.Table
     untouched: pa.Table
     changes: ClassifiedChanges
-    donors: pa.Table
+    donors: pa.Table  # ``sequence``, ``is_log``, ``is_deleted`` and values of each donor
+    # key, position: Of all. Different contents of one key and sequence have different positions.
     key: Ids
     position: Ids
-    missing: Mask
-    loses: Mask
+    missing: Mask  # all by values: which values are missing
+    loses: Mask  # which of all are in conflict with a greater change
 
     @staticmethod
     def of(

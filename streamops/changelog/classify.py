@@ -51,63 +51,32 @@ ACCEPTED, REJECTED_BEFORE = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Truncates:
-    """The truncates of a micro-batch.
+    """The truncates of a micro-batch."""
 
-    Parameters
-    ----------
-    sequence : Array
-        Of each truncate.
-    clock : array of int64
-        Of each truncate: the measure of the horizon.
-    is_counted : array of bool
-        Whether the truncate is a row of the micro-batch, and not a copy of one.
-    """
-
-    sequence: pa.Array
-    clock: Ints
-    is_counted: Mask
+    sequence: pa.Array  # of each truncate
+    clock: Ints  # of each truncate: the measure of the horizon
+    is_counted: Mask  # whether the truncate is a row of the micro-batch, and not a copy of one
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedChanges:
-    """The rows of a micro-batch, and the changes among them.
-
-    Parameters
-    ----------
-    rows : Table
-    reason : array of int64
-        Position in ``REASONS``; ``ACCEPTED`` or ``REJECTED_BEFORE``. Rejecting a change updates it.
-    positions : array of int64
-        Positions of the changes among the rows.
-    sequence : Array
-        Sequence of each change.
-    is_delete, is_log : arrays of bool
-        Whether a change is a delete; whether it comes from the log, and not from a snapshot.
-    clock : array of int64
-        Of each change: the measure of the horizon.
-    missing : array of bool
-        Changes by values: which values are missing.
-    truncates : Truncates
-    ignored : int
-        Number of rows that do not change the table.
-    copies : int
-        Number of rows that are copies of truncates, and not counted.
-    received : int
-        Number of rows that were received. Those behind them are deletes by a truncate.
-    """
+    """The rows of a micro-batch, and the changes among them."""
 
     rows: pa.Table
+    # Position in ``REASONS``; ``ACCEPTED`` or ``REJECTED_BEFORE``. Rejecting a change updates it.
     reason: Ids
-    positions: Ids
-    sequence: pa.Array
+    positions: Ids  # positions of the changes among the rows
+    sequence: pa.Array  # sequence of each change
+    # is_delete, is_log: whether a change is a delete; whether it comes from the log, and not from a
+    # snapshot
     is_delete: Mask
     is_log: Mask
-    clock: Ints
-    missing: Mask
+    clock: Ints  # of each change: the measure of the horizon
+    missing: Mask  # changes by values: which values are missing
     truncates: Truncates
-    ignored: int
-    copies: int
-    received: int
+    ignored: int  # number of rows that do not change the table
+    copies: int  # number of rows that are copies of truncates, and not counted
+    received: int  # Number of rows that were received. Those behind them are deletes by a truncate.
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -298,21 +267,12 @@ def _missing(spec: KeyedTable, rows: pa.Table, positions: Ids, is_delete: Mask) 
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Changes, compared with the others of their key and sequence.
+    """Changes, compared with the others of their key and sequence."""
 
-    Parameters
-    ----------
-    slot : array of int64
-        Number of the key and sequence.
-    content : array of int64
-        Code of the content.
-    order : array of int64
-        Rank of the content among the changes of the slot; the highest is effective. 0 where all
-        contents of the slot are equal.
-    """
-
-    slot: Ids
-    content: Ids
+    slot: Ids  # number of the key and sequence
+    content: Ids  # code of the content
+    # Rank of the content among the changes of the slot; the highest is effective. 0 where all
+    # contents of the slot are equal.
     order: Ints
 
     @staticmethod

@@ -23,29 +23,15 @@ _DELETE, _PREIMAGE, _POSTIMAGE, _INSERT = range(4)
 
 @dataclass(frozen=True, slots=True)
 class EmittedChanges:
-    """Rows of a change stream: all that retract a row, then all that add one.
+    """Rows of a change stream: all that retract a row, then all that add one."""
 
-    Parameters
-    ----------
-    row : array of int64
-        Position of each emitted row: among the rows before, or the rows after, which follow them.
-    change_type : Array
-        Change type of each emitted row.
-    revision : array of int64
-        Revision of each emitted row.
-    is_emitted : array of bool
-        Which of the rows after are emitted.
-    after : array of int64
-        Revision of each of the rows after, emitted or not.
-    inserts, updates, deletes : int
-        Number of changes; an update is one change.
-    """
-
+    # Position of each emitted row: among the rows before, or the rows after, which follow them
     row: Ids
-    change_type: pa.Array
-    revision: Ints
-    is_emitted: Mask
-    after: Ints
+    change_type: pa.Array  # change type of each emitted row
+    revision: Ints  # revision of each emitted row
+    is_emitted: Mask  # which of the rows after are emitted
+    after: Ints  # revision of each of the rows after, emitted or not
+    # inserts, updates, deletes: number of changes; an update is one change
     inserts: int
     updates: int
     deletes: int

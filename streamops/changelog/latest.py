@@ -67,20 +67,13 @@ def latest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schem
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The effect of the truncates known to a state.
+    """The effect of the truncates known to a state."""
 
-    Parameters
-    ----------
-    changes : ClassifiedChanges
-        The changes that are not below a truncate, and before them the deletes of stored rows.
-    truncated : Table
-        The highest sequence of a truncate: one row, or none.
-    stale, duplicates : int
-        Number of changes and truncates below it, and of truncates that are known already.
-    """
-
+    # The changes that are not below a truncate, and before them the deletes of stored rows
     changes: ClassifiedChanges
-    truncated: pa.Table
+    truncated: pa.Table  # the highest sequence of a truncate: one row, or none
+    # stale, duplicates: number of changes and truncates below it, and of truncates that are known
+    # already
     stale: int
     duplicates: int
 

@@ -112,45 +112,23 @@ class WithoutEventTime:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedTable:
-    """Parameters of an operator that stores the latest row of each key.
+    """Parameters of an operator that stores the latest row of each key."""
 
-    Parameters
-    ----------
-    where : str
-        Name of the operator, for errors.
-    key : tuple of str
-        Key columns.
-    sequence : tuple of str
-        Columns that order the changes of a key.
-    horizon : int
-        How long a deleted key is stored: microseconds of `time`, or units of the sequence.
-    time : str, optional
-        Column that the horizon is measured on. The default is the sequence, an integer.
-    snapshots : str
-        Whether rows of a snapshot are below every change of the log.
-    when_full : str
-        What happens to changes of more than `limit` keys.
-    ignore_nulls : bool
-        Whether a null is a missing value, that keeps the value of the change before.
-    input : Schema
-        Columns that are read. Known once the operator is bound to a frame, as are the next two.
-    values : tuple of str
-        Value columns of the row.
-    limit : int
-        Number of keys that a shard may store.
-    """
-
-    where: str = field(repr=False)
-    key: tuple[str, ...]
-    sequence: tuple[str, ...]
+    where: str = field(repr=False)  # name of the operator, for errors
+    key: tuple[str, ...]  # key columns
+    sequence: tuple[str, ...]  # columns that order the changes of a key
+    # How long a deleted key is stored: microseconds of `time`, or units of the sequence
     horizon: int
+    # Column that the horizon is measured on. The default is the sequence, an integer.
     time: str | None
-    snapshots: Snapshots
-    when_full: WhenFull
+    snapshots: Snapshots  # whether rows of a snapshot are below every change of the log
+    when_full: WhenFull  # what happens to changes of more than `limit` keys
+    # Whether a null is a missing value, that keeps the value of the change before
     ignore_nulls: bool = False
+    # Columns that are read. Known once the operator is bound to a frame, as are the next two.
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
-    values: tuple[str, ...] = field(default=(), repr=False)
-    limit: int = field(default=0, repr=False)
+    values: tuple[str, ...] = field(default=(), repr=False)  # value columns of the row
+    limit: int = field(default=0, repr=False)  # number of keys that a shard may store
 
     @property
     def truncates(self) -> bool:

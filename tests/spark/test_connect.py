@@ -101,7 +101,7 @@ print("connect: ok")
 CHANGES = """
 from streamops import changes
 
-said = {"sequence": "lsn", "horizon": 100, "shards": 2}
+parameters = {"sequence": "lsn", "horizon": 100}
 script = [
     [
         {"k": "a", "lsn": 1, "v": 1, "_change_type": "insert"},
@@ -117,38 +117,38 @@ script = [
         {"k": "c", "lsn": 9, "v": 6, "_change_type": "insert"},
     ],
 ]
-upserts = changes.normalize("k", state_api="transformWithStateInPandas", **said)
+upserts = changes.normalize("k", **parameters)
+upserts = upserts.options(shards=2, state_api="transformWithStateInPandas")
 here, there = replay(upserts, script), stream(spark, upserts, script)
 for one, other in zip(here, there, strict=True):
     assert_rows(one.rows, other.rows)
     assert one.counts == other.counts
-published = [[row for row in each.rows if row["rejected"] is None] for each in here]
-told = [[{n: c for n, c in row.items() if n != "rejected"} for row in rows] for rows in published]
+published = [[row for row in result.rows if row["rejected"] is None] for result in here]
+emitted = [[{n: c for n, c in row.items() if n != "rejected"} for row in rows] for rows in published]
 totals = changes.aggregate(
-    by="v", agg={"n": agg.count(), "least": agg.min("k")}, shards=2,
-    state_api="applyInPandasWithState",
-)
-for one, other in zip(replay(totals, told), stream(spark, totals, told), strict=True):
+    by="v", agg={"n": agg.count(), "least": agg.min("k")}
+).options(shards=2, state_api="applyInPandasWithState")
+for one, other in zip(replay(totals, emitted), stream(spark, totals, emitted), strict=True):
     assert_rows(one.rows, other.rows)
     assert one.counts == other.counts
-history = changes.apply("k", history="intervals", **said)
+history = changes.apply("k", history="intervals", **parameters).options(shards=2)
 for one, other in zip(replay(history, script), stream(spark, history, script), strict=True):
     assert_rows(one.rows, other.rows)
 
-kinds = "k string, lsn long, v long, _change_type string"
+columns = "k string, lsn long, v long, _change_type string"
 rows = [tuple(row.values()) for batch in script for row in batch]
-log = spark.createDataFrame(rows, kinds)
-good, rejected = changes.split_rejected(log.transform(changes.normalize("k", **said)))
+log = spark.createDataFrame(rows, columns)
+good, rejected = changes.split_rejected(log.transform(changes.normalize("k", **parameters)))
 assert [row["reason"] for row in rejected.select("rejected.reason").collect()] == ["null_key"]
 table = good.transform(changes.fold("k"))
 wanted = spark.createDataFrame([("b", 6, 1), ("c", 6, 0)], "k string, v long, revision int")
 changes.differences(table, wanted, key="k").raise_if_any()
 steps = table.limit(0)
-for batch in told:
-    came = spark.createDataFrame(
+for batch in emitted:
+    frame = spark.createDataFrame(
         [tuple(row.values()) for row in batch], "k string, v long, revision int, _change_type string"
     )
-    steps = came.transform(changes.fold("k", onto=steps))
+    steps = frame.transform(changes.fold("k", onto=steps))
 assert changes.differences(steps, wanted.where("k = 'b'")).extra == 1
 grouped = good.select("k", "v", "_change_type").transform(totals).drop("_change_type")
 assert_rows(grouped.toArrow().to_pylist(), [{"v": 6, "n": 2, "least": "b"}])

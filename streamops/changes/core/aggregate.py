@@ -201,27 +201,13 @@ def _split_rejected(spec: AggregateSpec, packed: pa.Table) -> tuple[pa.Table, pa
 
 @dataclass(frozen=True, slots=True)
 class _TouchedGroups:
-    """The groups that have changes: the stored ones in their order, then new ones.
+    """The groups that have changes: the stored ones in their order, then new ones."""
 
-    Parameters
-    ----------
-    stored : array of int64
-        Positions of the stored groups.
-    count : int
-        Number of groups.
-    of_changes : array of int64
-        Group of each packed row.
-    of_rows : array of int64
-        Group of each stored row; -1 for rows of other groups.
-    keys : list of Array
-        Key of each group.
-    """
-
-    stored: Ids
-    count: int
-    of_changes: Ids
-    of_rows: Ids
-    keys: Columns
+    stored: Ids  # positions of the stored groups
+    count: int  # number of groups
+    of_changes: Ids  # group of each packed row
+    of_rows: Ids  # group of each stored row; -1 for rows of other groups
+    keys: Columns  # key of each group
 
     @staticmethod
     def of(spec: AggregateSpec, state: State, packed: pa.Table) -> _TouchedGroups:
@@ -307,19 +293,11 @@ def _is_empty(spec: AggregateSpec, states: Columns, count: int) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Multiset:
-    """The distinct rows of the touched groups.
-
-    Parameters
-    ----------
-    rows : Table
-    groups : Groups
-        Group of each row.
-    before, after : array of int64
-        Multiplicity of each row before and after the step.
-    """
+    """The distinct rows of the touched groups."""
 
     rows: pa.Table
-    groups: Groups
+    groups: Groups  # group of each row
+    # before, after: multiplicity of each row before and after the step
     before: Ints
     after: Ints
 

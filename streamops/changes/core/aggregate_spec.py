@@ -27,56 +27,31 @@ _IGNORE_EQUAL_ROWS = ("min", "max", "count_distinct")
 
 @dataclass(frozen=True, slots=True)
 class BoundAggregate:
-    """An aggregate over columns of known types.
+    """An aggregate over columns of known types."""
 
-    Parameters
-    ----------
-    name, text : str
-        Name of the result; the aggregate as the user wrote it.
-    summary : Summary
-        Computes the aggregate of rows that are never retracted.
-    total : Total, optional
-        The state from which rows can be retracted. None: the rows are stored, and the aggregate is
-        computed again.
-    ignores_equal_rows : bool
-        Whether equal rows count once.
-    """
-
+    # name, text: name of the result; the aggregate as the user wrote it
     name: str
     text: str
-    summary: Summary
+    summary: Summary  # computes the aggregate of rows that are never retracted
+    # The state from which rows can be retracted. None: the rows are stored, and the aggregate is
+    # computed again.
     total: Total | None
-    ignores_equal_rows: bool
+    ignores_equal_rows: bool  # whether equal rows count once
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateSpec(WithoutEventTime):
-    """Parameters of ``aggregate``.
+    """Parameters of ``aggregate``."""
 
-    Parameters
-    ----------
-    where : str
-        Name of the operator, for errors.
-    by : tuple of str
-        Key columns.
-    agg : tuple of (str, aggregate)
-        Names and aggregates.
-    functions : tuple of str
-        Function of each aggregate; empty for an aggregate of the user's own.
-    rejected : str
-        What happens to rows that are not changes.
-    aggregates : tuple of BoundAggregate
-        Known once the operator is bound to a frame, as is the input.
-    input : Schema
-        Columns that are read; all columns, if rejected rows are routed.
-    """
-
-    where: str = field(repr=False)
-    by: tuple[str, ...]
-    agg: tuple[tuple[str, Aggregation], ...]
+    where: str = field(repr=False)  # name of the operator, for errors
+    by: tuple[str, ...]  # key columns
+    agg: tuple[tuple[str, Aggregation], ...]  # names and aggregates
+    # Function of each aggregate; empty for an aggregate of the user's own
     functions: tuple[str, ...] = field(repr=False)
-    rejected: Rejected
+    rejected: Rejected  # what happens to rows that are not changes
+    # Known once the operator is bound to a frame, as is the input
     aggregates: tuple[BoundAggregate, ...] = field(default=(), repr=False)
+    # Columns that are read; all columns, if rejected rows are routed
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
 
     needs_preimages: ClassVar[bool] = True

@@ -29,52 +29,29 @@ Columns: TypeAlias = list[pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class IntervalChanges:
-    """Changes sorted by key and sequence; at the same sequence the change of the log is first.
+    """Changes sorted by key and sequence; at the same sequence the change of the log is first."""
 
-    Parameters
-    ----------
-    key : array of int64
-        Number of the key.
-    names : list of Array
-        Key columns.
-    sequence : Array
-        Sequence of each change.
-    begin : Array
-        Where the interval begins that a base is in, which may be at a change that is no longer
-        stored. Of other changes, their sequence.
-    rank : array of int64
-        Rank of the sequence.
-    interval : array of int64
-        Code of key and begin.
-    is_log, is_delete, is_base : arrays of bool
-        Whether the change comes from the log; is a delete; is a base.
-    is_stored : array of bool
-        Whether the change was stored before this micro-batch.
-    is_dropped : array of bool
-        Whether a stored change is dropped: a change of this micro-batch is in conflict and greater.
-    clock, revision : array of int64
-        The measure of the horizon; the revision last emitted of the interval that begins here.
-    missing : array of bool
-        Changes by values: which values are missing.
-    values : list of Array
-        The values; of a base, all of the row.
-    """
-
-    key: Ids
-    names: Columns
-    sequence: pa.Array
+    key: Ids  # number of the key
+    names: Columns  # key columns
+    sequence: pa.Array  # sequence of each change
+    # Where the interval begins that a base is in, which may be at a change that is no longer
+    # stored. Of other changes, their sequence.
     begin: pa.Array
-    rank: Ids
-    interval: Ids
+    rank: Ids  # rank of the sequence
+    interval: Ids  # code of key and begin
+    # is_log, is_delete, is_base: whether the change comes from the log; is a delete; is a base
     is_log: Mask
     is_delete: Mask
     is_base: Mask
-    is_stored: Mask
+    is_stored: Mask  # whether the change was stored before this micro-batch
+    # Whether a stored change is dropped: a change of this micro-batch is in conflict and greater
     is_dropped: Mask
+    # clock, revision: the measure of the horizon; the revision last emitted of the interval that
+    # begins here
     clock: Ints
     revision: Ints
-    missing: Mask
-    values: Columns
+    missing: Mask  # changes by values: which values are missing
+    values: Columns  # the values; of a base, all of the row
 
     def __len__(self) -> int:
         return len(self.key)
@@ -114,41 +91,23 @@ class IntervalChanges:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The effective changes, without deletes that are replaced in the same commit.
+    """The effective changes, without deletes that are replaced in the same commit."""
 
-    Parameters
-    ----------
-    position : array of int64
-        Position of each effective change among all.
-    values : list of Array
-        The row that each change leaves.
-    begin : array of int64
-        Position of the change that begins the interval; the change itself if it leaves no row.
-    """
-
-    position: Ids
-    values: Columns
+    position: Ids  # position of each effective change among all
+    values: Columns  # the row that each change leaves
+    # Position of the change that begins the interval; the change itself if it leaves no row
     begin: Ids
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals sorted by key and sequence. The intervals of a key do not overlap.
+    """Intervals sorted by key and sequence. The intervals of a key do not overlap."""
 
-    Parameters
-    ----------
-    start : array of int64
-        Position of the change that begins the interval.
-    since, until : Array
-        The interval is ``[since, until)``; ``until`` is null if it is open.
-    values : list of Array
-        The row, as it is at the end.
-    """
-
-    start: Ids
+    start: Ids  # position of the change that begins the interval
+    # since, until: the interval is ``[since, until)``; ``until`` is null if it is open
     since: pa.Array
     until: pa.Array
-    values: Columns
+    values: Columns  # the row, as it is at the end
 
     @staticmethod
     def of(spec: ApplySpec, changes: IntervalChanges) -> tuple[Intervals, Effective]:
@@ -193,19 +152,10 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class IntervalDiff:
-    """The difference between two sets of intervals.
+    """The difference between two sets of intervals."""
 
-    Parameters
-    ----------
-    rows : Table
-        Rows of the output. The retractions of a key come first.
-    revision : array of int64
-        Of each change: revision of the interval that begins there.
-    inserts, updates, deletes : int
-    """
-
-    rows: pa.Table
-    revision: Ints
+    rows: pa.Table  # Rows of the output. The retractions of a key come first.
+    revision: Ints  # of each change: revision of the interval that begins there
     inserts: int
     updates: int
     deletes: int

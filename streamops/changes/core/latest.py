@@ -132,27 +132,14 @@ def _is_replaced(batch: KeyedBatch, ordered: OrderedChanges, effective: Ids) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Versions:
-    """The rows that each key has in a micro-batch, in order, and the row before.
+    """The rows that each key has in a micro-batch, in order, and the row before."""
 
-    Parameters
-    ----------
-    key : array of int64
-        Key of each version. Versions are sorted by key.
-    has_row : array of bool
-        Whether the key has a row.
-    values : list of Array
-        Values of the versions, then of the stored rows.
-    previous : array of int64
-        For each key the position of the stored row among these values; ``NONE`` without one.
-    revision : array of int64
-        For each key the revision emitted last.
-    """
-
-    key: Ids
-    has_row: Mask
-    values: Sequence[pa.Array]
+    key: Ids  # Key of each version. Versions are sorted by key.
+    has_row: Mask  # whether the key has a row
+    values: Sequence[pa.Array]  # values of the versions, then of the stored rows
+    # For each key the position of the stored row among these values; ``NONE`` without one
     previous: Ids
-    revision: Ids
+    revision: Ids  # for each key the revision emitted last
 
     @property
     def begins(self) -> Mask:
@@ -192,22 +179,14 @@ class _Versions:
 
 @dataclass(frozen=True, slots=True)
 class _Updates:
-    """The changes emitted of versions.
-
-    Parameters
-    ----------
-    changes : EmittedChanges
-    row, key, revision : array of int64
-        Of each emitted row: position of its values, its key, its revision.
-    after : array of int64
-        Revision of the key after each version.
-    """
+    """The changes emitted of versions."""
 
     changes: EmittedChanges
+    # row, key, revision: of each emitted row: position of its values, its key, its revision
     row: Ids
     key: Ids
     revision: Ints
-    after: Ints
+    after: Ints  # revision of the key after each version
 
 
 def _versions(

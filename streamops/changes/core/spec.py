@@ -52,24 +52,12 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 @dataclass(frozen=True, slots=True)
 class ChangeMetrics(Metrics):
-    """Metrics of a step.
+    """Metrics of a step."""
 
-    Parameters
-    ----------
-    stale : int
-        Changes older than the stored row of their key, or below a truncate.
-    duplicates : int
-        Changes that are known already.
-    ignored : int
-        Rows that do not change the table: preimages, tombstones.
-    deletes : int
-        Rows that were deleted.
-    """
-
-    stale: int = 0
-    duplicates: int = 0
-    ignored: int = 0
-    deletes: int = 0
+    stale: int = 0  # changes older than the stored row of their key, or below a truncate
+    duplicates: int = 0  # changes that are known already
+    ignored: int = 0  # rows that do not change the table: preimages, tombstones
+    deletes: int = 0  # rows that were deleted
 
 
 METRICS = {
@@ -84,18 +72,10 @@ METRICS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableSpec(WithoutEventTime, KeyedTable):
-    """Parameters of an operator that stores the latest row of each key, and emits its changes.
+    """Parameters of an operator that stores the latest row of each key, and emits its changes."""
 
-    Parameters
-    ----------
-    max_keys : int
-        Number of keys that the operator may store, over all shards.
-    publish : str
-        Which changes of a micro-batch are emitted.
-    """
-
-    max_keys: int
-    publish: Publish
+    max_keys: int  # number of keys that the operator may store, over all shards
+    publish: Publish  # which changes of a micro-batch are emitted
 
     needs_preimages: ClassVar[bool] = False
 
@@ -203,20 +183,12 @@ class TableSpec(WithoutEventTime, KeyedTable):
 
 @dataclass(frozen=True, kw_only=True)
 class ApplySpec(TableSpec):
-    """Parameters of ``apply``.
+    """Parameters of ``apply``."""
 
-    Parameters
-    ----------
-    publish : str
-        The operator emits the difference that a micro-batch makes.
-    history : str
-        Whether a row replaces the previous one, or ends its interval.
-    track : tuple of str, optional
-        Values that begin a new interval when they change; all, if left out.
-    """
-
+    # The operator emits the difference that a micro-batch makes
     publish: Publish = field(default="last", repr=False)
-    history: History
+    history: History  # whether a row replaces the previous one, or ends its interval
+    # Values that begin a new interval when they change; all, if left out
     track: tuple[str, ...] | None
 
     def __post_init__(self) -> None:
