@@ -1,15 +1,15 @@
-"""Streams of changes: captured from a database, remembered, applied, folded to tables.
+"""Change streams: read, normalize, apply, aggregate, compact, fold and compare.
 
 ==================  =============================================================
-``from_debezium``   records of Debezium's as changes
-``from_delta``      records of Delta's change data feed as changes
-``split_rejected``  changes and what is none, apart
-``normalize``       upserts and deletes as a change stream with the row before and after
-``apply``           a table, or the history of its rows
-``aggregate``       counts, sums, least, greatest of a table that changes
-``compact``         what is left of a log for a reader who starts at its beginning
+``from_debezium``   read Debezium's records
+``from_delta``      read Delta's change data feed
+``split_rejected``  split changes and rejected rows
+``normalize``       upserts and deletes as a change stream with the rows before and after
+``apply``           maintain a table, or the history of its rows
+``aggregate``       aggregates of a table that changes
+``compact``         shorten a log for readers that start at its beginning
 ``fold``            the table of a change stream
-``differences``     where two tables differ
+``differences``     compare two tables
 ==================  =============================================================
 """
 
@@ -22,8 +22,8 @@ from streamops.changes.debezium import from_debezium
 from streamops.changes.delta import from_delta
 from streamops.changes.differences import Difference, Differences, differences
 from streamops.changes.fold import fold
+from streamops.changes.frames import split_rejected
 from streamops.changes.normalize import normalize
-from streamops.changes.rejected import split_rejected
 
 __all__ = [
     "Difference",

@@ -23,7 +23,7 @@ from streamops.changelog.table import (
     refuse_change_type,
     require_change_columns,
 )
-from streamops.changes.bounded import has_null_part, refuse_stream, require_columns
+from streamops.changes.frames import has_null_part, refuse_stream, require_columns
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,

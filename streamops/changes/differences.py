@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamops.changes.bounded import refuse_others, refuse_stream, require_columns
+from streamops.changes.frames import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.columns import arrow_schema, column, relax_nulls

@@ -27,7 +27,7 @@ from streamops.changelog.table import (
     REJECTED,
     refuse_change_type,
 )
-from streamops.changes.bounded import has_null_part, refuse_others, refuse_stream, require_columns
+from streamops.changes.frames import has_null_part, refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
