@@ -357,7 +357,7 @@ def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
 
 def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
     """Count rows that a native operator, or a batch, would leave out silently."""
-    if not query.is_observed:
+    if not query.is_observed or query.operator.finish is not None:  # that observes its own result
         return query.frames
     names = [query.metrics]
     if len(query.frames) > 1:

@@ -1,0 +1,494 @@
+"""Every operator on Spark, on the default state API: as a stream, after a restart, and as a batch.
+
+All operators run in one query: a union of their results, with one checkpoint. That costs a fraction
+of a query for each. What an operator means is tested on its core; here the tests check the wiring.
+
+Spark's watermark is the minimum over all inputs of a query, so the expected results are those of
+replays that move in step, with one watermark for all of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import changes, joins, sketches, time, windows
+from streamops.spark.columns import spark_schema
+from streamops.spark.operator import Operator
+from streamops.testing import Replay, at, micro_batches, replay
+from streamops.testing.batches import to_table
+from streamops.testing.queries import run_query
+
+pytestmark = [pytest.mark.spark, pytest.mark.smoke]
+
+Rows = list[dict[str, Any]]
+TS = pa.timestamp("us", tz="UTC")
+STARTS = (0, 20, 45, 70)
+"""Where the event time of each micro-batch starts, in seconds. The query restarts before the third."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator, or a chain of them, and its micro-batches."""
+
+    operator: Any
+    schemas: tuple[pa.Schema, ...]
+    batches: Sequence[tuple[Rows, ...]]
+
+    @property
+    def chain(self) -> list[Any]:
+        return self.operator if isinstance(self.operator, list) else [self.operator]
+
+    def tables(self, number: int) -> tuple[pa.Table, ...]:
+        return tuple(
+            to_table(rows, schema)
+            for rows, schema in zip(self.batches[number], self.schemas, strict=True)
+        )
+
+    @property
+    def has_replay(self) -> bool:
+        return all(isinstance(each, Operator) for each in self.chain)
+
+
+def columns(text: str) -> pa.Schema:
+    """A schema from names and types: `k string, ts timestamp`."""
+    types = {"string": pa.string(), "bigint": pa.int64(), "timestamp": TS}
+    return pa.schema([(name, types[of]) for name, of in map(str.split, text.split(", "))])
+
+
+def events(*, last: int = 600, keys: str = "abc") -> list[tuple[Rows, ...]]:
+    """Micro-batches of events, out of order by up to nine seconds; the last closes all windows."""
+    batches = []
+    for batch, start in enumerate(STARTS):
+        rows = [
+            {
+                "k": keys[n % len(keys)],
+                "ts": at(start + (n * 7) % 24 - n % 9),
+                "v": batch * 100 + n,
+                "sent": at(start + (n * 7) % 24),
+                "received": at(start + (n * 7) % 24 + 3 + n % 4),
+            }
+            for n in range(12)
+        ]
+        if batch == 3:
+            rows.append(dict.fromkeys(("ts", "sent", "received"), at(last)) | {"k": "a", "v": 999})
+        batches.append((rows,))
+    return batches
+
+
+def select(batches: list[tuple[Rows, ...]], *names: str) -> list[tuple[Rows, ...]]:
+    return [([{name: row[name] for name in names} for row in rows],) for (rows,) in batches]
+
+
+def pair(left: list[tuple[Rows, ...]], right: list[tuple[Rows, ...]]) -> list[tuple[Rows, ...]]:
+    return [(*one, *other) for one, other in zip(left, right, strict=True)]
+
+
+def versions() -> list[tuple[Rows, ...]]:
+    """Versions of a table: a new one of each key in each micro-batch."""
+    return [
+        (
+            [
+                {"k": k, "since": at(start + 2 * n), "seq": 10 * batch + n, "w": f"{k}{batch}"}
+                for n, k in enumerate("abc")
+            ]
+            + ([{"k": "a", "since": at(600), "seq": 99, "w": "last"}] if batch == 3 else []),
+        )
+        for batch, start in enumerate(STARTS)
+    ]
+
+
+def table_changes(key: str = "id") -> list[tuple[Rows, ...]]:
+    """Changes of a keyed table: rows are inserted, updated and deleted."""
+    steps = [
+        [("insert", 1, "a", 5, 1), ("insert", 2, "b", 7, 1), ("insert", 3, "a", 1, 1)],
+        [("update_preimage", 1, "a", 5, 2), ("update_postimage", 1, "b", 6, 2)],
+        [("delete", 3, "a", 1, 2), ("insert", 4, "c", 2, 1)],
+        [("update_preimage", 2, "b", 7, 3), ("update_postimage", 2, "b", 9, 3)],
+    ]
+    names = ("_change_type", key, "k", "v", "lsn")
+    return [([dict(zip(names, row, strict=True)) for row in rows],) for rows in steps]
+
+
+def upserts() -> list[tuple[Rows, ...]]:
+    return [
+        ([{"k": k, "lsn": 10 * batch + n, "w": f"{k}{batch}"} for n, k in enumerate("abca")],)
+        for batch in range(4)
+    ]
+
+
+EVENT = columns("k string, ts timestamp, v bigint")
+CLOCKED = columns("k string, ts timestamp, sent timestamp, received timestamp")
+VERSION = columns("k string, since timestamp, seq bigint, w string")
+UPSERT = columns("k string, lsn bigint, w string")
+CHANGE = columns("_change_type string, id bigint, k string, v bigint")
+RIGHT_CHANGE = columns("_change_type string, rid bigint, k string")
+FOLLOW = columns("_change_type string, rid bigint, k string, v bigint")
+WINDOW = columns("k string, window_start timestamp, window_end timestamp, n bigint")
+DEBEZIUM = columns("value string")
+EVENTS = select(events(), "k", "ts", "v")
+COUNT = {"n": agg.count(), "total": agg.sum("v")}
+TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds"}
+
+
+def window_rows() -> list[tuple[Rows, ...]]:
+    return [
+        (
+            [
+                {"k": k, "window_start": at(s), "window_end": at(s + 10), "n": s + n}
+                for n, k in enumerate("ab")
+                for s in ((start, start + 10) if start < 70 else (start, 600))
+            ],
+        )
+        for start in (0, 20, 40, 70)
+    ]
+
+
+def debezium_rows() -> list[tuple[Rows, ...]]:
+    text = '{"op": "%s", "before": %s, "after": %s, "source": {"lsn": %d}}'
+    row = '{"id": %d, "k": "%s"}'
+    return [
+        (
+            [
+                {"value": text % ("c", "null", row % (batch, "a"), 10 * batch)},
+                {"value": text % ("d", row % (batch, "a"), "null", 10 * batch + 1)},
+            ],
+        )
+        for batch in range(4)
+    ]
+
+
+def delta_rows() -> list[tuple[Rows, ...]]:
+    return [
+        (
+            [
+                {
+                    "id": batch,
+                    "_change_type": "insert",
+                    "_commit_version": batch,
+                    "_commit_timestamp": at(batch),
+                }
+            ],
+        )
+        for batch in range(4)
+    ]
+
+
+CASES: dict[str, Case] = {
+    "tumbling": Case(windows.tumbling("10 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "tumbling_corrections": Case(
+        windows.tumbling(
+            "10 seconds",
+            agg={"n": agg.count(), "most": agg.max("v")},
+            allowed_lateness="20 seconds",
+            stragglers="retract",
+            early="every batch",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
+    "hopping": Case(
+        windows.hopping("20 seconds", "5 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS
+    ),
+    "calendar": Case(windows.calendar("day", "UTC", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "cumulative": Case(
+        windows.cumulative("1 minute", "20 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS
+    ),
+    "sliding": Case(windows.sliding("15 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "session": Case(windows.session("4 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "compare": Case(
+        windows.compare("20 seconds", values="n", by="k", delay="10 seconds"),
+        (WINDOW,),
+        window_rows(),
+    ),
+    "chain": Case(
+        [
+            windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
+            windows.session("15 seconds", time="window_start", by="k", agg={"total": agg.sum("n")}),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
+    "interval": Case(
+        joins.interval(
+            None,
+            "-5 seconds",
+            "5 seconds",
+            by="k",
+            time=("ts", "since"),
+            how="full",
+            delay="10 seconds",
+        ),
+        (EVENT, VERSION),
+        pair(EVENTS, versions()),
+    ),
+    "asof": Case(
+        joins.asof(None, by="k", time="ts", version="since", sequence="seq", delay="10 seconds"),
+        (EVENT, VERSION),
+        pair(EVENTS, versions()),
+    ),
+    "enrich": Case(
+        joins.enrich(None, by="k", sequence="lsn", horizon=1_000),
+        (EVENT, UPSERT),
+        pair(EVENTS, upserts()),
+    ),
+    "tables": Case(
+        joins.tables(None, by="k", how="left"),
+        (CHANGE, RIGHT_CHANGE),
+        pair(
+            select(table_changes(), "_change_type", "id", "k", "v"),
+            select(table_changes("rid"), "_change_type", "rid", "k"),
+        ),
+    ),
+    "timeline": Case(
+        joins.timeline(None, by="k", user="rid", key="id", ranked_by="v", cap=2),
+        (CHANGE, columns("_change_type string, rid bigint, k string")),
+        pair(
+            select(table_changes(), "_change_type", "id", "k", "v"),
+            select(table_changes("rid"), "_change_type", "rid", "k"),
+        ),
+    ),
+    "normalize": Case(changes.normalize("k", sequence="lsn", horizon=1_000), (UPSERT,), upserts()),
+    "apply": Case(changes.apply("k", sequence="lsn", horizon=1_000), (UPSERT,), upserts()),
+    "history": Case(
+        changes.apply("k", sequence="lsn", horizon=1_000, history="intervals"),
+        (UPSERT,),
+        upserts(),
+    ),
+    "aggregate": Case(
+        changes.aggregate(by="k", agg=COUNT),
+        (CHANGE,),
+        select(table_changes(), "_change_type", "id", "k", "v"),
+    ),
+    "seen": Case(sketches.seen("k", capacity=100), (EVENT,), EVENTS),
+    "track_clock": Case(
+        time.track_clock("ts", by="k", sent="sent", received="received"),
+        (CLOCKED,),
+        select(events(), "k", "ts", "sent", "received"),
+    ),
+    "producers": Case(
+        [
+            time.producers("k", time="ts", delay="10 seconds", idle="1 minute", arrival="received"),
+            windows.tumbling("10 seconds", time="ts", by="k", agg={"n": agg.count()}),
+        ],
+        (CLOCKED,),
+        select(events(), "k", "ts", "sent", "received"),
+    ),
+    "correct_clock": Case(
+        time.correct_clock("ts", sent="sent", received="received"),
+        (CLOCKED,),
+        select(events(), "k", "ts", "sent", "received"),
+    ),
+    "guard": Case(
+        time.guard("ts", arrival="received"),
+        (CLOCKED,),
+        select(events(), "k", "ts", "sent", "received"),
+    ),
+    "from_debezium": Case(
+        changes.from_debezium("id bigint, k string", key="id"), (DEBEZIUM,), debezium_rows()
+    ),
+    "from_delta": Case(
+        changes.from_delta("id"),
+        (
+            columns(
+                "id bigint, _change_type string, _commit_version bigint, _commit_timestamp timestamp"
+            ),
+        ),
+        delta_rows(),
+    ),
+}
+
+
+NOT_IN_A_BATCH = {
+    "producers": "defines a watermark, and a batch has none",
+    "tumbling_corrections": "emits early results, and a batch has final ones only",
+}
+_HALF = len(CASES) // 2
+GROUPS = {
+    "windows": {name: CASES[name] for name in [*CASES][:_HALF]},
+    "changes": {name: CASES[name] for name in [*CASES][_HALF:]},
+}
+"""Two queries: tests run in two processes."""
+
+
+@pytest.fixture
+def one_partition(spark: SparkSession) -> Any:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield spark
+    spark.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_operator_as_a_stream_and_after_a_restart(
+    one_partition: SparkSession, tmp_path: Path, group: str
+) -> None:
+    cases = GROUPS[group]
+    emitted: dict[str, list[list[str]]] = {name: [] for name in cases}
+    for run in ((0, 1), (2, 3)):
+        frames = {
+            name: through(
+                case,
+                [
+                    micro_batches(
+                        one_partition,
+                        [case.tables(number)[side] for number in run],
+                        schema=schema,
+                        directory=tmp_path / name / str(side),
+                        source="files",
+                    )
+                    for side, schema in enumerate(case.schemas)
+                ],
+                name,
+            )
+            for name, case in cases.items()
+        }
+        for _, table, _ in run_query(tag(frames), tmp_path, 600):
+            for name, rows in split(table, cases).items():
+                emitted[name].append(rows)
+    expected = replay_together({name: case for name, case in cases.items() if case.has_replay})
+    for name, found in emitted.items():
+        assert any(found), f"{name} emitted nothing"
+        if name in expected:
+            assert found == expected[name], name
+        else:  # rows pass through: the stream has the rows of a batch
+            frame = through(cases[name], batch_frames(one_partition, cases[name]), name)
+            assert sorted(row for rows in found for row in rows) == as_rows(frame.toArrow()), name
+
+
+def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
+    cases = {
+        name: case for name, case in CASES.items() if case.has_replay and name not in NOT_IN_A_BATCH
+    }
+    frames = {
+        name: through(case, batch_frames(one_partition, case), name) for name, case in cases.items()
+    }
+    found = split(tag(frames).toArrow(), cases)
+    for name, case in cases.items():
+        assert found[name] == at_once(case), name
+
+
+def through(case: Case, frames: list[DataFrame], name: str) -> DataFrame:
+    """The result of the operator, with metrics of its own name, on two shards."""
+    result = frames[0]
+    for number, each in enumerate(case.chain):
+        if isinstance(each, Operator):
+            each = each.options(name=f"{name}_{number}", shards=2)
+            if len(frames) > 1:
+                each = replace(each, right=frames[1])
+        result = result.transform(each)
+    return result
+
+
+def batch_frames(spark: SparkSession, case: Case) -> list[DataFrame]:
+    tables = [case.tables(number) for number in range(4)]
+    return [
+        spark.createDataFrame(
+            pa.concat_tables(each[side] for each in tables), schema=spark_schema(schema)
+        )
+        for side, schema in enumerate(case.schemas)
+    ]
+
+
+def tag(frames: dict[str, DataFrame]) -> DataFrame:
+    """One frame with the results of all: the name of the operator, and a row as JSON."""
+    options = {
+        "ignoreNullFields": "false",
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
+        "timeZone": "UTC",
+    }
+    tagged = [
+        frame.select(F.lit(name).alias("operator"), F.to_json(F.struct("*"), options).alias("row"))
+        for name, frame in frames.items()
+    ]
+    return functools.reduce(DataFrame.unionByName, tagged)
+
+
+def split(table: pa.Table, names: Iterable[str]) -> dict[str, list[str]]:
+    """The rows of each operator, in a canonical order."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for row in table.to_pylist():
+        found[row["operator"]].append(canonical(json.loads(row["row"])))
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+def as_rows(table: pa.Table) -> list[str]:
+    """The rows of a table in the same form and order."""
+    return sorted(canonical(row) for row in json.loads(json.dumps(table.to_pylist(), default=text)))
+
+
+def canonical(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+def text(value: Any) -> str:
+    """A timestamp or an interval, as Spark writes it into JSON."""
+    if isinstance(value, dt.datetime):
+        return value.isoformat(timespec="microseconds")
+    assert isinstance(value, dt.timedelta)
+    assert dt.timedelta(0) <= value < dt.timedelta(hours=1)
+    return f"INTERVAL '0 0{value}' DAY TO SECOND"
+
+
+def replay_together(cases: dict[str, Case]) -> dict[str, list[list[str]]]:
+    """Results of each micro-batch of a query that has all operators, and so one watermark."""
+    queries = {
+        name: Replay(
+            case.operator, case.schemas if len(case.schemas) > 1 else case.schemas[0], shards=2
+        )
+        for name, case in cases.items()
+    }
+    has_time = {
+        name: query
+        for name, query in queries.items()
+        if any(s.has_event_time or s.operator.project is not None for s in query._stages)
+    }
+    results: dict[str, list[list[str]]] = {name: [] for name in cases}
+    watermark = 0
+
+    def step(number: int | None) -> int:
+        for name, query in queries.items():
+            query._next = watermark
+            tables = None if number is None else cases[name].tables(number)
+            results[name].append(as_rows(query._step(tables).table))
+        return max(watermark, min(query._next for query in has_time.values()))
+
+    for run in ((0, 1), (2, 3)):
+        for query in queries.values():
+            for stage in query._stages:
+                stage.forget_watermarks()
+        before = watermark
+        for number in run:
+            before, watermark = watermark, step(number)
+        if watermark > before:
+            watermark = step(None)
+    return results
+
+
+def at_once(case: Case) -> list[str]:
+    """The result over all rows at once, in which nothing is late."""
+    tables = [case.tables(number) for number in range(4)]
+    whole: Any = tuple(
+        pa.concat_tables(each[side] for each in tables) for side in range(len(case.schemas))
+    )
+    single = len(case.schemas) == 1
+    results = replay(
+        case.operator,
+        [whole[0] if single else whole],
+        schema=case.schemas[0] if single else case.schemas,
+        shards=2,
+        flush=True,
+    )
+    return as_rows(pa.concat_tables([result.table for result in results]))
