@@ -92,6 +92,8 @@ CLEAN = (
     *("decisions/0026-change-streams.md", "docs/changes.md"),
     *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),
     *(f"tests/laws/test_{name}_laws.py" for name in ("history", "latest")),
+    *(f"tests/golden/{name}_states.py" for name in ("aggregate", "history", "latest")),
+    *(f"tests/golden/test_golden_{name}.py" for name in ("aggregate", "history", "latest")),
     *("tests/laws/changes_strategies.py", "tests/laws/test_folding_laws_spark.py"),
     *(f"tests/transcripts/{name}.yaml" for name in ("aggregate", "apply", "normalize")),
 )

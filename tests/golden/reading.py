@@ -1,4 +1,4 @@
-"""How state that was written once is read, refused, and compared with what its history leaves now."""
+"""Read stored states, compare them with the states of their histories, and refuse others."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tests.golden.states import SHARDS
 
 
 class Written(Protocol):
-    """A history whose state is kept."""
+    """A history with a stored state."""
 
     @property
     def file(self) -> Path:
-        """Where its bytes are."""
+        """File of the stored state."""
 
     @property
     def spec(self) -> Any:
-        """The operator."""
+        """The resolved operator."""
 
     @property
     def state(self) -> Callable[[], State]:
-        """What it leaves today."""
+        """Compute the state of the history."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A history that is alone of its kind."""
+class StoredState:
+    """A history with a stored state."""
 
     file: Path
     spec: Any
@@ -53,35 +53,35 @@ class Format:
     def tables(
         self, history: Written, frame: bytes | None = None, **known: Any
     ) -> Mapping[str, pa.Table]:
-        """The tables of the state; ``known`` is what the reader knows otherwise."""
-        said = {"layout": self.core.STATE, "identity": history.spec.identity, "shards": SHARDS}
-        return decode(frame or history.file.read_bytes(), **(said | known), where=self.operator)
+        """The tables of the state; ``known`` replaces what the reader expects."""
+        expected = {"layout": self.core.STATE, "identity": history.spec.identity, "shards": SHARDS}
+        return decode(frame or history.file.read_bytes(), **(expected | known), where=self.operator)
 
     def read(self, history: Written, **known: Any) -> State:
-        """The state, at the watermark that its history ended with."""
+        """The stored state, with the watermark at the end of its history."""
         return State(history.state().watermark, self.tables(history, **known))
 
     def refused(
         self, history: Written, frame: bytes | None = None, **known: Any
     ) -> StateFormatError:
-        """What a reader who knows otherwise is told."""
+        """The error of a reader that expects something else."""
         with pytest.raises(StateFormatError) as caught:
             self.tables(history, frame, **known)
         return caught.value
 
-    def is_what_is_left(self, history: Written) -> State:
-        """The state, which is the one that its history leaves today, and sound."""
+    def equals_its_history(self, history: Written) -> State:
+        """Assert that the stored state is valid and equals that of its history."""
         found, now = self.read(history), history.state()
         assert found.tables.keys() == now.tables.keys()
-        for name, kept in found.tables.items():
-            assert len(kept) > 0
-            assert kept.schema == now.tables[name].schema
-            assert bag(rows_of(kept)) == bag(rows_of(now.tables[name]))
+        for name, table in found.tables.items():
+            assert len(table) > 0
+            assert table.schema == now.tables[name].schema
+            assert multiset(rows_of(table)) == multiset(rows_of(now.tables[name]))
         self.core.check(history.spec, found)
         return found
 
     def refuses_another_version(self, history: Written) -> None:
-        """A reader of the next version says which one it found."""
+        """Assert that a reader of the next version refuses the state."""
         known: StateFormat = self.core.STATE
         error = self.refused(history, layout=StateFormat(known.kind, known.version + 1))
         assert error.code == "STATE_VERSION"
@@ -89,7 +89,7 @@ class Format:
         assert error.got == f"frame {frame}, {known.kind} version {known.version}"
 
     def refuses_an_older_version(self, history: Written, file: Path, version: int) -> None:
-        """Bytes of a version that is not read any more are refused with what to do."""
+        """Assert that an older version is refused, and the error names the remedy."""
         known: StateFormat = self.core.STATE
         error = self.refused(history, file.read_bytes())
         assert error.code == "STATE_VERSION"
@@ -98,8 +98,8 @@ class Format:
         assert "start from a new checkpoint" in error.fix
 
 
-def bag(rows: list[dict[str, Any]]) -> list[Any]:
-    """Rows to compare; of floats, twelve digits: a variance may be rounded otherwise."""
+def multiset(rows: list[dict[str, Any]]) -> list[Any]:
+    """Rows to compare, with floats of twelve digits, as variances may be rounded differently."""
     short = [
         {name: float(f"{v:.12g}") if isinstance(v, float) else v for name, v in row.items()}
         for row in rows

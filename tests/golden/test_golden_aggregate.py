@@ -19,20 +19,20 @@ from tests.golden.aggregate_states import (
     state,
     table,
 )
-from tests.golden.reading import Format, Kept, bag
+from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
 FORMAT = Format(aggregate, "changes.aggregate")
 every = pytest.mark.parametrize("history", HISTORIES)
 
 
-def written(history: str) -> Kept:
-    return Kept(file_of(history), spec_of(history), lambda: state(history))
+def written(history: str) -> StoredState:
+    return StoredState(file_of(history), spec_of(history), lambda: state(history))
 
 
 @every
 def test_state_of_version_2_equals_the_state_of_its_history(history: str) -> None:
-    found = FORMAT.is_what_is_left(written(history))
+    found = FORMAT.equals_its_history(written(history))
     for name, rows_ in found.tables.items():
         assert len(rows_) == (5 if name == "rows" else 4)  # "b" has a debt, "c" is gone
 
@@ -49,7 +49,7 @@ def test_a_stream_continues_from_state_of_version_2(
         now = step.state
         expected = oracle.step(rows_of(table(rows))).emitted
         assert expected
-        assert bag(rows_of(step.output)) == bag(expected)
+        assert multiset(rows_of(step.output)) == multiset(expected)
 
 
 @every

@@ -10,7 +10,7 @@ import pytest
 from streamops.testing.laws import rows_of
 from streamops.windows.core import compare
 from tests.golden.compare_states import HISTORIES, History
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.states import AUTUMN, HOUR
 
 FORMAT = Format(compare, "windows.compare")
@@ -20,7 +20,7 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found = FORMAT.is_what_is_left(history)
+    found = FORMAT.equals_its_history(history)
     assert min(map(len, found.tables.values())) > 2
 
 
@@ -41,7 +41,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         rows = history.table(batch)
         step = compare.step(spec, state, compare.pack(spec, rows), watermark)
         expected = oracle.step(rows_of(rows), watermark)
-        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.counts) == expected.counts
         published += len(expected.emitted)
         state = step.state

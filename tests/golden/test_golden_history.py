@@ -11,16 +11,16 @@ from streamops.changes.core import history
 from streamops.testing.laws import rows_of
 from tests.golden.history_states import FILE, SPEC, spec_of, state
 from tests.golden.latest_states import MORE, table
-from tests.golden.reading import Format, Kept, bag
+from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
 FORMAT = Format(history, "changes.apply")
-KEPT = Kept(FILE, SPEC, state)
-read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
+STORED = StoredState(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
 def test_state_of_version_3_equals_the_state_of_its_history() -> None:
-    found = FORMAT.is_what_is_left(KEPT)
+    found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 14_000_000
     assert found.tables["evicted"].num_rows == 1
     base, other = (row for row in rows_of(found.tables["changes"]) if row["is_base"])
@@ -39,7 +39,7 @@ def test_a_stream_continues_from_state_of_version_3() -> None:
         packed = history.pack(SPEC, table(rows))
         one, other = (history.step(SPEC, state_, [packed]) for state_ in (ours, theirs))
         ours, theirs = one.state, other.state
-        assert bag(rows_of(one.output)) == bag(rows_of(other.output))
+        assert multiset(rows_of(one.output)) == multiset(rows_of(other.output))
         assert len(one.output)
 
 
@@ -49,11 +49,11 @@ def test_these_parameters_may_change(changed: dict[str, Any]) -> None:
 
 
 def test_state_of_version_3_is_refused_by_another_version() -> None:
-    FORMAT.refuses_another_version(KEPT)
+    FORMAT.refuses_another_version(STORED)
 
 
 def test_state_of_version_2_is_refused_with_what_to_do() -> None:
-    FORMAT.refuses_an_older_version(KEPT, FOLDER / "changes.history-v2.bin", 2)
+    FORMAT.refuses_an_older_version(STORED, FOLDER / "changes.history-v2.bin", 2)
 
 
 @pytest.mark.parametrize("changed", [{"track": "n"}, {"snapshots": "by_sequence"}], ids=repr)

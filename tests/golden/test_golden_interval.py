@@ -21,7 +21,7 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    FORMAT.is_what_is_left(history)  # in the order of today's hash, too
+    FORMAT.equals_its_history(history)  # in the order of today's hash, too
 
 
 @every

@@ -11,16 +11,16 @@ import pytest
 from streamops.changes.core import latest
 from streamops.testing.laws import rows_of
 from tests.golden.latest_states import BATCHES, FILE, MORE, SCHEMA, SPEC, spec_of, state, table
-from tests.golden.reading import Format, Kept, bag
+from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
 FORMAT = Format(latest, "changes.normalize")
-KEPT = Kept(FILE, SPEC, state)
-read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
+STORED = StoredState(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
 def test_state_of_version_4_equals_the_state_of_its_history() -> None:
-    found = FORMAT.is_what_is_left(KEPT)
+    found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 14_000_000
     assert found.tables["evicted"].num_rows == 1
     (donors,) = (row["donors"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
@@ -34,7 +34,7 @@ def test_a_stream_continues_from_state_of_version_4() -> None:
             latest.step(SPEC, state_, [latest.pack(SPEC, table(rows))]) for state_ in (ours, theirs)
         ]
         ours, theirs = (step.state for step in pair)
-        assert bag(rows_of(pair[0].output)) == bag(rows_of(pair[1].output))
+        assert multiset(rows_of(pair[0].output)) == multiset(rows_of(pair[1].output))
         assert len(pair[0].output)
     assert len(BATCHES) == 5
 
@@ -47,12 +47,12 @@ def test_these_parameters_may_change(changed: dict[str, Any]) -> None:
 
 
 def test_state_of_version_4_is_refused_by_another_version() -> None:
-    FORMAT.refuses_another_version(KEPT)
+    FORMAT.refuses_another_version(STORED)
 
 
 @pytest.mark.parametrize("version", [3])
 def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
-    FORMAT.refuses_an_older_version(KEPT, FOLDER / f"changes.latest-v{version}.bin", version)
+    FORMAT.refuses_an_older_version(STORED, FOLDER / f"changes.latest-v{version}.bin", version)
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,16 @@ from tests.golden.latest_join_states import (
     state,
     table_of,
 )
-from tests.golden.reading import Format, Kept, bag
+from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
 FORMAT = Format(latest, "joins.enrich")
-KEPT = Kept(FILE, SPEC, state)
-read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
+STORED = StoredState(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
 def test_state_of_version_4_is_the_state_that_its_history_leaves() -> None:
-    found = FORMAT.is_what_is_left(KEPT)
+    found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 11 * SECOND
     assert all(len(rows) for rows in found.tables.values())
     (donors,) = (row["donors"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
@@ -44,7 +44,7 @@ def test_a_stream_goes_on_from_state_of_version_4_as_if_nothing_had_happened() -
         left = table_of(facts, FACTS)
         pair = [latest.step(SPEC, each, left, changes(rows), None) for each in (ours, theirs)]
         ours, theirs = (step.state for step in pair)
-        assert bag(rows_of(pair[0].emitted)) == bag(rows_of(pair[1].emitted))
+        assert multiset(rows_of(pair[0].emitted)) == multiset(rows_of(pair[1].emitted))
         assert pair[0].counts == pair[1].counts
         said.append([(row["word"], row["v"], row["tags"]) for row in rows_of(pair[0].emitted)])
     assert said == [
@@ -70,12 +70,12 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
 
 
 def test_state_of_version_4_is_refused_by_another_version() -> None:
-    FORMAT.refuses_another_version(KEPT)
+    FORMAT.refuses_another_version(STORED)
 
 
 @pytest.mark.parametrize("version", [3])
 def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
-    FORMAT.refuses_an_older_version(KEPT, FOLDER / f"joins.latest-v{version}.bin", version)
+    FORMAT.refuses_an_older_version(STORED, FOLDER / f"joins.latest-v{version}.bin", version)
 
 
 @pytest.mark.parametrize(

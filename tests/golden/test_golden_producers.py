@@ -13,14 +13,14 @@ from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.time.core import producers
 from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
-from tests.golden.reading import bag
+from tests.golden.reading import multiset
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")["producers"]
     now = state()
     assert found.schema == now.tables["producers"].schema
-    assert bag(rows_of(found)) == bag(rows_of(now.tables["producers"]))
+    assert multiset(rows_of(found)) == multiset(rows_of(now.tables["producers"]))
     assert len(found) == 6  # one of them is awaited, so there is no clock
     producers.check(SPEC, State(now.watermark, {"producers": found}))
 

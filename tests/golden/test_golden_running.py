@@ -10,17 +10,17 @@ import pytest
 from streamops import aggregates as agg
 from streamops.testing.laws import rows_of
 from streamops.windows.core import running
-from tests.golden.reading import Format, Kept, bag
+from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.running_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
 from tests.oracles.running import RunningOracle
 
 FORMAT = Format(running, "windows.running")
-KEPT = Kept(FILE, SPEC, state)
-read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
+STORED = StoredState(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    assert FORMAT.is_what_is_left(KEPT).rows == 4
+    assert FORMAT.equals_its_history(STORED).rows == 4
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
@@ -38,7 +38,9 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     for rows in MORE:
         step = running.step(SPEC, now, running.pack(SPEC, table(rows)), None)
         now = step.state
-        assert bag(rows_of(step.emitted)) == bag(oracle.step(rows_of(table(rows)), None).emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(
+            oracle.step(rows_of(table(rows)), None).emitted
+        )
 
 
 def test_a_state_does_not_depend_on_how_many_keys_there_may_be() -> None:
@@ -46,7 +48,7 @@ def test_a_state_does_not_depend_on_how_many_keys_there_may_be() -> None:
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:
-    FORMAT.refuses_another_version(KEPT)
+    FORMAT.refuses_another_version(STORED)
 
 
 @pytest.mark.parametrize(

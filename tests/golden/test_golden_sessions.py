@@ -8,7 +8,7 @@ import pytest
 
 from streamops.testing.laws import rows_of
 from streamops.windows.core import session
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.session_states import HISTORIES, NOW, SECOND, History
 
 FORMAT = Format(session, "windows.session")
@@ -18,7 +18,7 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    found = FORMAT.is_what_is_left(history)
+    found = FORMAT.equals_its_history(history)
     assert found.watermark == NOW + 24 * SECOND
 
 
@@ -26,7 +26,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves(history: Histor
 def test_a_stream_goes_on_from_it(history: History) -> None:
     spec = history.spec
     found, now = (session.finish(spec, state) for state in (read(history), history.state()))
-    assert bag(rows_of(found)) == bag(rows_of(now))
+    assert multiset(rows_of(found)) == multiset(rows_of(now))
     assert len(found) > 0
 
 

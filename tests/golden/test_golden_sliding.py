@@ -10,7 +10,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops.testing.laws import rows_of
 from streamops.windows.core import sliding
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.sliding_states import HISTORIES, History
 from tests.golden.states import NOW, SECOND, table
 
@@ -21,7 +21,7 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    FORMAT.is_what_is_left(history)
+    FORMAT.equals_its_history(history)
 
 
 @every
@@ -39,7 +39,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         watermark = NOW + second * SECOND
         step = sliding.step(spec, state, sliding.pack(spec, table(batch)), watermark)
         expected = oracle.step(rows_of(table(batch)), watermark)
-        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.counts) == expected.counts
         published += len(expected.emitted)
         state = step.state

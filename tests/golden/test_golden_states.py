@@ -11,7 +11,7 @@ from streamops import aggregates as agg
 from streamops.kernel.contract import StateFormat
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.states import HISTORIES, History
 
 FORMAT = Format(fixed, "windows.hopping")
@@ -27,7 +27,7 @@ def changed(history: History, **settings: Any) -> Any:
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    FORMAT.is_what_is_left(history)
+    FORMAT.equals_its_history(history)
 
 
 @every
@@ -45,7 +45,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         rows, watermark = history.table(batch), history.at(pace)
         step = fixed.step(spec, state, fixed.pack(spec, rows), watermark)
         expected = oracle.step(rows_of(rows), watermark)
-        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.counts) == expected.counts
         published += len(expected.emitted)
         state = step.state

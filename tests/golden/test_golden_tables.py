@@ -8,7 +8,7 @@ import pytest
 
 from streamops.joins.core import tables
 from streamops.testing.laws import rows_of
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.table_states import HISTORIES, History, batch, stepped
 
 FORMAT = Format(tables, "joins.tables")
@@ -18,7 +18,7 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 @every
 def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
-    FORMAT.is_what_is_left(history)
+    FORMAT.equals_its_history(history)
 
 
 @every
@@ -30,7 +30,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         step = stepped(history.spec, state, left, right)
         state = step.state
         expected = oracle.step(*map(rows_of, batch(left, right)))
-        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
         published += len(expected.emitted)
     assert published > 0
 

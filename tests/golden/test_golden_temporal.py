@@ -10,7 +10,7 @@ import pytest
 
 from streamops.joins.core import asof as temporal
 from streamops.testing.laws import rows_of
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.states import FOLDER
 from tests.golden.temporal_states import HISTORIES, History
 from tests.joins.core.temporal_play import SECOND, bound_to, packed
@@ -22,7 +22,7 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 @every
 def test_state_of_version_2_is_the_state_that_its_history_leaves(history: History) -> None:
-    FORMAT.is_what_is_left(history)
+    FORMAT.equals_its_history(history)
 
 
 @every
@@ -41,7 +41,7 @@ def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
         left, right = packed(spec, facts, versions)
         step = temporal.step(spec, state, left, right, second * SECOND)
         expected = oracle.step(rows_of(left), rows_of(right), second * SECOND)
-        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.counts) == expected.counts
         published += len(expected.emitted)
         state = step.state

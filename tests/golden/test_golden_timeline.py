@@ -9,14 +9,14 @@ import pytest
 
 from streamops.joins.core import timeline
 from streamops.testing.laws import rows_of
-from tests.golden.reading import Format, bag
+from tests.golden.reading import Format, multiset
 from tests.golden.timeline_states import HISTORY, ROWS, stepped, table
 
 FORMAT = Format(timeline, "joins.timeline")
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    assert FORMAT.is_what_is_left(HISTORY).rows == 6
+    assert FORMAT.equals_its_history(HISTORY).rows == 6
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
@@ -25,7 +25,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
         step = stepped(HISTORY.spec, state, changes)
         state = step.state
         expected = oracle.step(rows_of(table(changes)))
-        assert bag(rows_of(step.emitted)) == bag(expected.emitted)
+        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
         published += len(expected.emitted)
     assert published > 5
 

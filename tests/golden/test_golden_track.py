@@ -11,7 +11,7 @@ import pytest
 from streamops.testing.laws import rows_of
 from streamops.time.core import track_clock
 from streamops.time.core.track_clock import METHOD, OFFSET
-from tests.golden.reading import Format, Kept
+from tests.golden.reading import Format, StoredState
 from tests.golden.states import NOW, SECOND
 from tests.golden.track_states import BATCHES, FILE, MORE, SPEC, state, table
 from tests.oracles.tracking import TrackOracle
@@ -20,12 +20,12 @@ LAST = NOW + max(row[0] for row in BATCHES[-1]) * SECOND
 
 
 FORMAT = Format(track_clock, "time.track_clock")
-KEPT = Kept(FILE, SPEC, state)
-read, refused = partial(FORMAT.read, KEPT), partial(FORMAT.refused, KEPT)
+STORED = StoredState(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
-    found = FORMAT.is_what_is_left(KEPT)
+    found = FORMAT.equals_its_history(STORED)
     assert found.watermark == LAST
     assert min(map(len, found.tables.values())) >= 4
 
@@ -43,7 +43,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:
-    FORMAT.refuses_another_version(KEPT)
+    FORMAT.refuses_another_version(STORED)
 
 
 @pytest.mark.parametrize(
