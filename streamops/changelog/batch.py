@@ -76,18 +76,10 @@ class OrderedChanges:
 
 
 def carry_forward(changes: OrderedChanges, missing: Mask) -> Ids:
-    """The change that supplies each value of each change; ``NONE`` if there is none.
+    """The change that supplies each value of each change, changes by values; ``NONE`` if there is none.
 
-    Parameters
-    ----------
-    changes : OrderedChanges
-    missing : array of bool
-        Rows by values: which values are missing.
-
-    Returns
-    -------
-    array of int64
-        Changes by values. A delete supplies nothing, and values are not carried across it.
+    `missing` tells, rows by values, which values are missing. A delete supplies nothing, and values are
+    not carried across it.
     """
     begins, number = changes.begins, np.arange(len(changes.key))
     result = np.full((len(changes.key), missing.shape[1]), NONE)

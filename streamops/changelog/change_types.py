@@ -69,21 +69,10 @@ def change_weights(types: ChangeTypes) -> Ints:
 
 
 def consolidate(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
-    """Cancel out changes of equal rows.
+    """Cancel out changes of equal rows: the first change of each row, and the sum of its weights.
 
-    Parameters
-    ----------
-    rows : array of int64
-        Code of the row of each change; :func:`streamops.kernel.columns.key_codes` computes it.
-    weight : array of int64
-        The number of rows that each change adds.
-
-    Returns
-    -------
-    positions : array of int64
-        The first change of each row whose weights do not cancel out, in their order.
-    net : array of int64
-        The sum of the weights of that row.
+    Rows are given by their codes, see :func:`streamops.kernel.columns.key_codes`. Rows whose weights sum
+    to 0 are dropped.
 
     Examples
     --------

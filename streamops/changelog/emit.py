@@ -65,20 +65,16 @@ def emit_changes(
 
     Parameters
     ----------
-    before, after : sequence of Array
+    before, after
         Values to compare, in the same columns.
-    key : pair of arrays of int64
-        Code of the key of each row before, and of each row after. A key occurs once in each.
-    revision : pair of arrays of int64, optional
-        Revision of each row before; and the revision of each row after if it is inserted. An update
-        has the revision before plus 1.
-    reemit : array of bool, optional
+    key, revision, order
+        Pairs: of the rows before, and of the rows after. A key occurs once in each. The revision of a row
+        after is that of an insert; an update has the revision before plus 1. Rows are ordered by change
+        type (deletes, preimages, postimages, inserts), or by `order`.
+    reemit
         Rows after that are emitted as updates though no value differs.
-    preimages : bool
+    preimages
         Whether an update is emitted with the row before.
-    order : pair of arrays of int64, optional
-        Sort key of each row before and after. The default is by change type: deletes, preimages,
-        postimages, inserts.
 
     Examples
     --------
@@ -133,18 +129,8 @@ def emit_changes(
 def order_changes(weight: Ints, is_update: Mask) -> tuple[Ids, pa.Array]:
     """Changes of a multiset of rows in the order in which they are emitted, and their types.
 
-    Parameters
-    ----------
-    weight : array of int64
-        How often each row is added, or below 0 retracted.
-    is_update : array of bool
-        Which rows replace, or are replaced by, another one of their key.
-
-    Returns
-    -------
-    row : array of int64
-        Position of each emitted row, as often as its weight says.
-    change_type : Array
+    A row is emitted as often as its weight; below 0 it is retracted. The rows of `is_update` replace, or
+    are replaced by, another row of their key.
     """
     types = np.where(weight < 0, _DELETE, _INSERT)
     types[is_update] = np.where(weight[is_update] < 0, _PREIMAGE, _POSTIMAGE)

@@ -207,18 +207,8 @@ def build_latest_rows(
 ) -> pa.Table:
     """The last change of each key, as it is stored.
 
-    Parameters
-    ----------
-    batch, ordered
-        The stored rows and the changes.
-    last : array of int64
-        The last change of each key.
-    source : array of int64
-        Last changes by values: the change that supplies each value.
-    values : sequence of Array
-        Values of the last changes.
-    extra : mapping of str to Array
-        Further columns.
+    `source` has, last changes by values, the change that supplies each value. `values` are those of the
+    last changes; `extra` has further columns.
     """
     spec, is_deleted = batch.spec, ordered.is_delete[last]
     row = ordered.row[last]

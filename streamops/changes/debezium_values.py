@@ -248,14 +248,9 @@ _LSN_PARTS = r"^([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,4})$"
 def parse_sequence(record: Column, position: str) -> Column:
     """``struct<log, offset, position>`` of bigint, which orders changes; null if there is none.
 
-    A row of an incremental snapshot may have no position: it is below all of the log.
-
-    Parameters
-    ----------
-    record : Column
-        With ``op``, ``source`` and ``transaction``, whose fields are text.
-    position : str
-        One of ``POSITIONS``, or "auto": that of the record's connector.
+    `record` has ``op``, ``source`` and ``transaction``, whose fields are text. `position` is one of
+    ``POSITIONS``, or "auto": that of the record's connector. A row of an incremental snapshot may have no
+    position: it is below all of the log.
     """
     is_read = record["op"] == READ
     lowest = _to_sequence(F.lit(0), F.lit(0), F.lit(0))

@@ -1,4 +1,4 @@
-"""The words of change streams, and what is done with them on columns."""
+"""Change types, and operations on their columns."""
 
 from __future__ import annotations
 

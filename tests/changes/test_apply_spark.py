@@ -1,4 +1,4 @@
-"""Changes applied on Spark: a table and a history, streamed through a restart, and in a batch."""
+"""Apply changes on Spark: a table and a history, in a stream with a restart and in a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs compacted on Spark: what a reader of the rest knows, and what may not go."""
+"""Compact logs on Spark: what readers see, and what is retained."""
 
 from __future__ import annotations
 

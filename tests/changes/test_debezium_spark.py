@@ -1,4 +1,4 @@
-"""Debezium's records on Spark: every kind of record against its oracle, in batch and streaming."""
+"""Read Debezium's records on Spark: every type of record against its oracle, in batch and streaming."""
 
 from __future__ import annotations
 

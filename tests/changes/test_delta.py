@@ -1,4 +1,4 @@
-"""Delta's change data feed behind its reader: what is remembered of it, replayed without Spark."""
+"""Delta's change data feed, read and normalized or applied, without Spark."""
 
 from __future__ import annotations
 

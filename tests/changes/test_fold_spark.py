@@ -1,4 +1,4 @@
-"""Change streams folded on Spark, as the referee folds them; and tables compared."""
+"""Fold change streams on Spark as in the test kit, and compare tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upserts made a change stream on Spark: behind Debezium's records, through a restart, in a batch."""
+"""Normalize upserts on Spark: after Debezium's reader, with a restart, and in a batch."""
 
 from __future__ import annotations
 

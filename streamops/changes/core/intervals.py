@@ -204,18 +204,8 @@ def compact_changes(
 ) -> tuple[IntervalChanges, IntervalChanges]:
     """Evict the changes older than the horizon, except the last one of each key: its base.
 
-    Parameters
-    ----------
-    changes : IntervalChanges
-        Sorted changes, with the revisions that are emitted.
-    effective : Effective
-    cutoff : int, optional
-        Changes with a lower clock are final, with all changes before them.
-
-    Returns
-    -------
-    stored, tombstones : IntervalChanges
-        The changes to store, and the deletes of the keys that are evicted.
+    Changes with a clock below `cutoff` are final, with all changes before them. Returns the changes to
+    store, and the deletes of the keys that are evicted.
     """
     if cutoff is None or not len(changes):
         return changes, changes.take(np.empty(0, np.int64))

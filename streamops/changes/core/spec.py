@@ -259,18 +259,8 @@ def rejected_rows(spec: TableSpec, changes: ClassifiedChanges) -> pa.Table:
 def is_replaced(spec: KeyedTable, key: Ids, sequence: pa.Array, is_delete: Mask) -> Mask:
     """Which deletes are followed by another change of their key in the same Delta commit.
 
-    Delta's log has an update as two changes of a commit. Of other logs it is not known which changes
-    belong together.
-
-    Parameters
-    ----------
-    spec : KeyedTable
-    key : array of int64
-        Key of each change. Changes are sorted by key and sequence.
-    sequence : Array
-        Sequence of each change.
-    is_delete : array of bool
-        Whether the change is a delete.
+    Delta's log has an update as two changes of a commit. For other logs it is not known which changes
+    belong together. The changes are sorted by key and sequence.
     """
     if len(spec.sequence) > 1 or sequence.type != DELTA_SEQUENCE or not len(sequence):
         return np.zeros(len(sequence), np.bool_)

@@ -14,7 +14,8 @@ from streamops import aggregates as agg
 from streamops import changes
 from streamops.changes.core import aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Metrics, Step
 from streamops.kernel.errors import CapacityError
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_change_type", pa.string())])
@@ -61,7 +62,7 @@ def test_a_group_is_inserted_updated_and_deleted_with_its_rows() -> None:
             (None, 1, 2, "update_postimage"),
         ],
     ]
-    assert steps[2].metrics == Counts(rows=4, results=0, corrections=1)
+    assert steps[2].metrics == Metrics(rows=4, results=0, corrections=1)
     assert steps[2].state.rows == 1
 
 
@@ -135,7 +136,7 @@ def test_aggregates_do_not_depend_on_the_order_of_changes(requested: Any) -> Non
 def test_rows_of_unknown_change_types_are_counted_and_ignored() -> None:
     (step,) = play(spec_of(n=agg.count()), [("a", 1, "upsert"), ("b", 1, PLUS), ("b", 1, "")])
     assert emitted(step) == [("b", 1, PLUS)]
-    assert step.metrics == Counts(rows=3, rejected=2, results=1)
+    assert step.metrics == Metrics(rows=3, rejected=2, results=1)
     assert step.state.rows == 1
 
 
@@ -160,7 +161,7 @@ def test_a_row_of_an_unknown_change_type_is_routed_whole(requested: Any) -> None
             for row in (upsert, nothing, upsert)
         ),
     ]
-    assert step.metrics == Counts(rows=4, rejected=3, results=1)
+    assert step.metrics == Metrics(rows=4, rejected=3, results=1)
     assert len(step.state.tables["groups"]) == 1
 
 
@@ -200,7 +201,7 @@ def test_a_micro_batch_of_rejected_rows_alone_leaves_no_group() -> None:
     steps = play(spec, [("a", 1, "?")], [("a", 1, PLUS)], [])
     assert [step.state.rows for step in steps] == [0, 1, 1]
     assert [len(step.output) for step in steps] == [1, 1, 0]
-    assert steps[0].metrics == Counts(rows=1, rejected=1)
+    assert steps[0].metrics == Metrics(rows=1, rejected=1)
 
 
 def test_a_batch_routes_rejected_rows() -> None:

@@ -1,4 +1,4 @@
-"""The cores of changes as the contract has them: in batches, at the end, of odd columns."""
+"""The contract of the cores of changes: batches, the end of a stream, unusual columns."""
 
 from __future__ import annotations
 

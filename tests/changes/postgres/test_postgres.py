@@ -81,7 +81,7 @@ def disorder(files: list[list[Row]]) -> int:
 
 def intervals_of(shop: Traffic, *sequence: str) -> list[Row]:
     """All intervals, as the oracle computes them from the ordered log."""
-    oracle = HistoryOracle(KEY, VALUES, track=VALUES)
+    oracle = HistoryOracle(KEY, VALUES, track=VALUES, time="lsn")
     for row in shop.whole:
         parts = {name: row[name] for name in sequence}
         oracle.step([{**row, "seq": parts if len(sequence) > 1 else parts[sequence[0]]}])

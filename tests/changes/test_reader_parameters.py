@@ -1,4 +1,4 @@
-"""What is refused of the reading of records before there is a frame."""
+"""Parameters of the readers, refused before there is a frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `changes.aggregate` takes, and what it refuses while the plan is built."""
+"""Parameters of ``changes.aggregate``, and errors while the plan is built."""
 
 from __future__ import annotations
 
