@@ -128,4 +128,4 @@ def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -
         for each in examples(ROOT / "docs" / "sketches.md")
         if each.spark and "kll_sketch_agg_double" in each.source
     )
-    assert example.run({"spark": spark, "sketches": sketches}) == example.output
+    assert example.run({"spark": spark, "sketches": sketches, "agg": aggregates}) == example.output
