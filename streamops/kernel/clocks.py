@@ -1,7 +1,7 @@
-"""The contract of a clock: rows in, one instant out, over the whole stream.
+"""The contract of a clock: rows in, one instant out, for the whole stream.
 
-A clock is a core whose result is no table but an event time that the watermark follows. It has
-no key: every task sums up its rows, and all sums meet in one place.
+A clock is a core whose result is an event time that the watermark follows. It has no key: every
+task aggregates its rows, and one task combines the aggregates.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ __all__ = ["ClockCore", "ClockMetrics", "ClockSpec", "ClockStep"]
 
 @dataclass(frozen=True, slots=True)
 class ClockMetrics:
-    """What a step tells of the producers of a stream, exactly.
+    """Exact metrics of a step about the producers of a stream.
 
     Parameters
     ----------
     rows, rejected : int
-        Rows that came; those of them that moved nothing, because their event time, or their
-        arrival, is null or outside the years 1 to 9999.
+        Input rows; those of them that were ignored, because their event time or their arrival is
+        null or outside the years 1 to 9999.
     active, behind : int
         Producers that are active; those of them that are behind the clock.
     joined, forgotten : int
-        Producers that became active in this step; those that have been silent for too long.
+        Producers that became active in this step; those that became idle.
     clock, newest : int, optional
         In microseconds: the clock, and the greatest event time of an active producer.
     held_by, led_by : str, optional
-        An active producer whose newest event time is the clock, and one whose is `newest`: the
-        first in the alphabet. ``held_by`` is None where nobody's is the clock.
+        The alphabetically first active producer whose newest event time is the clock, and the
+        first whose is `newest`. ``held_by`` is None if there is none.
     """
 
     rows: int = 0
@@ -51,14 +51,14 @@ class ClockMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ClockStep:
-    """What one step leaves behind.
+    """The result of one step.
 
     Parameters
     ----------
     state : State
-        For the next step. Its watermark is the clock: the watermark before a delay is taken off.
-    told : Told
-        What happened.
+        The state for the next step. Its watermark is the clock, before a delay is subtracted.
+    told : ClockMetrics
+        Metrics of the step.
     """
 
     state: State
@@ -66,15 +66,15 @@ class ClockStep:
 
 
 class ClockSpec(Protocol):
-    """Settings of a clock, bound to the columns of a frame."""
+    """The parameters of a clock, resolved against the columns of a frame."""
 
     @property
     def input(self) -> pa.Schema:
-        """Columns that ``ClockCore.pack`` reads, under names of their own."""
+        """Columns that ``ClockCore.pack`` reads, under internal names."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on: changing one makes its state unreadable."""
+        """Parameters that the state depends on: changing one makes a checkpoint unreadable."""
 
 
 class ClockCore(Protocol):
@@ -83,16 +83,16 @@ class ClockCore(Protocol):
     STATE: StateFormat
 
     def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
-        """Columns of the state's tables."""
+        """Return the schemas of the state tables by name."""
 
     def pack(self, spec: Any, rows: pa.Table) -> pa.Table:
-        """What ``step`` wants of the rows of a task: stateless."""
+        """Prepare the rows of a task for ``step``: stateless."""
 
     def empty(self, spec: Any) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
 
     def step(self, spec: Any, state: State, packed: pa.Table) -> ClockStep:
-        """One micro-batch."""
+        """Process a micro-batch."""
 
     def check(self, spec: Any, state: State) -> None:
-        """Fail, printing the state, if an invariant does not hold."""
+        """Raise an AssertionError that shows the state if an invariant is violated."""

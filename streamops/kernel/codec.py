@@ -1,24 +1,24 @@
-"""State as bytes: one frame per shard, checked before anything in it is read.
+"""Encode the state of a shard as one frame of bytes, and verify a frame before it is read.
 
 Layout, little-endian (normative description: ``docs/state-formats.md``)::
 
     magic        4 bytes   b"SOPS"
     frame        uint16    version of this layout: 2
     version      uint16    version of the operator's state
-    shards       uint32    number of shards the keys are spread over
+    shards       uint32    number of shards
     kind_size    uint32    bytes of kind
     ident_size   uint32    bytes of identity
     body_size    uint64    bytes of body
     checksum     uint32    CRC-32 of everything but these four bytes
     kind         UTF-8     the operator, such as "windows.fixed"
-    identity     JSON      the parameters the state depends on
+    identity     JSON      the parameters that the state depends on
     body                   per table: uint16 name size, name, uint64 size, Arrow IPC stream,
-                           the bytes of its numbers apart (see :mod:`streamops.kernel.byte_split`),
-                           its buffers compressed by Zstandard; in version 1 numbers as they
-                           are, compressed by LZ4
+                           with split byte streams (see :mod:`streamops.kernel.byte_split`),
+                           compressed by Zstandard; in version 1 not split, and compressed by
+                           LZ4
 
-Nothing is ever unpickled. The checksum stops accidents, not attackers: whoever may write a
-checkpoint may write any state.
+Nothing is ever unpickled. The checksum detects accidental damage, not manipulation: anyone with
+write access to a checkpoint can write any state.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = ["decode", "encode", "fingerprint", "ipc_read", "ipc_write"]
 
 MAGIC = b"SOPS"
 FRAME = 2
-_WHOLE = 1
-"""The version in which the bytes of numbers were not taken apart."""
+_UNSPLIT = 1
+"""The version without split byte streams."""
 _HEADER = struct.Struct("<4sHHIIIQ")
 _CHECKSUM = struct.Struct("<I")
 _NAME = struct.Struct("<H")
@@ -52,7 +52,7 @@ _RESTART = "start from a new checkpoint, or use the code that wrote this one"
 def encode(
     layout: StateFormat, identity: Mapping[str, Any], shards: int, tables: Mapping[str, pa.Table]
 ) -> bytes:
-    """The frame of a shard's tables.
+    """Return the frame with the tables of a shard.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def encode(
     >>> decode(blob, layout, {"size": 10}, 4, where="doc")["panes"].column("pane").to_pylist()
     [1, 2]
     """
-    kind, ident = layout.kind.encode(), _text(identity)
+    kind, ident = layout.kind.encode(), _to_json(identity)
     parts = []
     for name, table in tables.items():
         stream = ipc_write(split_bytes(table), compression="zstd")
@@ -73,7 +73,7 @@ def encode(
 
 
 def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -> int:
-    """A number (CRC-32) that differs where :func:`decode` would refuse the other's frames.
+    """Return a CRC-32 that differs if :func:`decode` would refuse the frames of the other.
 
     Examples
     --------
@@ -82,27 +82,27 @@ def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -
     False
     """
     header = _HEADER.pack(MAGIC, FRAME, layout.version, shards, 0, 0, 0)
-    return zlib.crc32(b"".join((header, layout.kind.encode(), b"\0", _text(identity))))
+    return zlib.crc32(b"".join((header, layout.kind.encode(), b"\0", _to_json(identity))))
 
 
-def _text(identity: Mapping[str, Any]) -> bytes:
+def _to_json(identity: Mapping[str, Any]) -> bytes:
     return json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()
 
 
 def decode(
     blob: bytes, layout: StateFormat, identity: Mapping[str, Any], shards: int, *, where: str
 ) -> dict[str, pa.Table]:
-    """The tables of a frame that this operator, with these parameters, wrote.
+    """Return the tables of a frame, if the same operator with the same parameters wrote it.
 
     Raises
     ------
     StateFormatError
         ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``,
-        ``STATE_SHARDS`` or ``STATE_PARAMETERS``: what differs, and what to do.
+        ``STATE_SHARDS`` or ``STATE_PARAMETERS``: with what differs.
     """
-    rest, (frame, version, spread, kind_size, ident_size) = _verified(bytes(blob), where)
-    if frame not in (_WHOLE, FRAME):  # nothing inside can be known
-        _refuse_version(f"frame {frame}", f"frame {_WHOLE} or {FRAME}", where)
+    rest, (frame, version, spread, kind_size, ident_size) = _verify(bytes(blob), where)
+    if frame not in (_UNSPLIT, FRAME):  # the rest of the layout is unknown
+        _refuse_version(f"frame {frame}", f"frame {_UNSPLIT} or {FRAME}", where)
     kind = rest[:kind_size].decode()
     if kind != layout.kind:
         _refuse(
@@ -114,12 +114,12 @@ def decode(
             fix=_RESTART,
         )
     if version != layout.version:
-        was, known = (f"frame {frame}, {kind} version {v}" for v in (version, layout.version))
-        _refuse_version(was, known, where)
+        got, expected = (f"frame {frame}, {kind} version {v}" for v in (version, layout.version))
+        _refuse_version(got, expected, where)
     if spread != shards:
         _refuse(
             "STATE_SHARDS",
-            "this checkpoint spreads its keys over another number of shards",
+            "this checkpoint has another number of shards",
             where=where,
             got=f"shards={shards}",
             expected=f"shards={spread}, as in the checkpoint",
@@ -127,21 +127,21 @@ def decode(
         )
     ident = json.loads(rest[kind_size : kind_size + ident_size])
     wanted = json.loads(json.dumps(identity))
-    differing = sorted(k for k in ident.keys() | wanted.keys() if ident.get(k) != wanted.get(k))
-    if differing:
+    changed = sorted(k for k in ident.keys() | wanted.keys() if ident.get(k) != wanted.get(k))
+    if changed:
         _refuse(
             "STATE_PARAMETERS",
-            f"this checkpoint was written with other parameters: {', '.join(differing)}",
+            f"this checkpoint was written with other parameters: {', '.join(changed)}",
             where=where,
-            got=", ".join(f"{k}={wanted.get(k)!r}" for k in differing),
-            expected=", ".join(f"{k}={ident.get(k)!r}" for k in differing) + ", as written",
-            fix="give the parameters as they were, or start from a new checkpoint",
+            got=", ".join(f"{k}={wanted.get(k)!r}" for k in changed),
+            expected=", ".join(f"{k}={ident.get(k)!r}" for k in changed) + ", as written",
+            fix="pass the parameters of the checkpoint, or start from a new checkpoint",
         )
     tables = _tables(rest[kind_size + ident_size :])
-    return {name: table if frame == _WHOLE else join_bytes(table) for name, table in tables}
+    return {name: table if frame == _UNSPLIT else join_bytes(table) for name, table in tables}
 
 
-def _verified(blob: bytes, where: str) -> tuple[bytes, tuple[int, int, int, int, int]]:
+def _verify(blob: bytes, where: str) -> tuple[bytes, tuple[int, int, int, int, int]]:
     if len(blob) < _START or blob[:4] != MAGIC:
         _refuse(
             "STATE_FOREIGN",
@@ -198,9 +198,9 @@ def _refuse(code: str, what: str, **facts: Any) -> NoReturn:
 
 
 def ipc_write(table: pa.Table, *, compression: Literal["zstd"] | None = None) -> bytes:
-    """A table as an Arrow IPC stream."""
+    """Return a table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    # No threads: the tables are small, and Spark has a task on every core already.
+    # No threads: the tables are small, and Spark already runs a task on every core.
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -208,7 +208,7 @@ def ipc_write(table: pa.Table, *, compression: Literal["zstd"] | None = None) ->
 
 
 def ipc_read(stream: bytes | pa.Buffer) -> pa.Table:
-    """The table of an Arrow IPC stream."""
+    """Return the table of an Arrow IPC stream."""
     options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.ipc.open_stream(stream, options=options) as reader:
         return reader.read_all()

@@ -1,4 +1,4 @@
-"""Columns as data: keys, equality and names, for Arrow columns of any type."""
+"""Helpers for Arrow columns of any type: concatenation, equality and keys."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _OPAQUE = {b"variant", b"geometry", b"geography"}
 
 
 def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as a single array."""
+    """Return the column as a single array."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
 
 
 def null_table(schema: pa.Schema, rows: int) -> pa.Table:
-    """A table of nulls."""
+    """Return a table of nulls."""
     return pa.table([pa.nulls(rows, f.type) for f in schema], schema=schema)
 
 
 def concat(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of one schema below one another, in one piece per column."""
+    """Concatenate tables of one schema, with one chunk per column."""
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
 
 
 def take(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
-    """The rows at these positions."""
+    """Return the rows at these positions."""
     index = pa.array(rows)
     return pa.table(
         [combine_chunks(column).take(index) for column in table.columns], schema=table.schema
@@ -59,17 +59,17 @@ def take(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns that the schema names, in its order and with its types.
+    """Select and cast the columns of a schema.
 
-    Spark labels timestamps with the session's time zone and may use the large variants of
-    strings. Neither changes a value, and neither may change a state.
+    Spark labels timestamps with the time zone of the session and may use the large variants of
+    strings. Neither changes a value, so neither may change a state.
     """
     table = table.select(schema.names)
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def timestamp_micros(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bool_]]:
-    """Microseconds of a timestamp column, and where they are valid.
+    """Return the microseconds of a timestamp column, and where they are valid.
 
     Returns
     -------
@@ -85,16 +85,16 @@ def timestamp_micros(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArr
 
 
 def to_floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    """Values as doubles, NaN where null (ask the array which ones were)."""
+    """Return the values as doubles, NaN where null."""
     values: npt.NDArray[np.float64] = (
-        # Unsafe, for Arrow, is to round an integer beyond 2^53; Spark rounds it, too.
+        # A safe cast refuses to round integers beyond 2^53; Spark rounds them, too.
         array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False)
     )
     return values
 
 
 def to_doubles(array: pa.Array) -> npt.NDArray[np.float64]:
-    """The doubles that are nearest to the values, also to decimals; NaN where null.
+    """Return the nearest doubles, also of decimals; NaN where null.
 
     Examples
     --------
@@ -103,21 +103,21 @@ def to_doubles(array: pa.Array) -> npt.NDArray[np.float64]:
     [0.3, nan]
     """
     if pa.types.is_decimal(array.type):
-        array = array.cast(pa.string())  # read from its digits, a number is rounded once
+        array = array.cast(pa.string())  # parsed from its digits, a number is rounded once
     return to_floats(array)
 
 
-def is_opaque(kind: pa.DataType) -> bool:
-    """Whether it is a type of Spark's own that comes as a struct, whose fields say nothing alone."""
-    fields = [kind.field(i) for i in range(kind.num_fields)]
+def is_opaque(dtype: pa.DataType) -> bool:
+    """Whether it is a Spark type that Arrow represents as a struct, such as VARIANT."""
+    fields = [dtype.field(i) for i in range(dtype.num_fields)]
     return any(_OPAQUE.intersection(field.metadata or ()) for field in fields)
 
 
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Ids:
-    """One code per row, equal where all columns are equal.
+    """Return one code per row, equal where all columns are equal.
 
-    As in SQL's ``GROUP BY``, and in Spark's: null equals null, NaN equals NaN, -0.0 equals
-    0.0. No columns: every row has the same key.
+    As in Spark's ``GROUP BY``: null equals null, NaN equals NaN, -0.0 equals
+    0.0. Without columns every row has the same key.
 
     Examples
     --------
@@ -132,18 +132,18 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int) -> Ids:
 
 
 def value_codes(array: pa.Array) -> Ids:
-    """One code per value, equal where the values are equal, for any type."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
+    """Return one code per value, equal where the values are equal, for any type."""
+    dtype = array.type
+    if pa.types.is_dictionary(dtype):
         return value_codes(array.dictionary_decode())
-    if pa.types.is_null(kind):
+    if pa.types.is_null(dtype):
         return np.zeros(len(array), np.int64)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         return _float_codes(array)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(dtype):
         children = [combine_chunks(child) for child in array.flatten()]
         return key_codes([array.is_valid(), *children], len(array))
-    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_map(dtype) or pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         return _list_codes(array)
     encoded = pc.dictionary_encode(array, null_encoding="encode")
     return np.asarray(encoded.indices).astype(np.int64, copy=False)
@@ -157,18 +157,18 @@ def _float_codes(array: pa.Array) -> Ids:
 
 def _list_codes(array: pa.Array) -> Ids:
     lengths, elements = list_items(array, by=value_codes)
-    found = value_codes(elements)
-    whole = list_codes(found - found.min(initial=0), lengths, pair_codes)
-    whole[np.asarray(array.is_null())] = _NULL_LIST
-    return whole
+    codes = value_codes(elements)
+    result = list_codes(codes - codes.min(initial=0), lengths, pair_codes)
+    result[np.asarray(array.is_null())] = _NULL_LIST
+    return result
 
 
 def list_items(
     array: pa.Array, *, by: Callable[[pa.Array], Ids] | None = None
 ) -> tuple[Ids, pa.Array]:
-    """Length of each list or map, 0 where it is null; and the items of all, one below another.
+    """Return the length of each list or map, 0 where null, and the items of all lists.
 
-    In a map the order of entries says nothing: with `by` they are in that of these numbers of keys.
+    The order of entries of a map has no meaning: with `by` they are sorted by these codes of keys.
     """
     is_map = pa.types.is_map(array.type)
     if is_map:
@@ -183,10 +183,10 @@ def list_items(
 
 
 def list_codes(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> Ids:
-    """One code per list, from the codes of the items of all lists.
+    """Return one code per list, computed from the codes of the items of all lists.
 
-    Neighbours become one code, and neighbours of these, until each list is one: as many
-    rounds as the longest list has doublings. An empty list is -1.
+    Neighbouring codes are combined until every list is one code, in log2(longest list) rounds.
+    An empty list is -1.
 
     Parameters
     ----------
@@ -195,8 +195,8 @@ def list_codes(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> 
     lengths : array of int64
         Items per list.
     combine : callable
-        With ``pair_codes`` codes are equal where lists are. With ``ordered_pair_codes`` they also sort as
-        lists do: by their first items that differ, and a list before one that goes on.
+        With ``pair_codes`` codes are equal where lists are equal. With ``ordered_pair_codes`` they
+        also sort like lists: by the first differing items, and a prefix before the longer list.
 
     Examples
     --------
@@ -207,10 +207,10 @@ def list_codes(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> 
     """
     while lengths.max(initial=0) > 1:
         ends = np.cumsum(lengths)
-        place = np.arange(len(items)) - np.repeat(ends - lengths, lengths)
-        left = np.flatnonzero(place % 2 == 0)
+        position = np.arange(len(items)) - np.repeat(ends - lengths, lengths)
+        left = np.flatnonzero(position % 2 == 0)
         right = np.append(items, -1)[left + 1]
-        right[place[left] + 1 == np.repeat(lengths, lengths)[left]] = -1  # the list ends before
+        right[position[left] + 1 == np.repeat(lengths, lengths)[left]] = -1  # the list ends before
         items, lengths = combine(items[left], right), (lengths + 1) // 2
     result = np.full(len(lengths), -1, np.int64)
     result[lengths > 0] = items
@@ -218,7 +218,7 @@ def list_codes(items: Ids, lengths: Ids, combine: Callable[[Ids, Ids], Ids]) -> 
 
 
 def rows_differ(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-    """Rows in which at least one column differs; null equals null, NaN equals NaN."""
+    """Return where at least one column differs; null equals null, NaN equals NaN."""
     result = np.zeros(len(new[0]) if new else 0, np.bool_)
     for before, after in zip(old, new, strict=True):
         both = value_codes(pa.concat_arrays([before, after]))

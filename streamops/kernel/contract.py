@@ -1,10 +1,10 @@
-"""The contract of a core: columns in, columns out, for all keys of one shard.
+"""The contract of a core: Arrow tables in, Arrow tables out, for all keys of one shard.
 
-An operator is a pure function over (spec, state, rows, watermark). A *core* is a module of
-such functions; Spark, the batch path and the replay of the test kit are three ways to call
-it. A *summary* is the smaller contract of what is kept per group: aggregates, sketches.
+An operator is a pure function of (spec, state, rows, watermark). A *core* is a module of such
+functions. Spark, the batch engine and the replay of the test kit all call the same core. A
+*summary* is the contract of the state per group: aggregates and sketches implement it.
 
-States are values: nobody changes one after it was returned.
+States are immutable: a returned state is never modified.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StateFormat:
-    """Name and version of a layout of state, as written into every checkpoint."""
+    """Name and version of a state layout, written into every checkpoint."""
 
     kind: str
     version: int
@@ -41,15 +41,15 @@ class StateFormat:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a core remembers about the keys of one shard.
+    """The state of one shard of an operator.
 
     Parameters
     ----------
     watermark : int, optional
-        The operator's own watermark at the last step, in microseconds. Rows are judged by
-        it, as Spark judges the rows of a micro-batch by the watermark of the one before.
+        The operator's watermark after the last step, in microseconds. Rows of the next step are
+        compared with it to decide whether they are late, as Spark does.
     tables : mapping of str to Table
-        The columns, under the names that ``Core.layout`` declares.
+        The state tables by name, with the schemas of ``Core.layout``.
     """
 
     watermark: int | None
@@ -57,24 +57,24 @@ class State:
 
     @property
     def rows(self) -> int:
-        """Entries kept, over all tables."""
+        """The number of rows in all state tables."""
         return sum(table.num_rows for table in self.tables.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened in a step, exactly. Rows, unless stated otherwise.
+    """Exact metrics of a step: numbers of rows, unless stated otherwise.
 
     Parameters
     ----------
     rows : int
-        Rows that came in, good and bad.
+        Input rows, including rejected ones.
     rejected : int
-        Rows that no operator can place: event time null, or outside years 1 to 9999.
+        Rows without a usable event time: null, or outside the years 1 to 9999.
     on_time, stragglers, too_late : int
-        Pairs (row, window) by how they were judged when the row came: before the window was
-        on time; after it, within the allowed lateness; beyond it. In tumbling windows a row
-        is one pair.
+        Pairs of a row and a window, by the time at which the row arrived: before the window
+        closed; after it closed, within the allowed lateness; beyond the allowed lateness. In
+        tumbling windows every row is one pair.
     results : int
         Results published for the first time.
     corrections : int
@@ -90,27 +90,27 @@ class Counts:
     corrections: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        kind = type(other) if isinstance(other, type(self)) else type(self)
-        if not issubclass(kind, type(other)):
+        result_type = type(other) if isinstance(other, type(self)) else type(self)
+        if not issubclass(result_type, type(other)):
             return NotImplemented
-        names = [each.name for each in fields(kind)]
-        return kind(**{n: getattr(self, n, 0) + getattr(other, n, 0) for n in names})
+        names = [field_.name for field_ in fields(result_type)]
+        return result_type(**{n: getattr(self, n, 0) + getattr(other, n, 0) for n in names})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step leaves behind.
+    """The result of one step.
 
     Parameters
     ----------
     state : State
-        For the next step.
+        The state for the next step.
     emitted : Table
-        Results, in the spec's output schema.
+        Results, in the output schema of the spec.
     late : Table
-        Rows delivered as late, in the same schema.
+        Late rows, in the same schema.
     counts : Counts
-        What happened.
+        Metrics of the step.
     """
 
     state: State
@@ -120,14 +120,14 @@ class Step:
 
 
 class Summary(Protocol):
-    """What is kept per group: vectorised over all groups of a shard.
+    """The state of an aggregate, vectorised over all groups of a shard.
 
-    ``update`` makes fresh states from rows, ``merge`` makes one state of many. Merging is
-    commutative and associative, and a state merged with an empty one is itself. A state is a
-    list of arrays, one per field, one entry per group.
+    ``update`` computes states from rows, ``merge`` combines states. Merging is commutative and
+    associative, and merging with an empty state changes nothing. A state is a list of arrays,
+    one per field, with one entry per group.
 
-    A summary whose states, merged in another way, may say something else has an attribute
-    ``merges_exactly`` that is false: what it said once cannot be computed again from parts.
+    A summary has an attribute ``merges_exactly`` that is false if its estimate depends on the
+    order in which states are merged: a published result cannot be recomputed from parts.
     """
 
     @property
@@ -136,67 +136,67 @@ class Summary(Protocol):
 
     @property
     def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Columns of the state: name and type."""
+        """Names and types of the state columns."""
 
     @property
     def result(self) -> pa.DataType:
         """Type of the estimate."""
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
-        """States of the groups over their rows."""
+        """Return the states of the groups, computed from their rows."""
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """States of the groups over their members' states."""
+        """Return the states of the groups, merged from the states of their members."""
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The value that each state stands for."""
+        """Return the value of every state."""
 
 
 def merges_exactly(summary: Summary) -> bool:
-    """Whether its states say the same however they were merged, as those of most do."""
+    """Whether the estimate is independent of the order in which states are merged."""
     return bool(getattr(summary, "merges_exactly", True))
 
 
-def aggregate_identity(name: str, words: str, summary: Summary, rows: pa.Schema) -> list[str]:
-    """What a state depends on for the sake of one aggregate: for ``Spec.identity``.
+def aggregate_identity(name: str, description: str, summary: Summary, rows: pa.Schema) -> list[str]:
+    """Return the part of ``Spec.identity`` that describes one aggregate.
 
-    The columns of a state say of which type its values are; but a sketch (or one that another
-    summary is around, as its ``sketch``) keeps hashes of them. So its format and parameters are
-    said as well, and the types of what it reads.
+    It contains the types of the state columns. A sketch, also one that another summary wraps as
+    its ``sketch``, stores hashes of values only, so its format, its parameters and the types of
+    its inputs are included, too.
     """
-    said = [name, words, *(f"{part} {kind}" for part, kind in summary.fields)]
+    parts = [name, description, *(f"{column} {dtype}" for column, dtype in summary.fields)]
     sketch: Any = summary
     while hasattr(sketch, "sketch"):
         sketch = sketch.sketch
     if not hasattr(sketch, "format"):
-        return said
-    of = [f"{column} {rows.field(column).type}" for column in summary.inputs]
+        return parts
+    inputs = [f"{source} {rows.field(source).type}" for source in summary.inputs]
     parameters = [f"{key}={value!r}" for key, value in sorted(sketch.parameters.items())]
-    return [*said, f"{sketch.format.kind} {sketch.format.version}", *parameters, *of]
+    return [*parts, f"{sketch.format.kind} {sketch.format.version}", *parameters, *inputs]
 
 
 class Aggregation(Protocol):
-    """An aggregate as a user names it, before it meets a schema.
+    """An aggregate as a user writes it, before it is resolved against a schema.
 
-    Its ``repr`` is written into the checkpoint: the same words, the same aggregate.
+    Its ``repr`` is written into the checkpoint and identifies the aggregate.
     """
 
     native: ClassVar[bool]
-    """Whether Spark does the same by ``to_spark``, in bounded memory, so that it may."""
+    """Whether Spark can compute it by ``to_spark``, in bounded memory."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns it reads, beside the event time."""
+        """Columns that it reads besides the event time."""
 
     def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
-        """The summary that computes it over columns of these types."""
+        """Return the summary that computes it over columns of these types."""
 
     def to_spark(self, *, time: str | None = None) -> Any:
-        """The same as a Spark expression; not asked for by windows unless it is native."""
+        """Return the equivalent Spark expression; windows use it only if ``native`` is true."""
 
 
 class Spec(Protocol):
-    """An operator's settings, bound to the schema of its input."""
+    """The parameters of an operator, resolved against the schema of its input."""
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -212,30 +212,30 @@ class Spec(Protocol):
 
     @property
     def output(self) -> pa.Schema:
-        """Columns of what is emitted."""
+        """Schema of the output."""
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Columns of the output that hold values of one of the input, or lists of them: which one."""
+        """Output columns that contain values of an input column, or lists of them, and its name."""
 
     @property
     def event_time(self) -> str:
-        """Column of the output that carries its event time."""
+        """Event-time column of the output."""
 
     @property
     def delay(self) -> int | None:
-        """Delay of the operator's own watermark; None: the frame brings one."""
+        """Delay of the operator's watermark; None if the frame already has a watermark."""
 
     @property
     def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own, in microseconds.
+        """How far Spark's watermark must stay behind the operator's own, in microseconds.
 
-        Rows this far back can still be accepted, and results this far back still come out.
+        Rows this old can still be accepted, and results this old can still be emitted.
         """
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on: changing one makes its state unreadable."""
+        """Parameters that the state depends on: changing one makes a checkpoint unreadable."""
 
 
 class Core(Protocol):
@@ -244,25 +244,25 @@ class Core(Protocol):
     STATE: StateFormat
 
     def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
-        """Columns of the state's tables."""
+        """Return the schemas of the state tables by name."""
 
     def pack(self, spec: Any, rows: pa.Table) -> pa.Table:
-        """What ``step`` wants of the rows: stateless, and done before rows are shuffled."""
+        """Prepare the rows for ``step``: stateless, executed before the shuffle."""
 
     def empty(self, spec: Any) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
 
     def step(self, spec: Any, state: State, packed: pa.Table, watermark: int | None) -> Step:
-        """One micro-batch: judge the rows by ``state.watermark``, close by ``watermark``."""
+        """Process a micro-batch: rows late by ``state.watermark``, results due by ``watermark``."""
 
     def finish(self, spec: Any, state: State) -> pa.Table:
-        """What is still open when the stream is over."""
+        """Return the results that are still open when the stream ends."""
 
     def run(self, spec: Any, packed: pa.Table) -> pa.Table:
-        """The batch result over all packed rows: one step, then finish. Nothing is late."""
+        """Return the batch result over all packed rows: one step, then finish. Nothing is late."""
 
     def next_deadline(self, spec: Any, state: State) -> int | None:
-        """Watermark at which the next step has something to do even without rows."""
+        """Return the watermark at which the next step has output even without rows."""
 
     def check(self, spec: Any, state: State) -> None:
-        """Fail, printing the state, if an invariant does not hold."""
+        """Raise an AssertionError that shows the state if an invariant is violated."""

@@ -1,8 +1,8 @@
-"""Errors: five facts and a stable code, worded in one place.
+"""Exceptions with a stable code and five facts.
 
-Every error says *what* broke, *where*, what we *got*, what was *expected* and how to
-*fix* it. Callers supply the facts; the sentence is built here and may improve. The code
-is a promise and is what tests and users match on.
+Every error contains *what* is wrong, *where*, what was *got*, what was *expected* and how to
+*fix* it. The message is formatted here and may change. The code is stable: tests and users match
+on it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = [
 
 
 class StreamopsError(Exception):
-    """Base of every error streamops raises.
+    """Base class of all errors of streamops.
 
     Parameters
     ----------
     code : str
-        A stable word such as ``"SIZE_NOT_POSITIVE"``.
+        A stable identifier such as ``"SIZE_NOT_POSITIVE"``.
     what : str
-        One sentence: what broke.
+        One sentence: what is wrong.
     where : str
-        The operator, column, file or state it concerns.
+        The operator, column, file or state that it concerns.
     got, expected : object
-        What was found, and what would have been accepted.
+        What was found, and what is accepted.
     fix : str
-        What the reader should do next.
+        How to correct it.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class StreamopsError(Exception):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process borders (a worker's error is shipped to the driver): rebuild
-        # them from their facts instead of from the finished sentence.
+        # Errors of workers are pickled to the driver: rebuild them from their facts instead of
+        # from the formatted message.
         facts = {key: getattr(self, key) for key in ("where", "got", "expected", "fix")}
         return _rebuild, (type(self), self.code, self.what, facts)
 
 
-def _rebuild(kind: type[StreamopsError], code: str, what: str, facts: dict[str, Any]) -> Any:
-    error = kind.__new__(kind)
+def _rebuild(error_type: type[StreamopsError], code: str, what: str, facts: dict[str, Any]) -> Any:
+    error = error_type.__new__(error_type)
     StreamopsError.__init__(error, code, what, **facts)
     return error
 
@@ -76,7 +76,7 @@ class SpecError(StreamopsError, ValueError):
 
 
 class SchemaError(StreamopsError, ValueError):
-    """A column exists but cannot be used the way the operator was told to."""
+    """A column exists but cannot be used as requested."""
 
 
 class ColumnNotFound(SchemaError):
@@ -84,13 +84,13 @@ class ColumnNotFound(SchemaError):
 
     def __init__(self, column: str, available: Iterable[str], *, where: str, role: str) -> None:
         names = list(available)
-        # The commonest slip is the case of a letter, which Spark forgives and Arrow does not.
+        # The most common mistake is upper or lower case, which Spark ignores and Arrow does not.
         folded = {name.casefold(): name for name in reversed(names)}
         close = difflib.get_close_matches(column.casefold(), folded, n=1)
         fix = f"did you mean {folded[close[0]]!r}?" if close else f"name one of: {', '.join(names)}"
         whole, _, part = column.rpartition(".")
         if column.casefold() in folded:
-            fix += " Upper and lower case are told apart here"
+            fix += " (names are case-sensitive here)"
         elif whole.partition(".")[0] in names:
             fix = f"make the field a column first: df.withColumn({part!r}, F.col({column!r}))"
         super().__init__(
@@ -112,11 +112,11 @@ class StateFormatError(StreamopsError):
 
 
 class SketchFormatError(StreamopsError, ValueError):
-    """Bytes that are not the sketch they are taken for."""
+    """Bytes that are not a valid sketch of the expected type."""
 
 
 class CapacityError(StreamopsError):
-    """A stated limit was reached and its stated consequence is to fail."""
+    """A configured limit was reached, and the operator is configured to fail."""
 
 
 class ChangeStreamError(StreamopsError, ValueError):

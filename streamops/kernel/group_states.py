@@ -1,4 +1,4 @@
-"""States as columns: lists of so many values, members that become one, several summaries at once."""
+"""Helpers for states as columns: lists, merging by group, several summaries at once."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ States = list[pa.Array]
 
 
 def list_sizes(lists: pa.Array) -> Ints:
-    """Values per list; 0 where it is null."""
+    """Return the number of values per list; 0 where null."""
     return np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
 
 
 def make_lists(values: pa.Array, sizes: Ints, missing: Mask | None = None) -> pa.Array:
-    """Lists of so many values each, null where missing (and of size 0 there).
+    """Return lists of the given sizes, null where missing (with size 0).
 
     Examples
     --------
     >>> make_lists(pa.array([1, 2, 3]), np.array([2, 0, 1]), np.array([False, True, False])).to_pylist()
     [[1, 2], None, [3]]
     """
-    # Cast, so that more values than a list array can hold are an error.
+    # The cast raises an error if there are more values than a list array can contain.
     offsets = pa.array(np.append(0, np.cumsum(sizes))).cast(pa.int32())
     mask = pa.array(missing) if missing is not None and missing.any() else None
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
@@ -41,33 +41,33 @@ def merge_groups(
     states: Sequence[pa.Array],
     unite: Callable[[Groups, Sequence[pa.Array]], States],
 ) -> States:
-    """The states of the groups, by ``unite`` where a group has not exactly one member.
+    """Merge the states of every group by ``unite``; a group of one state is copied.
 
-    A state without a companion stays as it is: in most steps, most of them.
+    In most steps most groups have one state.
     """
-    alone = groups.sizes() == 1
-    if not alone.any():
+    single = groups.sizes() == 1
+    if not single.any():
         return unite(groups, states)
-    joined = ~alone[groups.ids]
-    numbers = np.cumsum(~alone) - 1
-    among = Groups(numbers[groups.ids[joined]], groups.count - int(np.count_nonzero(alone)))
-    fresh = unite(among, [state.filter(pa.array(joined)) for state in states])
-    place = len(groups.ids) + numbers
-    place[groups.ids[~joined]] = np.flatnonzero(~joined)
-    index = pa.array(place)
+    grouped = ~single[groups.ids]
+    numbers = np.cumsum(~single) - 1
+    subgroups = Groups(numbers[groups.ids[grouped]], groups.count - int(np.count_nonzero(single)))
+    merged = unite(subgroups, [state.filter(pa.array(grouped)) for state in states])
+    position = len(groups.ids) + numbers
+    position[groups.ids[~grouped]] = np.flatnonzero(~grouped)
+    index = pa.array(position)
     return [
-        pa.concat_arrays([combine_chunks(kept), new]).take(index)
-        for kept, new in zip(states, fresh, strict=True)
+        pa.concat_arrays([combine_chunks(old), new]).take(index)
+        for old, new in zip(states, merged, strict=True)
     ]
 
 
 def update_all(summaries: Sequence[Summary], groups: Groups, rows: pa.Table) -> States:
-    """States of the groups over rows, those of all summaries in one row."""
+    """Return the states of the groups over rows, concatenated for all summaries."""
     return [state for summary in summaries for state in summary.update(groups, rows)]
 
 
 def merge_all(summaries: Sequence[Summary], groups: Groups, states: Sequence[pa.Array]) -> States:
-    """States of the groups over states, those of all summaries in one row."""
+    """Return the merged states of the groups, concatenated for all summaries."""
     result: States = []
     for summary in summaries:
         width, position = len(summary.fields), len(result)
@@ -76,7 +76,7 @@ def merge_all(summaries: Sequence[Summary], groups: Groups, states: Sequence[pa.
 
 
 def estimate_all(summaries: Sequence[Summary], states: Sequence[pa.Array]) -> States:
-    """The values that the states stand for, one column for each summary."""
+    """Return the values of the states, one column per summary."""
     result, position = [], 0
     for summary in summaries:
         width = len(summary.fields)

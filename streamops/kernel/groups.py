@@ -1,8 +1,7 @@
-"""Groups of rows, and the few reductions over them that every aggregate is made of.
+"""Groups of rows, and the reductions over groups that aggregates are built from.
 
-``ids[i]`` is the group of row ``i``. All reductions are vectorised over all groups, and they
-take the rows of a group in the order in which they stand: the same rows in the same order
-give the same bits.
+``ids[i]`` is the group of row ``i``. All reductions are vectorised over all groups and process
+the rows of a group in order: the same rows in the same order give the same bits.
 """
 
 from __future__ import annotations
@@ -65,20 +64,20 @@ class Groups:
         return Groups(ids, count), first_of(ids, count)
 
     def where(self, mask: Mask) -> Groups:
-        """The same groups over the rows of ``mask`` only (a group may become empty)."""
+        """Return the same groups over the rows of ``mask`` only; groups may become empty."""
         return Groups(self.ids[mask], self.count)
 
     def sizes(self) -> Ints:
-        """Rows per group."""
+        """Return the number of rows per group."""
         return np.bincount(self.ids, minlength=self.count).astype(np.int64, copy=False)
 
     def sum_floats(self, values: Floats) -> Floats:
-        """Sum per group; 0.0 for an empty one."""
+        """Return the sum per group; 0.0 if it is empty."""
         total = np.bincount(self.ids, weights=values, minlength=self.count)
         return total.astype(np.float64, copy=False)
 
     def sum_ints(self, values: Ints) -> Ints:
-        """Exact sum per group; 0 for an empty one.
+        """Return the exact sum per group; 0 if it is empty.
 
         Raises
         ------
@@ -95,10 +94,10 @@ class Groups:
         return total
 
     def sum_decimals(self, values: pa.Array) -> pa.Array:
-        """Sum per group of decimals, nulls left out; null for a group without any.
+        """Return the sum of decimals per group, ignoring nulls; null for a group without values.
 
-        As wide as Arrow makes it: with room enough in the values' type, what does not fit into
-        another is seen when it is cast, and not wrapped around.
+        The result has the type that Arrow chooses. If the type of the values is wide enough, a
+        later cast to a narrower type detects an overflow.
         """
         sums = (
             pa.table({"group": pa.array(self.ids), "value": values})
@@ -106,14 +105,14 @@ class Groups:
             .aggregate([("value", "sum")])
             .combine_chunks()
         )
-        place = np.full(self.count, len(sums), np.int64)
-        place[np.asarray(sums.column("group"))] = np.arange(len(sums))
-        index = pa.array(place, mask=place == len(sums))
+        position = np.full(self.count, len(sums), np.int64)
+        position[np.asarray(sums.column("group"))] = np.arange(len(sums))
+        index = pa.array(position, mask=position == len(sums))
         return pa.concat_arrays(sums.column("value_sum").chunks or [values[:0]]).take(index)
 
     def _refuse_overflow(self, values: Ints, wrapped: Ints) -> None:
-        # The high and the low 32 bits are summed apart, where neither can overflow (fewer
-        # than 2^31 rows), and must say the same as the 64-bit sum.
+        # The high and the low 32 bits are summed separately, where neither can overflow (fewer
+        # than 2^31 rows), and must give the same result as the 64-bit sum.
         high, low = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
         np.add.at(high, self.ids, values >> 32)
         np.add.at(low, self.ids, values & 0xFFFFFFFF)
@@ -122,19 +121,19 @@ class Groups:
             raise OverflowError(msg)
 
     def least(self, values: Ints) -> Ints:
-        """Least value per group, none of which is empty."""
+        """Return the least value per group; no group may be empty."""
         result = np.full(self.count, _LARGEST)
         np.minimum.at(result, self.ids, values)
         return result
 
     def greatest(self, values: Ints) -> Ints:
-        """Greatest value per group, none of which is empty."""
+        """Return the greatest value per group; no group may be empty."""
         return ~self.least(~values)
 
     def first_by(self, *order: Ints) -> Ids:
-        """Position of the row of each group that sorts first by ``order``.
+        """Return the position of the row of each group that sorts first by ``order``.
 
-        Equal rows: the one that stands first. A group without rows gets -1.
+        Of equal rows it is the first one. A group without rows gets -1.
         """
         rows, ids = np.arange(len(self.ids)), self.ids
         for key in order:
@@ -143,20 +142,20 @@ class Groups:
             ties = key[rows] == best[ids]
             rows, ids = rows[ties], ids[ties]
         position = np.full(self.count, -1, np.int64)
-        position[ids[::-1]] = rows[::-1]  # from behind: the first one is written last and stays
+        position[ids[::-1]] = rows[::-1]  # reversed: the first row is written last
         return position
 
 
 def first_of(ids: Ids, count: int) -> Ids:
-    """Position of the first row of each group from 0 to ``count``, none of which is empty."""
-    # Written from behind, so that the first row of a group is written last and stays.
+    """Return the position of the first row of each group; no group may be empty."""
+    # Reversed, so that the first row of a group is written last.
     firsts = np.empty(count, np.int64)
     firsts[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
     return firsts
 
 
 def pair_codes(left: Ids, right: Ids) -> Ids:
-    """One code per pair of codes: equal where both are equal.
+    """Return one code per pair of codes, equal where both are equal.
 
     Examples
     --------
@@ -168,13 +167,13 @@ def pair_codes(left: Ids, right: Ids) -> Ids:
     (lowest, width), (base, span) = _range(left), _range(right)
     if width * span < _NO_OVERFLOW:
         return (left - lowest) * span + (right - base)
-    # Far apart: numbered densely first, which takes longer.
+    # A wide range: number the codes densely first, which is slower.
     (a, _), (b, _) = Groups.of(left), Groups.of(right)
     return a.ids * b.count + b.ids
 
 
 def ordered_pair_codes(left: Ids, right: Ids) -> Ids:
-    """One code per pair of codes, which sort as the pairs do.
+    """Return one code per pair of codes, in the order of the pairs.
 
     Examples
     --------
@@ -184,14 +183,14 @@ def ordered_pair_codes(left: Ids, right: Ids) -> Ids:
     if not len(left):
         return left
     (lowest, width), (base, span) = _range(left), _range(right)
-    if width * span >= _NO_OVERFLOW:  # far apart: numbered densely first, which takes longer
+    if width * span >= _NO_OVERFLOW:  # a wide range: number densely first, which is slower
         left, right = (np.unique(codes, return_inverse=True)[1] for codes in (left, right))
         (lowest, width), (base, span) = _range(left), _range(right)
     return (left - lowest) * span + (right - base)
 
 
 def running_max(values: Ints, begins: Mask) -> Ints:
-    """The greatest value so far, starting anew at each row of ``begins`` (the first is one).
+    """Return the running maximum, restarted at every row of ``begins`` (and at the first).
 
     Examples
     --------
@@ -203,17 +202,17 @@ def running_max(values: Ints, begins: Mask) -> Ints:
     lowest, span = _range(values)
     segments = np.cumsum(begins) - 1
     if (int(segments[-1]) + 1) * span >= _NO_OVERFLOW:
-        # Far apart: by their ranks, of which there are no more than values.
+        # A wide range: use ranks, of which there are no more than values.
         distinct, ranks = np.unique(values, return_inverse=True)
         highest: Ints = distinct[running_max(ranks, begins)]
         return highest
-    # Each segment is lifted above the one before, so that one pass does for all of them.
+    # Each segment is shifted above the previous one, so that one pass computes all of them.
     lift = segments * span - lowest
-    reached: Ints = np.maximum.accumulate(values + lift)
-    return reached - lift
+    maxima: Ints = np.maximum.accumulate(values + lift)
+    return maxima - lift
 
 
 def _range(codes: Ids) -> tuple[int, int]:
-    """The lowest code, and how many there can be."""
+    """Return the lowest code, and the width of the range."""
     lowest = int(codes.min())
     return lowest, int(codes.max()) - lowest + 1

@@ -1,12 +1,12 @@
-"""Spark's ``xxhash64`` over Arrow columns: the same key, the same shard, without a JVM.
+"""Spark's ``xxhash64`` over Arrow columns, computed without a JVM.
 
-A key must have the same shard in every process and for as long as there are checkpoints, so the
-hash is one that is specified, and that SQL has, too. It is computed here and not by Spark, because
-one more column on the way to Python costs several times as much. The function is XXH64 (Y. Collet, "xxHash
-fast digest algorithm", 0.1.1) over one value after the other: the hash of a value is the seed
-of the next, and a null leaves the running hash as it is. How a value becomes bytes is the rule
-of its type in Spark's ``HashExpression``. All arithmetic is modulo 2^64: on unsigned arrays
-NumPy wraps around without a warning.
+A key must have the same shard in every process and for the lifetime of a checkpoint, so the hash
+is a specified one that is also available in SQL. It is computed here and not by Spark, because an
+additional column costs several times as much on the way to Python. The function is XXH64 (Y.
+Collet, "xxHash fast digest algorithm", 0.1.1), chained over the values of a row: the hash of a
+value is the seed of the next one, and a null leaves the hash unchanged. The bytes of a value are
+those of Spark's ``HashExpression``. All arithmetic is modulo 2^64: unsigned arrays of NumPy wrap
+around without a warning.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Positions = npt.NDArray[np.int64]
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
-# Rows at a time: their temporaries stay in the processor's cache, which is ten times faster.
+# Rows per block: small enough for the temporaries to stay in the cache of the processor.
 _BLOCK = 1 << 15
 
 
 def shard_of(table: pa.Table, names: Sequence[str], shards: int) -> npt.NDArray[np.int32]:
-    """Shard of each row, as ``pmod(xxhash64(names...), shards)`` says in Spark.
+    """Return the shard of each row, equal to ``pmod(xxhash64(names...), shards)`` in Spark.
 
-    Takes the table because without a key (all rows in shard 0) no column tells their number.
+    Without a key all rows are in shard 0.
 
     Examples
     --------
@@ -59,11 +59,11 @@ def shard_of(table: pa.Table, names: Sequence[str], shards: int) -> npt.NDArray[
 def xxhash64(
     columns: Sequence[pa.Array | pa.ChunkedArray], *, seed: int = 42
 ) -> npt.NDArray[np.int64]:
-    """Hash of each row, to the bit what Spark's ``xxhash64(columns...)`` returns.
+    """Return the hash of each row, identical to Spark's ``xxhash64(columns...)``.
 
-    At least one column; all of one length, each chunked as it likes. Spark's seed is 42.
-    Arrow knows no collations: strings are hashed by their bytes, as those of Spark's default
-    collation are. Times finer than a microsecond are floored, as PySpark does.
+    There must be at least one column, and all must have the same length. Spark's seed is 42.
+    Strings are hashed by their bytes, as those of Spark's default collation. Times finer than a
+    microsecond are floored, as PySpark does.
 
     Raises
     ------
@@ -89,34 +89,34 @@ def xxhash64(
     return running.view(np.int64)
 
 
-def require_hashable(kind: pa.DataType, *, where: str) -> None:
-    """Refuse a type that cannot be a key, at whatever depth of a nested type it stands.
+def require_hashable(dtype: pa.DataType, *, where: str) -> None:
+    """Refuse a type that cannot be a key, also if it is nested in another type.
 
     Raises
     ------
     SchemaError
         ``KEY_NOT_HASHABLE``: Spark does not hash it (maps) or have it (unsigned integers).
     """
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if kind.id not in _RULES or is_opaque(kind):
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if dtype.id not in _RULES or is_opaque(dtype):
         raise SchemaError(
             "KEY_NOT_HASHABLE",
             "a key has a type that Spark does not hash",
             where=where,
-            got=kind,
+            got=dtype,
             expected="a boolean, number, string, binary, date, time, timestamp, day-time "
             "interval, or a struct or array of these",
             fix="cast it to one of these; a map: F.array_sort(F.map_entries(column))",
         )
-    for position in range(kind.num_fields):
-        require_hashable(kind.field(position).type, where=where)
+    for position in range(dtype.num_fields):
+        require_hashable(dtype.field(position).type, where=where)
 
 
 def _chain(array: pa.Array, seeds: Hashes) -> Hashes:
-    """Hashes of the values; where the value is null, the seed."""
+    """Return the hashes of the values; the seed where the value is null."""
     if pa.types.is_dictionary(array.type):
-        # Decoded first: a null may also hide in the dictionary.
+        # Decoded first: the dictionary may contain a null, too.
         array = array.dictionary_decode()
     hashes = _RULES[array.type.id](array, seeds)
     if array.null_count:
@@ -124,7 +124,7 @@ def _chain(array: pa.Array, seeds: Hashes) -> Hashes:
     return hashes
 
 
-# One rule per kind of type. Arrays are not empty, and what stands under a null is any value.
+# One rule per family of types. Arrays are not empty, and the value of a null is arbitrary.
 
 
 def _number(array: pa.Array, seeds: Hashes) -> Hashes:
@@ -135,7 +135,7 @@ def _number(array: pa.Array, seeds: Hashes) -> Hashes:
 
 
 def _float(array: pa.Array, seeds: Hashes) -> Hashes:
-    """Hash the bits; but -0.0 is 0.0, and every NaN is the one that Java writes."""
+    """Hash the bits; -0.0 as 0.0, and every NaN as the canonical NaN of Java."""
     # Integers are compared: comparing signalling NaNs may warn.
     wide = array.type.bit_width == 64
     infinity, nan = (0x7FF << 52, 0xFFF << 51) if wide else (0xFF << 23, 0x1FF << 22)
@@ -164,7 +164,7 @@ def _decimal(array: pa.Array, seeds: Hashes) -> Hashes:
     bytes_ = _values(array, np.dtype((np.uint8, 16)))
     if array.type.precision <= 18:
         return _hash_number(bytes_[:, :8].copy().view(np.uint64).ravel(), seeds)
-    # Big-endian two's complement, as short as it may be while the first bit tells the sign.
+    # Big-endian two's complement, as short as possible with a sign bit.
     bytes_ = np.ascontiguousarray(bytes_[:, ::-1])
     digits = bytes_ ^ (bytes_[:, :1] >> 7) * np.uint8(0xFF)  # complement of a negative number
     rows = np.arange(len(digits))
@@ -216,12 +216,12 @@ _RULES: dict[int, Callable[[pa.Array, Hashes], Hashes]] = {
 
 
 def _values(array: pa.Array, dtype: npt.DTypeLike, extra: int = 0) -> npt.NDArray[Any]:
-    # Of the buffer itself: no copy, and no value changes to make room for a null.
+    # A view of the buffer: no copy, and nulls do not change the type.
     offset = array.offset * np.dtype(dtype).itemsize
     return np.frombuffer(array.buffers()[1], dtype, len(array) + extra, offset)
 
 
-# XXH64 of many values, each with a seed of its own.
+# XXH64 of many values, each with its own seed.
 
 
 def _hash_number(bits: npt.NDArray[Any], seeds: Hashes) -> Hashes:
@@ -237,7 +237,7 @@ def _hash_bytes(data: Bytes, starts: Positions, lengths: Positions, seeds: Hashe
     if len(long):
         hashes[long] = _hash_stripes(data, starts[long], lengths[long] >> 5, seeds[long])
     hashes += lengths.view(np.uint64)
-    # What is left is shorter than a stripe: up to three words, a half word, three bytes.
+    # The rest is shorter than a stripe: up to three words, a half word, three bytes.
     at, ends = starts + (lengths & ~31), starts + lengths
     for size, mix in [(8, _mix_8)] * 3 + [(4, _mix_4)] + [(1, _mix_1)] * 3:
         rows: Any = np.flatnonzero(ends - at >= size)
@@ -253,14 +253,14 @@ def _hash_bytes(data: Bytes, starts: Positions, lengths: Positions, seeds: Hashe
 def _hash_stripes(data: Bytes, starts: Positions, counts: Positions, seeds: Hashes) -> Hashes:
     """Feed four lanes with one word each of every stripe of 32 bytes, and merge them."""
     lanes = np.stack([seeds + _P1 + _P2, seeds + _P2, seeds, seeds - _P1])
-    words, word_of_lane = _units(data, 8), np.array([[0], [8], [16], [24]])
+    units, word_of_lane = _units(data, 8), np.array([[0], [8], [16], [24]])
     rows = np.arange(len(starts))
     for stripe in range(int(counts.max())):
         rows = rows[counts[rows] > stripe]
         at = starts[rows] + 32 * stripe + word_of_lane
-        lanes[:, rows] = _round(lanes[:, rows], words[at])
-    one, two, three, four = lanes
-    hashes = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
+        lanes[:, rows] = _round(lanes[:, rows], units[at])
+    lane_1, lane_2, lane_3, lane_4 = lanes
+    hashes = _rotate(lane_1, 1) + _rotate(lane_2, 7) + _rotate(lane_3, 12) + _rotate(lane_4, 18)
     for lane in lanes:
         hashes = (hashes ^ _round(np.zeros_like(lane), lane)) * _P1 + _P4
     return hashes
@@ -271,12 +271,12 @@ def _units(data: Bytes, size: int) -> npt.NDArray[Any]:
     return np.ndarray(max(len(data) - size + 1, 0), f"<u{size}", data, strides=(1,))
 
 
-def _round(lanes: Hashes, words: Hashes) -> Hashes:
-    return _rotate(lanes + words * _P2, 31) * _P1
+def _round(lanes: Hashes, units: Hashes) -> Hashes:
+    return _rotate(lanes + units * _P2, 31) * _P1
 
 
-def _mix_8(hashes: Hashes, words: Hashes) -> Hashes:
-    return _rotate(hashes ^ _rotate(words * _P2, 31) * _P1, 27) * _P1 + _P4
+def _mix_8(hashes: Hashes, units: Hashes) -> Hashes:
+    return _rotate(hashes ^ _rotate(units * _P2, 31) * _P1, 27) * _P1 + _P4
 
 
 def _mix_4(hashes: Hashes, halves: Hashes) -> Hashes:
@@ -287,8 +287,8 @@ def _mix_1(hashes: Hashes, bytes_: Hashes) -> Hashes:
     return _rotate(hashes ^ bytes_ * _P5, 11) * _P1
 
 
-def _rotate(words: Hashes, left: int) -> Hashes:
-    return (words << np.uint64(left)) | (words >> np.uint64(64 - left))
+def _rotate(hashes: Hashes, left: int) -> Hashes:
+    return (hashes << np.uint64(left)) | (hashes >> np.uint64(64 - left))
 
 
 def _avalanche(hashes: Hashes) -> Hashes:

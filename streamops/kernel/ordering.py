@@ -1,9 +1,9 @@
 """Spark's order of values, as integers.
 
-NaN is the largest number, -0.0 equals 0.0, strings and binary compare byte by byte, false is
-below true, a null is below everything. Structs compare field by field, lists item by item. What
-Spark has no order of has one here, too: maps are lists of their entries by key, intervals are
-months, days and the rest. Equal values have equal integers, whatever the type.
+NaN is the largest number, -0.0 equals 0.0, strings and binary values compare by bytes, false
+sorts before true, and nulls first. Structs compare field by field, lists item by item. Types
+without an order in Spark have one here, too: maps compare as lists of their entries by key,
+intervals by months, days and the rest. Equal values have equal integers for every type.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
 _LOWEST = np.iinfo(np.int64).min
 
 
-def is_orderable(kind: pa.DataType) -> bool:
-    """Whether values of this type have an order here."""
-    return not (pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_interval(kind))
+def is_orderable(dtype: pa.DataType) -> bool:
+    """Whether values of this type have an order in Spark."""
+    return not (pa.types.is_nested(dtype) or pa.types.is_null(dtype) or pa.types.is_interval(dtype))
 
 
-def is_comparable(kind: pa.DataType) -> bool:
-    """Whether values of this type can be told apart here: as above, and structs and lists."""
-    if pa.types.is_struct(kind):
-        return not is_opaque(kind) and all(is_comparable(field.type) for field in kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return is_comparable(kind.value_type)
-    return is_orderable(kind)
+def is_comparable(dtype: pa.DataType) -> bool:
+    """Whether values of this type can be compared for equality in Spark, including nested types."""
+    if pa.types.is_struct(dtype):
+        return not is_opaque(dtype) and all(is_comparable(field.type) for field in dtype)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        return is_comparable(dtype.value_type)
+    return is_orderable(dtype)
 
 
 def ranks(array: pa.Array) -> Ints:
-    """Integers that compare as the values do. They mean nothing outside this array.
+    """Return integers in the order of the values. They are valid within this array only.
 
     Examples
     --------
@@ -45,23 +45,23 @@ def ranks(array: pa.Array) -> Ints:
     >>> ranks(pa.array([float("nan"), 1.0, float("inf")])).argsort().tolist()
     [1, 2, 0]
     """
-    kind = array.type
-    if pa.types.is_floating(kind):
+    dtype = array.type
+    if pa.types.is_floating(dtype):
         bits = (to_floats(array) + 0.0).view(np.int64)
         # A NaN with its sign bit set would sort below everything.
         bits = np.where(np.isnan(bits.view(np.float64)), _MAGNITUDE, bits)
         order = bits ^ ((bits >> 63) & _MAGNITUDE)
-    elif _is_whole(kind) and not _needs_lowest(array):
+    elif _is_integral(dtype) and not _contains_lowest(array):
         order = np.array(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
-    elif pa.types.is_null(kind):
+    elif pa.types.is_null(dtype):
         order = np.zeros(len(array), np.int64)
-    elif pa.types.is_interval(kind):
+    elif pa.types.is_interval(dtype):
         order = _interval_ranks(array)
-    elif pa.types.is_struct(kind):
+    elif pa.types.is_struct(dtype):
         order = np.zeros(len(array), np.int64)
         for child in array.flatten():
             order = ordered_pair_codes(order, ranks(child))
-    elif pa.types.is_nested(kind):
+    elif pa.types.is_nested(dtype):
         lengths, items = list_items(array, by=ranks)
         order = list_codes(
             np.unique(ranks(items), return_inverse=True)[1], lengths, ordered_pair_codes
@@ -89,17 +89,17 @@ def _interval_ranks(array: pa.Array) -> Ints:
     return ordered_pair_codes(ordered_pair_codes(months, days), rest)
 
 
-def _is_whole(kind: pa.DataType) -> bool:
+def _is_integral(dtype: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_duration(kind)
+        pa.types.is_integer(dtype)
+        or pa.types.is_boolean(dtype)
+        or pa.types.is_timestamp(dtype)
+        or pa.types.is_duration(dtype)
     )
 
 
-def _needs_lowest(array: pa.Array) -> bool:
-    """Whether the value that stands for null is taken by a value."""
+def _contains_lowest(array: pa.Array) -> bool:
+    """Whether the integer that represents null occurs as a value."""
     if not array.null_count or pa.types.is_boolean(array.type):
         return False
     least = pc.min(array.cast(pa.int64())).as_py()

@@ -1,7 +1,7 @@
-"""The contract of a core with two inputs: what two sides of a join are to the machinery.
+"""The contract of a core with two inputs, such as a join.
 
-As :class:`streamops.kernel.contract.Core`, with a left and a right side. Both sides of a step are
-judged by one watermark: Spark's is the minimum over what each side has seen, less its delay.
+As :class:`streamops.kernel.contract.Core`, with a left and a right side. One watermark applies to
+both sides: Spark's is the minimum of the watermarks of the sides.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Side:
     Parameters
     ----------
     by : tuple of str
-        Columns that say which shard a row goes to: rows that may meet agree in their values and
-        types, side by side. They need not be called the same.
+        Key columns that determine the shard of a row. Those of the two sides have equal types in
+        order; their names may differ.
     time : str, optional
-        Event-time column; None where the operator asks for none.
+        Event-time column; None if the operator does not use one.
     input : Schema
         Columns that ``PairCore.pack`` reads.
     delay : int, optional
-        Delay of the watermark that the operator defines on this side, in microseconds; None: the
-        frame brings one, or none is needed.
+        Delay of the watermark that the operator defines on this side, in microseconds; None if the
+        frame already has one, or none is needed.
     """
 
     by: tuple[str, ...]
@@ -44,42 +44,42 @@ class Side:
 
 
 class PairSpec(Protocol):
-    """An operator's settings, bound to the schemas of both its inputs."""
+    """The parameters of an operator, resolved against the schemas of both inputs."""
 
     @property
     def left(self) -> Side:
-        """The input that the transform is called on."""
+        """The input that the transform is applied to."""
 
     @property
     def right(self) -> Side:
-        """The input that it is given."""
+        """The input that is passed as a parameter."""
 
     @property
     def output(self) -> pa.Schema:
-        """Columns of what is emitted."""
+        """Schema of the output."""
 
     @property
     def origins(self) -> Mapping[str, tuple[SideName, str]]:
-        """Columns of the output that hold values of one of an input: of which side, which one."""
+        """Output columns that contain values of an input column, with its side and name."""
 
     @property
     def event_time(self) -> str | None:
-        """Column of the output that carries its event time, if it has one."""
+        """Event-time column of the output, if it has one."""
 
     @property
     def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own, in microseconds."""
+        """How far Spark's watermark must stay behind the operator's own, in microseconds."""
 
     @property
     def held_back(self) -> int:
-        """The part of ``lag`` by which results lie behind the operator's watermark on time already.
+        """The part of ``lag`` by which results on time are behind the operator's watermark.
 
-        An operator that follows has so much less room for late rows.
+        A downstream operator accepts late rows for that much less time.
         """
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on: changing one makes its state unreadable."""
+        """Parameters that the state depends on: changing one makes a checkpoint unreadable."""
 
 
 class PairCore(Protocol):
@@ -88,30 +88,30 @@ class PairCore(Protocol):
     STATE: StateFormat
 
     def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
-        """Columns of the state's tables."""
+        """Return the schemas of the state tables by name."""
 
     def pack(self, spec: Any, side: SideName, rows: pa.Table) -> pa.Table:
-        """What ``step`` wants of the rows of one side: stateless, done before the shuffle."""
+        """Prepare the rows of one side for ``step``: stateless, executed before the shuffle."""
 
     def empty(self, spec: Any) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
 
     def step(
         self, spec: Any, state: State, left: pa.Table, right: pa.Table, watermark: int | None
     ) -> Step:
-        """One micro-batch: judge the rows by ``state.watermark``, decide by ``watermark``.
+        """Process a micro-batch: rows late by ``state.watermark``, results due by ``watermark``.
 
-        ``watermark`` is None where there is none yet, and always where no side has a time.
+        ``watermark`` is None if there is none yet, and always if no side has an event time.
         """
 
     def finish(self, spec: Any, state: State) -> pa.Table:
-        """What is still undecided when both streams are over."""
+        """Return the results that are still pending when both streams end."""
 
     def run(self, spec: Any, left: pa.Table, right: pa.Table) -> pa.Table:
-        """The batch result over all packed rows: one step, then finish. Nothing is late."""
+        """Return the batch result over all packed rows: one step, then finish. Nothing is late."""
 
     def next_deadline(self, spec: Any, state: State) -> int | None:
-        """Watermark at which the next step has something to do even without rows."""
+        """Return the watermark at which the next step has output even without rows."""
 
     def check(self, spec: Any, state: State) -> None:
-        """Fail, printing the state, if an invariant does not hold."""
+        """Raise an AssertionError that shows the state if an invariant is violated."""

@@ -1,7 +1,7 @@
-"""Instants and durations: ``int64`` microseconds inside, Spark's words outside.
+"""Instants and durations as ``int64`` microseconds, and their text formats.
 
-An instant is a count of microseconds since 1970-01-01 UTC. A duration is fixed: "1 day" is
-86,400 s, whatever a clock on a wall does that day. This is the only place that parses one.
+An instant is the number of microseconds since 1970-01-01 UTC. A duration has a fixed length:
+"1 day" is 86,400 s, regardless of daylight saving time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import numpy.typing as npt
 from streamops.kernel.errors import SpecError
 
 __all__ = [
+    "AFTER_ALL",
+    "BEFORE_ALL",
     "MAX_INSTANT",
     "MIN_INSTANT",
     "Duration",
     "Instants",
+    "advance_watermark",
     "format_duration",
     "format_instant",
     "parse_duration",
@@ -28,7 +31,7 @@ __all__ = [
 ]
 
 Duration = str | dt.timedelta
-"""What a user may write where a duration is wanted: ``timedelta`` or ``"30 minutes"``."""
+"""The type of duration parameters: ``timedelta`` or text such as ``"30 minutes"``."""
 
 Instants = npt.NDArray[np.int64]
 
@@ -47,12 +50,18 @@ _SHORT = {
     **{"m": "minute", "min": "minute", "mins": "minute"},
     **{"h": "hour", "hr": "hour", "hrs": "hour", "d": "day", "w": "week"},
 }
-_NEAR = 0.8  # of 1: "mintue" is a minute, and "month" is none
-CALENDAR_UNITS = {"month": 30, "quarter": 90, "year": 365}  # days, or one more or less
+_NEAR = 0.8  # similarity: "mintue" matches "minute", "month" does not
+CALENDAR_UNITS = {"month": 30, "quarter": 90, "year": 365}  # days, approximately
 
-# The calendar that Spark and Python share. Outside of it a timestamp cannot be collected.
+# The range that Spark and Python have in common. Timestamps outside of it cannot be collected.
 MIN_INSTANT = -62_135_596_800_000_000  # 0001-01-01 00:00:00 UTC
 MAX_INSTANT = 253_402_300_799_999_999  # 9999-12-31 23:59:59.999999 UTC
+
+BEFORE_ALL = -(1 << 62)
+"""An instant, or the number of a window, before all others; a duration can be added or subtracted
+without overflow. The value of a watermark that does not exist yet."""
+AFTER_ALL = 1 << 62
+"""An instant, or the number of a window, after all others; as a watermark, the end of the stream."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LIKE_TERM = re.compile(r"[\s,]*(?P<count>[+-]?\d+)\s*(?P<unit>[a-z]+)[\s,]*", re.IGNORECASE)
@@ -67,16 +76,16 @@ def parse_duration(
     minimum: int | None = None,
     whole: int = 1,
 ) -> int:
-    """Microseconds of a duration.
+    """Return the microseconds of a duration.
 
     Parameters
     ----------
     value : timedelta or str
         ``timedelta(minutes=30)`` or ``"30 minutes"``, ``"1 hour 30 minutes"``.
     parameter, where : str
-        For the error: the caller's parameter and the operator.
+        For the error: the parameter and the operator.
     minimum : int, optional
-        The least number of microseconds accepted.
+        The minimum in microseconds.
     whole : int
         The duration must be a multiple of this many microseconds.
 
@@ -155,32 +164,32 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
             where=where,
             got=f"{parameter}={value!r}",
             expected='a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"',
-            fix=_meant(text) or f"units are {', '.join(MICROSECONDS)}, singular or plural",
+            fix=_suggest(text) or f"units are {', '.join(MICROSECONDS)}, singular or plural",
         )
     return total
 
 
-def _meant(text: str) -> str | None:
-    """The duration that seems to be meant, where units are short or have a slip."""
-    words, position = [], 0
+def _suggest(text: str) -> str | None:
+    """Return the probably intended duration, if units are abbreviated or misspelt."""
+    terms, position = [], 0
     while position < len(text):
         term = _LIKE_TERM.match(text, position)
         if term is None:
             return None
-        said = term["unit"]
+        given = term["unit"]
         # "M" stands for months elsewhere.
-        unit = "" if said == "M" else _SHORT.get(said.lower(), said.lower().removesuffix("s"))
+        unit = "" if given == "M" else _SHORT.get(given.lower(), given.lower().removesuffix("s"))
         near = difflib.get_close_matches(unit, MICROSECONDS, n=1, cutoff=_NEAR)
         if not near:
             return None
         plural = "" if term["count"] in ("1", "+1", "-1") else "s"
-        words.append(f"{term['count']} {near[0]}{plural}")
+        terms.append(f"{term['count']} {near[0]}{plural}")
         position = term.end()
-    return f'did you mean "{" ".join(words)}"?' if words else None
+    return f'did you mean "{" ".join(terms)}"?' if terms else None
 
 
 def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:
-    """Microseconds since 1970-01-01 UTC of an aware datetime.
+    """Return the microseconds since 1970-01-01 UTC of an aware datetime.
 
     Examples
     --------
@@ -194,13 +203,13 @@ def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:
             where=where,
             got=f"{parameter}={value!r}",
             expected="an aware datetime",
-            fix="say which zone: datetime(..., tzinfo=timezone.utc)",
+            fix="add a time zone: datetime(..., tzinfo=timezone.utc)",
         )
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def format_duration(micros: int) -> str:
-    """A duration in the words :func:`parse_duration` reads.
+    """Return a duration as text that :func:`parse_duration` accepts.
 
     Examples
     --------
@@ -211,16 +220,16 @@ def format_duration(micros: int) -> str:
     """
     if micros == 0:
         return "0 seconds"
-    sign, rest, words = ("-" if micros < 0 else ""), abs(micros), []
+    sign, remainder, terms = ("-" if micros < 0 else ""), abs(micros), []
     for unit in ("day", "hour", "minute", "second", "millisecond", "microsecond"):
-        count, rest = divmod(rest, MICROSECONDS[unit])
+        count, remainder = divmod(remainder, MICROSECONDS[unit])
         if count:
-            words.append(f"{sign}{count} {unit}{'s' if count != 1 else ''}")
-    return " ".join(words)
+            terms.append(f"{sign}{count} {unit}{'s' if count != 1 else ''}")
+    return " ".join(terms)
 
 
 def format_instant(micros: int | None) -> str:
-    """An instant for people, in UTC.
+    """Return an instant as text, in UTC.
 
     Examples
     --------
@@ -233,15 +242,28 @@ def format_instant(micros: int | None) -> str:
         return "none yet"
     if not MIN_INSTANT <= micros <= MAX_INSTANT:
         return f"{micros} microseconds since 1970"
-    moment = _EPOCH + dt.timedelta(microseconds=micros)
-    return moment.replace(tzinfo=None).isoformat(" ") + "Z"
+    instant = _EPOCH + dt.timedelta(microseconds=micros)
+    return instant.replace(tzinfo=None).isoformat(" ") + "Z"
+
+
+def advance_watermark(previous: int | None, current: int | None) -> int | None:
+    """Return the greater of two watermarks; None if both are None. A watermark never moves back.
+
+    Examples
+    --------
+    >>> advance_watermark(None, 5), advance_watermark(5, 3), advance_watermark(5, None)
+    (5, 5, 5)
+    """
+    if previous is None or current is None:
+        return current if previous is None else previous
+    return max(previous, current)
 
 
 def spark_watermark(newest: int | None, delay: int) -> int:
-    """Spark's watermark, in milliseconds, after an event at ``newest``.
+    """Return Spark's watermark, in milliseconds, after an event at ``newest``.
 
-    Spark keeps whole milliseconds, rounds the event time down, starts at 0 (1970) and never
-    goes back: a watermark of 0 means that there is none yet.
+    Spark's watermark has whole milliseconds, is rounded down, and starts at 0 (1970), which means
+    that there is none yet.
 
     Examples
     --------

@@ -24,28 +24,32 @@ _NAMES: dict[pa.DataType, str] = {
 }
 
 
-def type_name(kind: pa.DataType) -> str:
-    """Spark's name of the type, or Arrow's where Spark has none.
+def type_name(dtype: pa.DataType) -> str:
+    """Return Spark's name of the type, or Arrow's if Spark has none.
 
     Examples
     --------
     >>> type_name(pa.list_(pa.int64())), type_name(pa.timestamp("us", "UTC"))
     ('array<bigint>', 'timestamp')
     """
-    if pa.types.is_duration(kind):
+    if pa.types.is_duration(dtype):
         return "interval day to second"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "timestamp_ntz" if kind.tz is None else "timestamp"
-    if pa.types.is_time64(kind):
+    if pa.types.is_decimal(dtype):
+        return f"decimal({dtype.precision},{dtype.scale})"
+    if pa.types.is_timestamp(dtype):
+        return "timestamp_ntz" if dtype.tz is None else "timestamp"
+    if pa.types.is_time64(dtype):
         return "time(6)"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return f"array<{type_name(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
-    if pa.types.is_struct(kind):
-        if any((field.metadata or {}).get(b"variant") == b"true" for field in kind):
+    if (
+        pa.types.is_list(dtype)
+        or pa.types.is_large_list(dtype)
+        or pa.types.is_fixed_size_list(dtype)
+    ):
+        return f"array<{type_name(dtype.value_type)}>"
+    if pa.types.is_map(dtype):
+        return f"map<{type_name(dtype.key_type)},{type_name(dtype.item_type)}>"
+    if pa.types.is_struct(dtype):
+        if any((field.metadata or {}).get(b"variant") == b"true" for field in dtype):
             return "variant"
-        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in kind)}>"
-    return _NAMES.get(kind, str(kind))
+        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in dtype)}>"
+    return _NAMES.get(dtype, str(dtype))

@@ -1,4 +1,4 @@
-"""What cores that go by no time have in common: each step tells all there is, and nothing waits."""
+"""Defaults for cores without event time: every step emits all its output; nothing is pending."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["finish", "next_deadline"]
 
 
 def finish(spec: Any, state: State) -> pa.Table:
-    """Nothing: all has been told."""
+    """Return no rows: all output has been emitted."""
     return spec.output.empty_table()
 
 
 def next_deadline(spec: Any, state: State) -> int | None:
-    """None: without rows there is nothing to do."""
+    """Return None: without rows there is no output."""
     return None

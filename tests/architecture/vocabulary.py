@@ -75,7 +75,12 @@ PROSE = {
 }
 
 # A file, a word of it that stays, and the reason.
-ALLOWED: dict[tuple[str, str], str] = {}
+_HEADER = "the name of the field in the documented header (docs/state-formats.md)"
+ALLOWED = {
+    ("streamops/kernel/codec.py", "kind"): _HEADER,
+    ("streamops/kernel/codec.py", "kind_size"): _HEADER,
+    ("streamops/kernel/contract.py", "kind"): _HEADER,
+}
 
 # Nothing below these is checked.
 SKIPPED = {

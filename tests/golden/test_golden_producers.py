@@ -43,5 +43,5 @@ def test_it_is_refused_for_another_column_of_producers() -> None:
         "producer\n"
         "  got:       producer=['server', 'int64']\n"
         "  expected:  producer=['device', 'string'], as written\n"
-        "  fix:       give the parameters as they were, or start from a new checkpoint"
+        "  fix:       pass the parameters of the checkpoint, or start from a new checkpoint"
     )

@@ -180,7 +180,7 @@ def test_another_number_of_shards_is_refused_with_the_number_to_pass() -> None:
     error = refused(FRAME, shards=8)
     assert str(error) == (
         "[STATE_SHARDS] windows.tumbling: "
-        "this checkpoint spreads its keys over another number of shards\n"
+        "this checkpoint has another number of shards\n"
         "  got:       shards=8\n"
         "  expected:  shards=16, as in the checkpoint\n"
         "  fix:       pass shards=16, or start from a new checkpoint"
@@ -194,7 +194,7 @@ def test_other_parameters_are_refused_by_name_with_both_values() -> None:
         "this checkpoint was written with other parameters: hop, size\n"
         "  got:       hop=5, size=20\n"
         "  expected:  hop=None, size=10, as written\n"
-        "  fix:       give the parameters as they were, or start from a new checkpoint"
+        "  fix:       pass the parameters of the checkpoint, or start from a new checkpoint"
     )
 
 

@@ -80,11 +80,11 @@ def test_a_missing_column_comes_with_the_nearest_name() -> None:
 
 
 def test_the_nearest_name_is_found_whatever_its_case() -> None:
-    said = {"where": "windows.tumbling", "role": "time"}
-    told_apart = " Upper and lower case are told apart here"
-    assert ColumnNotFound("TS", ["ts", "k"], **said).fix == f"did you mean 'ts'?{told_apart}"
-    assert ColumnNotFound("ts", ["k", "TS"], **said).fix == f"did you mean 'TS'?{told_apart}"
-    assert ColumnNotFound("ORGIN", ["ts", "Origin"], **said).fix == "did you mean 'Origin'?"
+    location = {"where": "windows.tumbling", "role": "time"}
+    hint = " (names are case-sensitive here)"
+    assert ColumnNotFound("TS", ["ts", "k"], **location).fix == f"did you mean 'ts'?{hint}"
+    assert ColumnNotFound("ts", ["k", "TS"], **location).fix == f"did you mean 'TS'?{hint}"
+    assert ColumnNotFound("ORGIN", ["ts", "Origin"], **location).fix == "did you mean 'Origin'?"
 
 
 @pytest.mark.parametrize("column", ["s.page", "s.at.page"])

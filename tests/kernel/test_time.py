@@ -180,7 +180,7 @@ def test_a_datetime_without_a_zone_is_refused() -> None:
         "[NAIVE_DATETIME] windows.tumbling: `origin` has no time zone\n"
         "  got:       origin=datetime.datetime(2024, 1, 1, 0, 0)\n"
         "  expected:  an aware datetime\n"
-        "  fix:       say which zone: datetime(..., tzinfo=timezone.utc)"
+        "  fix:       add a time zone: datetime(..., tzinfo=timezone.utc)"
     )
 
 

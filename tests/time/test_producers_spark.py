@@ -108,7 +108,10 @@ def test_windows_behind_it_give_what_their_replay_gives(
         assert "[STATE_PARAMETERS] time.producers: this checkpoint was written with other" in text
         assert "got:       producer=['v', 'int64']" in text
         assert "expected:  producer=['k', 'string'], as written" in text
-        assert "fix:       give the parameters as they were, or start from a new checkpoint" in text
+        assert (
+            "fix:       pass the parameters of the checkpoint, or start from a new checkpoint"
+            in text
+        )
 
 
 def test_an_arrival_in_the_future_counts_as_the_present_and_none_as_no_row(
