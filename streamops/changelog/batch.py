@@ -36,8 +36,10 @@ __all__ = [
     "KeyedBatch",
     "OrderedChanges",
     "carry_forward",
+    "first_of_runs",
     "gather_values",
     "key_columns",
+    "last_of_runs",
     "max_evicted",
     "over_limit",
     "positions_of",
@@ -67,12 +69,22 @@ class OrderedChanges:
     @property
     def begins(self) -> Mask:
         """Which changes are the first of their key."""
-        return np.append(True, self.key[1:] != self.key[:-1])[: len(self.key)]
+        return first_of_runs(self.key)
 
     @property
     def ends(self) -> Mask:
         """Which changes are the last of their key."""
-        return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
+        return last_of_runs(self.key)
+
+
+def first_of_runs(key: Ids) -> Mask:
+    """Which of the sorted keys differ from the one before."""
+    return np.append(True, key[1:] != key[:-1])[: len(key)]
+
+
+def last_of_runs(key: Ids) -> Mask:
+    """Which of the sorted keys differ from the next one."""
+    return np.append(key[1:] != key[:-1], True)[: len(key)]
 
 
 def carry_forward(changes: OrderedChanges, missing: Mask) -> Ids:

@@ -48,7 +48,7 @@ from streamops.changes.debezium_values import (
     source_time,
 )
 from streamops.kernel.errors import ColumnNotFound, SpecError
-from streamops.kernel.parameters import require_choice, require_name
+from streamops.kernel.parameters import refuse_taken_names, require_choice, require_name
 from streamops.spark.columns import column, make_nullable, map_type
 
 __all__ = [
@@ -152,18 +152,9 @@ class DebeziumSpec:
         for name in self.key:
             if name not in row.names:
                 raise ColumnNotFound(name, row.names, where=self.where, role="key")
-        names = [*row.names, *CHANGE_COLUMNS, *self.keep]
-        folded = [name.lower() for name in names]
-        taken = sorted({name for name in names if folded.count(name.lower()) > 1})
-        if taken:
-            raise SpecError(
-                "NAME_TAKEN",
-                f"two columns of the result have the same name: {', '.join(taken)}",
-                where=self.where,
-                got=f"schema of {', '.join(row.names)}; keep={list(self.keep)!r}",
-                expected=f"distinct names, other than {', '.join(CHANGE_COLUMNS)}",
-                fix="rename the column of the frame before the operator",
-            )
+        given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
+        fix = "rename the column of the frame before the operator"
+        refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given, fix, self.where)
         for part in row.fields:
             if not has_text_keys(part.dataType):
                 raise SpecError(

@@ -10,8 +10,9 @@ including a row that was retracted first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
+from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.contract import State, StateFormat
 from streamops.kernel.core import Metrics, SideName, Step
@@ -257,11 +259,7 @@ def _merge_totals(
         slots = groups.of_changes
     pools = [pa.concat_arrays(pair) for pair in zip(before, added, strict=True)]
     members = Groups(np.concatenate([np.arange(len(groups.stored)), slots]), groups.count)
-    result: Columns = []
-    for total in spec.totals:
-        width, start = len(total.fields), len(result)
-        result += total.merge(members, pools[start : start + width])
-    return result
+    return [state for total, own in _by_total(spec, pools) for state in total.merge(members, own)]
 
 
 def _changed_rows(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
@@ -271,23 +269,24 @@ def _changed_rows(spec: AggregateSpec, packed: pa.Table) -> pa.Table:
     return packed.select(range(start, start + len(names))).rename_columns(names)
 
 
+def _by_total(spec: AggregateSpec, columns: Columns) -> Iterator[tuple[Total, Columns]]:
+    """Each total, and its columns."""
+    remaining = iter(columns)
+    for total in spec.totals:
+        yield total, list(islice(remaining, len(total.fields)))
+
+
 def _estimate_totals(spec: AggregateSpec, states: Columns, groups: Ids) -> Columns:
     """The aggregates of these groups that have totals."""
-    index, values, start = pa.array(groups), [], 0
-    for total in spec.totals:
-        end = start + len(total.fields)
-        values.append(total.estimate([state.take(index) for state in states[start:end]]))
-        start = end
-    return values
+    selected = [state.take(pa.array(groups)) for state in states]
+    return [total.estimate(own) for total, own in _by_total(spec, selected)]
 
 
 def _is_empty(spec: AggregateSpec, states: Columns, count: int) -> Mask:
     """Which groups have only empty totals."""
-    empty, start = np.ones(count, np.bool_), 0
-    for total in spec.totals:
-        end = start + len(total.fields)
-        empty &= total.is_empty(states[start:end])
-        start = end
+    empty = np.ones(count, np.bool_)
+    for total, own in _by_total(spec, states):
+        empty &= total.is_empty(own)
     return empty
 
 

@@ -8,7 +8,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.batch import OrderedChanges, carry_forward, gather_values
+from streamops.changelog.batch import (
+    OrderedChanges,
+    carry_forward,
+    first_of_runs,
+    gather_values,
+    last_of_runs,
+)
 from streamops.changelog.emit import emit_changes
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.spec import ApplySpec, is_replaced
@@ -77,7 +83,7 @@ class IntervalChanges:
     @property
     def begins(self) -> Mask:
         """Which changes are the first of their key."""
-        return np.append(True, self.key[1:] != self.key[:-1])[: len(self)]
+        return first_of_runs(self.key)
 
     def is_effective(self, snapshots: str) -> Mask:
         """Which changes are effective: a row of a snapshot loses against changes of the log."""
@@ -214,7 +220,7 @@ def compact_changes(
     index = np.full(len(changes), -1)
     index[effective.position] = np.arange(len(effective.position))
     base = running_max(np.where(is_final & (index >= 0), number, -1), changes.begins)
-    ends = np.append(changes.key[1:] != changes.key[:-1], True)
+    ends = last_of_runs(changes.key)
     key = np.cumsum(changes.begins) - 1
     base = base[ends][key]  # base of the key of each change
     is_base = number == base

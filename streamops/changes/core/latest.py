@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.batch import NONE, KeyedBatch, OrderedChanges, carry_forward, gather_values
+from streamops.changelog.batch import (
+    NONE,
+    KeyedBatch,
+    OrderedChanges,
+    carry_forward,
+    first_of_runs,
+    gather_values,
+    last_of_runs,
+)
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.latest import (
@@ -93,7 +101,7 @@ def step(
     versions = _versions(batch, state, ordered, effective, values)
     updates = versions.emit()
     output = [_rows(spec, batch, versions, updates), rejected_rows(spec, changes)]
-    ends = np.flatnonzero(versions.ends)
+    ends = np.flatnonzero(last_of_runs(versions.key))
     last = [value.take(pa.array(ends)) for value in values]
     revision = {"revision": pa.array(updates.after[ends].astype(np.int32))}
     rows = build_latest_rows(
@@ -141,19 +149,9 @@ class _Versions:
     previous: Ids
     revision: Ids  # for each key the revision emitted last
 
-    @property
-    def begins(self) -> Mask:
-        """Which versions are the first of their key."""
-        return np.append(True, self.key[1:] != self.key[:-1])[: len(self.key)]
-
-    @property
-    def ends(self) -> Mask:
-        """Which versions are the last of their key."""
-        return np.append(self.key[1:] != self.key[:-1], True)[: len(self.key)]
-
     def emit(self) -> _Updates:
         """Emit each version that differs from the one before."""
-        number, begins = np.arange(len(self.key)), self.begins
+        number, begins = np.arange(len(self.key)), first_of_runs(self.key)
         before = np.where(begins, self.previous[self.key], number - 1)
         existed = np.where(begins, before != NONE, self.has_row[number - 1])
         old, new = np.flatnonzero(existed), np.flatnonzero(self.has_row)

@@ -9,9 +9,9 @@ summary's estimate, with its types and errors.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,28 +34,32 @@ _LOW = (1 << _HALF) - 1
 _WIDE = 76  # digits of Arrow's 256-bit decimals
 
 
-class Total(Protocol):
+@dataclass(frozen=True, slots=True)
+class Total(ABC):
     """State of a group from which rows can be retracted."""
 
-    @property
-    def summary(self) -> Summary:
-        """The summary whose estimate is published."""
+    summary: Summary  # its estimate is published
 
     @property
+    @abstractmethod
     def fields(self) -> Fields:
         """Columns of the state: name and type."""
 
+    @abstractmethod
     def update(self, groups: Groups, rows: pa.Table, weights: Ints) -> States:
         """States of the groups over rows with these weights."""
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
         """States of the groups over their members' states."""
+        return _sum_states(groups, states)
 
+    @abstractmethod
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The value of each state."""
 
     def is_empty(self, states: Sequence[pa.Array]) -> Mask:
         """Which states are those of no rows."""
+        return _all_zero(states)
 
 
 def _present(
@@ -81,10 +85,8 @@ def _all_zero(states: Sequence[pa.Array]) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class CountTotal:
+class CountTotal(Total):
     """Rows, or the values of a column that are not null."""
-
-    summary: Summary
 
     @property
     def fields(self) -> Fields:
@@ -97,24 +99,15 @@ class CountTotal:
             groups, _, weights = _present(groups, rows.column(name), weights)
         return [pa.array(groups.sum_ints(weights))]
 
-    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> States:
-        """Add the counts."""
-        return _sum_states(groups, states)
-
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The count; 0 where more values are retracted than added."""
         return self.summary.estimate([pc.max_element_wise(states[0], 0)])
 
-    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
-        """Where the count is 0."""
-        return _all_zero(states)
-
 
 @dataclass(frozen=True, slots=True)
-class IntTotal:
+class IntTotal(Total):
     """Sum or mean of integers or of day-time intervals, in two halves that do not overflow."""
 
-    summary: Summary
     mean: bool
 
     @property
@@ -149,16 +142,11 @@ class IntTotal:
             raise _overflow(self.summary, "bigint, or a day-time interval")
         return self.summary.estimate([pa.array(whole, mask=~has_values).cast(self.summary.result)])
 
-    def is_empty(self, states: Sequence[pa.Array]) -> Mask:
-        """Where sum and number are 0."""
-        return _all_zero(states)
-
 
 @dataclass(frozen=True, slots=True)
-class FloatTotal:
+class FloatTotal(Total):
     """Sum or mean of doubles, rounded only when published; NaN and infinities are counted."""
 
-    summary: Summary
     mean: bool
 
     @property
@@ -198,10 +186,9 @@ class FloatTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class DecimalTotal:
+class DecimalTotal(Total):
     """Sum or mean of decimals."""
 
-    summary: Summary
     dtype: pa.DataType
     mean: bool
 
