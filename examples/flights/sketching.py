@@ -48,15 +48,11 @@ def sketched(settings: Mapping[str, Any]) -> dict[str, Callable[[DataFrame], Dat
             by=("origin", "dest"),
             agg={"delays": agg.approx_percentile("delay", PROBABILITIES, k=_K)},
             changes="retract",
-            shards=2,
-            name="route_delays",
-        ),
+        ).options(shards=2, name="route_delays"),
         "busiest_routes": windows.running(
             agg={"routes": agg.approx_top_k("route", at_least=SHARE)},
             changes="retract",
-            shards=1,
-            name="busiest_routes",
-        ),
+        ).options(shards=1, name="busiest_routes"),
     }
 
 

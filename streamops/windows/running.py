@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.parameters import parse_aggregates, parse_names
-from streamops.spark.running import RunningTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.spark.operator import Operator
 from streamops.windows.core import running as core
 from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, RunningSpec, WhenFull
 
@@ -21,10 +20,7 @@ def running(
     changes: Changes = "update",
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> RunningTransform:
+) -> Operator:
     """Aggregates per key over everything so far, emitted whenever a value changes.
 
     There is no event time and no window: a row counts whenever it arrives, and no result is final.
@@ -59,18 +55,10 @@ def running(
     when_full : "fail" or "ignore_new"
         What happens to rows of further keys. "fail": the query fails with ``KEYS_FULL``.
         "ignore_new": they are left out, and counted as ``ignored``.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Partitions of the keys. Part of the checkpoint; raise it if the state of a shard exceeds some
-        megabytes.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``: ``rows``, ``ignored``, ``results``,
-        ``corrections``, ``state_rows``, ``state_bytes``.
 
     Returns
     -------
-    RunningTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -97,6 +85,9 @@ def running(
 
     Notes
     -----
+    The metrics of a query are ``rows``, ``ignored``, ``results``, ``corrections``, ``state_rows`` and
+    ``state_bytes``.
+
     A sum of floats may differ in its last digits from that of a batch: addition of floats is not
     associative, and micro-batches are added up one by one.
 
@@ -111,7 +102,7 @@ def running(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream analytics".
     """
     where = "windows.running"
-    spec = RunningSpec(
+    parameters = RunningSpec(
         where=where,
         by=parse_names(by, parameter="by", where=where),
         agg=parse_aggregates(agg, where=where),
@@ -119,5 +110,4 @@ def running(
         max_keys=max_keys,
         when_full=when_full,
     )
-    options = Options("kernel", state_api, shards, name or "running").validated(where)
-    return RunningTransform(where, spec, options, core)
+    return Operator(where, parameters, core)

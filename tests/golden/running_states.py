@@ -39,7 +39,7 @@ def spec_of(**changed: Any) -> RunningSpec:
     given |= {"agg": {"most": agg.max("n"), "there": agg.count("n")}} | changed
     named = tuple(given.pop("agg").items())
     spec = RunningSpec(where="golden", agg=named, when_full="fail", **given)
-    return spec.bind(SCHEMA, shards=SHARDS)
+    return spec.resolve((SCHEMA,), carried=(None,), shards=SHARDS)
 
 
 SPEC = spec_of()
@@ -55,7 +55,7 @@ def state() -> State:
     """The core's state after the history."""
     after = running.empty(SPEC)
     for rows in BATCHES:
-        after = running.step(SPEC, after, running.pack(SPEC, table(rows)), None).state
+        after = running.step(SPEC, after, [running.pack(SPEC, table(rows))], None).state
     return after
 
 

@@ -36,9 +36,9 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
         oracle.step(rows_of(table(rows)), None)
     now = read()
     for rows in MORE:
-        step = running.step(SPEC, now, running.pack(SPEC, table(rows)), None)
+        step = running.step(SPEC, now, [running.pack(SPEC, table(rows))], None)
         now = step.state
-        assert multiset(rows_of(step.emitted)) == multiset(
+        assert multiset(rows_of(step.output)) == multiset(
             oracle.step(rows_of(table(rows)), None).emitted
         )
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
+from streamops import windows
 from streamops.kernel.columns import concat
 from streamops.kernel.contract import Aggregation
 from streamops.testing import laws
 from streamops.testing.laws import rows_of
 from streamops.windows.core import running
-from streamops.windows.core.running import RunningSpec
 from tests.oracles.running import RunningOracle
 from tests.oracles.windows import Row, value_of
 from tests.sketches.linear import count_items
@@ -34,15 +33,6 @@ SCHEMA = pa.schema(
     ]
 )
 WORDS, NUMBERS = ["a", "b", None], [0.0, -0.0, float("nan"), 1.5, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Timed(RunningSpec):
-    """Laws need times; this operator does not read them."""
-
-    time: ClassVar[str] = "ts"
-    delay: ClassVar[int] = 0
-    lag: ClassVar[int] = 0
 
 
 def items(rows: list[Row]) -> dict[str, int]:
@@ -86,17 +76,8 @@ def histories(draw: st.DrawFn) -> laws.Case:
         ]
         batches.append(pa.table(columns, schema=SCHEMA))
     asked = {name: ANSWERS[name][0] for name in names}
-    timed = Timed(
-        where="laws",
-        by=by,
-        agg=tuple(asked.items()),
-        changes=changes,
-        max_keys=1000,
-        when_full="fail",
-    )
-    bound = timed.bind(SCHEMA, shards=1)
-    read = [field for field in SCHEMA if field.name == "ts" or field in bound.input]
-    spec = replace(bound, input=pa.schema(read))
+    operator = windows.running(by=by, agg=asked, changes=changes, max_keys=1_000)
+    spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     oracle = RunningOracle(by, {name: ANSWERS[name][1] for name in names}, changes)
 
     def accepted(judged: Sequence[laws.Judged]) -> list[Row]:

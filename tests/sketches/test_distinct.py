@@ -37,7 +37,7 @@ SCRIPT = [
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> None:
-    told = running("users", p=8, shards=shards)
+    told = running("users", p=8).options(shards=shards)
     played = replay(told, SCRIPT, schema=SCHEMA, restart=restart)
     assert [len(batch.rows) for batch in played] == [3, 0, 0, 2]
     said = {(r["k"], r["revision"]): r["users"] for batch in played for r in batch.rows}
@@ -85,7 +85,7 @@ def test_windows_are_corrected_by_late_rows(hop: str | None) -> None:
 def test_on_spark_it_tells_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    told = running(p=8, shards=2, state_api=api)
+    told = running(p=8).options(shards=2, state_api=api)
     got = [
         batch
         for part in (SCRIPT[:2], SCRIPT[2:])

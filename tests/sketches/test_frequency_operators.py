@@ -118,6 +118,6 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     )
     assert isinstance(operator, Operator)
     with pytest.raises(SchemaError) as caught:
-        operator.settings.bind(changes, shards=8)
+        operator.parameters.resolve((changes,), carried=(None,), shards=8)
     assert caught.value.code == "SKETCH_CANNOT_FORGET"
     assert caught.value.where == "windows.running"

@@ -122,7 +122,7 @@ def test_per_key_they_are_told_when_they_change_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     agg = {"heavy_hitters": approx_top_k("page", at_least=0.2, top=1)}
-    operator = windows.running(by="k", agg=agg, shards=2, state_api=api)
+    operator = windows.running(by="k", agg=agg).options(shards=2, state_api=api)
     played = [
         batch
         for script in (SCRIPT[:1], SCRIPT[1:2])

@@ -63,7 +63,9 @@ def test_a_running_value_knows_the_type_as_well() -> None:
     settings = windows.running(
         by="k", agg={"distinct": aggregates.approx_count_distinct("v")}
     ).settings
-    narrow, wide = (settings.bind(schema(kind), shards=1).identity for kind in KINDS[:2])
+    narrow, wide = (
+        settings.resolve((schema(kind),), carried=(None,), shards=1).identity for kind in KINDS[:2]
+    )
     assert narrow != wide
 
 

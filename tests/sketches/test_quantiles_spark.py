@@ -109,7 +109,7 @@ def test_running_quantiles_of_a_stream_are_those_that_are_replayed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     agg = {"quantiles": aggregates.approx_percentile("ms", SHARES)}
-    running = windows.running(by="k", agg=agg, changes="retract", shards=3)
+    running = windows.running(by="k", agg=agg, changes="retract").options(shards=3)
     script = [MANY[:150], [], [*MANY[150:300], {"k": None, "ts": at(0), "ms": None}]]
     given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
     got = [

@@ -71,7 +71,7 @@ meeting = [
 for one, other in zip(replay(pair, meeting), stream(spark, pair, meeting), strict=True):
     assert_rows(one.rows, other.rows)
     assert (one.counts, one.watermark) == (other.counts, other.watermark)
-distinct = windows.running(by="k", agg={"n": agg.approx_count_distinct("ts")}, shards=2)
+distinct = windows.running(by="k", agg={"n": agg.approx_count_distinct("ts")}).options(shards=2)
 for one, other in zip(replay(distinct, script[:2]), stream(spark, distinct, script[:2]), strict=True):
     assert_rows(one.rows, other.rows)
     assert one.counts == other.counts

@@ -30,20 +30,19 @@ def refused(**parameters: Any) -> SpecError:
 
 
 def test_it_shows_its_whole_specification() -> None:
-    transform = count(by="k", max_keys=5, when_full="ignore_new")
+    transform = count(by="k", max_keys=5, when_full="ignore_new").options(shards=4)
     assert isinstance(transform, Operator)
     assert repr(transform) == (
         "windows.running(by=('k',), agg=(('n', count_items('k', cells=4)),), changes='update', "
-        "max_keys=5, when_full='ignore_new', state_api='auto', shards=8, name='running')"
+        "max_keys=5, when_full='ignore_new').options(shards=4)"
     )
-    assert count(by=["k", "ts"], name="x").execution.name == "x"
 
 
 def test_it_is_resolved_against_the_schema_of_its_input() -> None:
-    spec = count(by="k", changes="retract").settings.bind(SCHEMA, shards=8)
+    spec = count(by="k", changes="retract").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert spec.output.names == ["k", "n", "revision", "_change_type"]
     assert spec.limit == 125_000
-    assert (spec.origins, spec.event_time) == ({"k": "k"}, "revision")
+    assert (spec.origins, spec.event_time) == ({"k": (0, "k")}, "revision")
     name, state = "count_items('k', cells=4)", "counts list<item: int64>"
     assert spec.identity == {
         "by": [["k", "string"]],
@@ -53,7 +52,9 @@ def test_it_is_resolved_against_the_schema_of_its_input() -> None:
 
 
 def test_only_the_columns_that_are_needed_are_read() -> None:
-    spec = windows.running(by="k", agg={"n": agg.count()}).settings.bind(SCHEMA, shards=1)
+    spec = windows.running(by="k", agg={"n": agg.count()}).parameters.resolve(
+        (SCHEMA,), carried=(None,), shards=1
+    )
     assert spec.input.names == ["k"]
 
 
@@ -65,7 +66,6 @@ def test_only_the_columns_that_are_needed_are_read() -> None:
         ({"max_keys": 0}, "MAX_KEYS_OUT_OF_RANGE", "max_keys=0"),
         ({"max_keys": True}, "MAX_KEYS_OUT_OF_RANGE", "max_keys=True"),
         ({"max_keys": 16.0}, "MAX_KEYS_OUT_OF_RANGE", "max_keys=16.0"),
-        ({"shards": 0}, "SHARDS_OUT_OF_RANGE", "shards=0"),
         ({"by": 3}, "NOT_A_NAME", "3 of type int"),
         ({"into": None}, "NOT_A_NAME", "None of type NoneType"),
         ({"by": "N"}, "NAME_TAKEN", "by=['N'], agg=['n']"),
@@ -107,7 +107,9 @@ def test_aggregates_are_named_and_at_least_one(aggregates: Any, code: str) -> No
 def test_aggregates_that_order_rows_by_event_time_are_refused_with_a_remedy(aggregate: Any) -> None:
     schema = pa.schema([("v", pa.int64()), ("s", pa.int64())])
     with pytest.raises(SpecError) as caught:
-        windows.running(agg={"x": aggregate}).settings.bind(schema, shards=1)
+        windows.running(agg={"x": aggregate}).parameters.resolve(
+            (schema,), carried=(None,), shards=1
+        )
     assert (caught.value.code, caught.value.where) == ("AGGREGATE_BY_TIME", "windows.running")
     assert caught.value.got == f"agg: {aggregate!r}"
     assert "aggregates.top(1, 'v', ranked_by=" in caught.value.fix
@@ -124,13 +126,15 @@ def test_an_error_message_names_the_remedy() -> None:
 
 def test_columns_that_do_not_exist_or_cannot_be_keys_are_refused() -> None:
     with pytest.raises(ColumnNotFound) as missing:
-        count(by="key").settings.bind(SCHEMA, shards=8)
+        count(by="key").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert missing.value.what == "column 'key', given as `by`, does not exist"
     with pytest.raises(ColumnNotFound) as missing:
-        windows.running(agg={"n": agg.sum("x")}).settings.bind(SCHEMA, shards=8)
+        windows.running(agg={"n": agg.sum("x")}).parameters.resolve(
+            (SCHEMA,), carried=(None,), shards=8
+        )
     assert missing.value.what == "column 'x', given as `agg: sum('x')`, does not exist"
     with pytest.raises(SchemaError) as caught:
-        count(by="m").settings.bind(SCHEMA, shards=8)
+        count(by="m").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert (caught.value.code, caught.value.where) == (
         "KEY_NOT_HASHABLE",
         "windows.running, key 'm'",
@@ -146,5 +150,7 @@ def test_columns_that_do_not_exist_or_cannot_be_keys_are_refused() -> None:
 def test_a_change_stream_is_refused(aggregate: Any, code: str) -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
     with pytest.raises(SchemaError) as caught:
-        windows.running(by="k", agg={"n": aggregate}).settings.bind(changes, shards=8)
+        windows.running(by="k", agg={"n": aggregate}).parameters.resolve(
+            (changes,), carried=(None,), shards=8
+        )
     assert (caught.value.code, caught.value.where) == (code, "windows.running")

@@ -52,7 +52,7 @@ SCRIPT = [
 def test_a_stream_emits_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    counting = running_count(by="k", changes="retract", shards=3, state_api=api)
+    counting = running_count(by="k", changes="retract").options(shards=3, state_api=api)
     parts = (SCRIPT[:2], SCRIPT[2:])
     got = [
         each
@@ -73,7 +73,7 @@ def test_a_stream_emits_what_is_replayed_also_after_a_restart(
         "c": 1,
         None: 1,
     }
-    more = running_count(by="k", changes="update", shards=3, state_api=api)
+    more = running_count(by="k", changes="update").options(shards=3, state_api=api)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, more, [SCRIPT[0]], schema=SCHEMA, directory=tmp_path)
     assert "[STATE_PARAMETERS] windows.running" in str(caught.value)
@@ -90,9 +90,9 @@ def test_a_batch_has_the_final_values_in_the_types_of_its_frame(spark: SparkSess
     said = {r["k"]: (r["n"]["estimate"], r["revision"]) for r in result.toArrow().to_pylist()}
     assert said == {97: (3, 0), 98: (1, 0), 99: (1, 0), None: (1, 0)}
     # Two of them meet without a name, and are running_count only where there is one.
-    assert result.union(frame.transform(running_count(by="k", name="counts"))).count() == 8
+    assert result.union(frame.transform(running_count(by="k").options(name="counts"))).count() == 8
     with pytest.raises(Exception, match=r"\[KEYS_FULL\] windows.running"):
-        frame.transform(running_count(by="k", max_keys=1, shards=1)).toArrow()
+        frame.transform(running_count(by="k", max_keys=1).options(shards=1)).toArrow()
 
 
 def test_a_running_aggregate_reads_the_results_of_windows(
@@ -107,7 +107,7 @@ def test_a_running_aggregate_reads_the_results_of_windows(
         [row("a", 4, 150)],
     ]
     frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path)
-    both = frame.transform(per_minute).transform(running_merge("s", by="k", shards=2))
+    both = frame.transform(per_minute).transform(running_merge("s", by="k").options(shards=2))
     kept: list[dict[str, Any]] = []
     query = (
         both.writeStream.outputMode("append")
@@ -129,7 +129,7 @@ def test_a_running_aggregate_reads_the_results_of_windows(
 def test_exact_aggregates_of_a_stream_are_those_of_a_batch_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    totals = windows.running(by="k", agg=EXACT, shards=2, state_api=api)
+    totals = windows.running(by="k", agg=EXACT).options(shards=2, state_api=api)
     streamed = [
         each
         for part in (SCRIPT[:2], SCRIPT[2:])

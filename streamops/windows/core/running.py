@@ -18,13 +18,12 @@ from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PRE
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
 from streamops.kernel.contract import (
     Aggregation,
-    Counts,
     State,
     StateFormat,
-    Step,
     Summary,
     aggregate_identity,
 )
+from streamops.kernel.core import Input, Metrics, SideName, Step
 from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.group_states import estimate_all, merge_all, update_all
 from streamops.kernel.groups import Groups, Ids
@@ -39,6 +38,7 @@ from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "DEFAULT_MAX_KEYS",
+    "METRICS",
     "STATE",
     "Changes",
     "RunningSpec",
@@ -60,10 +60,18 @@ WhenFull = Literal["fail", "ignore_new"]
 
 DEFAULT_MAX_KEYS = 1_000_000
 
+METRICS = {
+    "rows": "rows",
+    "ignored": "rejected",
+    "results": "results",
+    "corrections": "corrections",
+}
+"""Names of the observed metrics, and the fields of :class:`Metrics` that they show."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSpec:
-    """The operator; ``bind`` resolves it against the schema of its input.
+    """The operator; ``resolve`` adds what depends on the schema of its input.
 
     Parameters
     ----------
@@ -97,7 +105,11 @@ class RunningSpec:
     summaries: tuple[Summary, ...] = field(default=(), repr=False)
     limit: int = field(default=0, repr=False)
 
-    of_results: ClassVar[bool] = False
+    times: ClassVar[tuple[None]] = (None,)
+    delays: ClassVar[tuple[None]] = (None,)
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    accepts_revisions: ClassVar[tuple[bool]] = (False,)
     needs_preimages: ClassVar[bool] = False
     event_time: ClassVar[str] = REVISION
 
@@ -122,12 +134,15 @@ class RunningSpec:
         )
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[tuple[str, ...]]:
         """Columns whose values are compared or computed with."""
-        return (*self.by, *(name for _, aggregate in self.agg for name in aggregate.columns))
+        return ((*self.by, *(name for _, aggregate in self.agg for name in aggregate.columns)),)
 
-    def bind(self, schema: pa.Schema, *, shards: int) -> Self:
-        """The operator over these columns, spread over so many shards."""
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the aggregates against the schema of the input."""
+        (schema,) = schemas
         for name in self.by:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=self.where, role="by")
@@ -163,6 +178,11 @@ class RunningSpec:
             )
 
     @property
+    def inputs(self) -> tuple[Input]:
+        """The input."""
+        return (Input(self.by, None, self.input),)
+
+    @property
     def keys(self) -> list[pa.Field]:
         """Fields of the key columns."""
         return [self.input.field(name) for name in self.by]
@@ -178,9 +198,9 @@ class RunningSpec:
         return pa.schema([*self.keys, *values, (REVISION, pa.int32()), *change])
 
     @property
-    def origins(self) -> dict[str, str]:
+    def origins(self) -> dict[str, tuple[int, str]]:
         """Columns of the output that hold values of a column of the input."""
-        return {name: name for name in self.by}
+        return {name: (0, name) for name in self.by}
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -205,7 +225,7 @@ def empty(spec: RunningSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: RunningSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: RunningSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Aggregate states of the keys over the rows, and the number of rows of each key."""
     rows = conform(rows, spec.input)
     codes = key_codes([rows.column(name) for name in spec.by], len(rows))
@@ -216,8 +236,11 @@ def pack(spec: RunningSpec, rows: pa.Table) -> pa.Table:
     return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
 
 
-def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
+def step(
+    spec: RunningSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
+    """Process one micro-batch."""
+    (packed,) = inputs
     stored = state.tables["keys"]
     key_columns = zip(_key_columns(spec, stored), _key_columns(spec, packed), strict=True)
     keys = [pa.concat_arrays(both) for both in key_columns]
@@ -250,24 +273,24 @@ def step(spec: RunningSpec, state: State, packed: pa.Table, watermark: int | Non
     untouched = np.ones(len(stored), np.bool_)
     untouched[old] = False
     entries = pa.table([*key, pa.array(revision), *states], schema=layout(spec)["keys"])
-    emitted = [_rows(spec, key, after, revision, first, INSERT)]
+    output = [_rows(spec, key, after, revision, first, INSERT)]
     if spec.changes == "retract":
-        emitted.append(_rows(spec, key, before, revision - 1, changed, PREIMAGE))
-    emitted.append(_rows(spec, key, after, revision, changed, POSTIMAGE))
+        output.append(_rows(spec, key, before, revision - 1, changed, PREIMAGE))
+    output.append(_rows(spec, key, after, revision, changed, POSTIMAGE))
     sizes = np.asarray(combine_chunks(packed.column("rows")))
-    counts = Counts(
+    metrics = Metrics(
         rows=int(sizes.sum()),
         rejected=int(sizes.sum() - sizes[admitted].sum()),
         results=len(first),
         corrections=len(changed),
     )
     tables = {"keys": concat([stored.filter(pa.array(untouched)), entries])}
-    return Step(State(None, tables), concat(emitted), spec.output.empty_table(), counts)
+    return Step(State(None, tables), concat(output), spec.output.empty_table(), metrics)
 
 
-def run(spec: RunningSpec, packed: pa.Table) -> pa.Table:
+def run(spec: RunningSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all rows in one step."""
-    return step(spec, empty(spec), packed, None).emitted
+    return step(spec, empty(spec), inputs, None).output
 
 
 def check(spec: RunningSpec, state: State) -> None:

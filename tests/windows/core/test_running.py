@@ -10,7 +10,8 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.kernel.columns import concat
-from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.contract import Counts, State
+from streamops.kernel.core import Step
 from streamops.kernel.errors import CapacityError
 from streamops.windows.core import running
 from streamops.windows.core.running import RunningSpec
@@ -22,7 +23,7 @@ def spec_of(*, by: tuple[str, ...] = ("k",), shards: int = 1, **changed: Any) ->
     given: dict[str, Any] = {"changes": "update", "max_keys": 100, "when_full": "fail"}
     most = (("most", agg.max("v")),)
     spec = RunningSpec(where="windows.running", by=by, agg=most, **(given | changed))
-    return spec.bind(SCHEMA, shards=shards)
+    return spec.resolve((SCHEMA,), carried=(None,), shards=shards)
 
 
 def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -> list[Step]:
@@ -36,14 +37,14 @@ def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -
             for half in halves
         ]  # fmt: skip
         packed = concat([running.pack(spec, table) for table in tables])
-        steps.append(running.step(spec, state, packed, None))
+        steps.append(running.step(spec, state, [packed], None))
         state = steps[-1].state
         running.check(spec, state)
     return steps
 
 
 def emitted(step: Step) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in step.emitted.to_pylist()), key=str)
+    return sorted((tuple(row.values()) for row in step.output.to_pylist()), key=str)
 
 
 def test_a_value_is_emitted_when_it_changes_and_only_then() -> None:
@@ -60,8 +61,8 @@ def test_a_value_is_emitted_when_it_changes_and_only_then() -> None:
         [],
         [("a", 7, 1), ("b", 7, 1), (None, 0, 0)],
     ]
-    assert steps[3].counts == Counts(rows=3, results=1, corrections=2)
-    assert steps[1].counts == Counts(rows=2)
+    assert steps[3].metrics == Counts(rows=3, results=1, corrections=2)
+    assert steps[1].metrics == Counts(rows=2)
     assert steps[3].state.rows == 3
 
 
@@ -72,7 +73,7 @@ def test_a_change_stream_retracts_what_was_emitted() -> None:
         [],
         [("a", 1, 0, "update_preimage"), ("a", 4, 1, "update_postimage")],
     ]
-    changes = steps[2].emitted.column("_change_type").to_pylist()
+    changes = steps[2].output.column("_change_type").to_pylist()
     assert changes == ["update_preimage", "update_postimage"]
 
 
@@ -80,8 +81,8 @@ def test_without_keys_there_is_one_value() -> None:
     spec = spec_of(by=())
     assert emitted(play(spec, [("a", 1)], [("b", 5)])[1]) == [(5, 1)]
     everything = running.pack(spec, pa.table({"k": ["a", "b"], "v": [1, 5]}, schema=SCHEMA))
-    assert running.run(spec, everything).to_pylist() == [{"most": 5, "revision": 0}]
-    assert running.run(spec, everything[:0]).to_pylist() == []
+    assert running.run(spec, [everything]).to_pylist() == [{"most": 5, "revision": 0}]
+    assert running.run(spec, [everything[:0]]).to_pylist() == []
     assert len(running.finish(spec, running.empty(spec))) == 0
     assert running.next_deadline(spec, running.empty(spec)) is None
 
@@ -103,8 +104,8 @@ def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
     assert len(kept) == 2
     assert "a" in kept
     ignored = ({"b", "c"} - kept).pop()
-    assert steps[1].counts == Counts(rows=6, rejected=2, results=1, corrections=1)
-    assert steps[2].counts.rejected == (1 if ignored == "c" else 0)
+    assert steps[1].metrics == Counts(rows=6, rejected=2, results=1, corrections=1)
+    assert steps[2].metrics.rejected == (1 if ignored == "c" else 0)
     assert steps[2].state.rows == 2
 
 
@@ -125,7 +126,7 @@ def test_a_lower_limit_than_there_are_keys_stops_new_ones_only() -> None:
     before = play(spec_of(), [("a", 1), ("b", 1)])[0].state
     spec = spec_of(max_keys=1, when_full="ignore_new")
     rows = pa.table({"k": ["a", "c"], "v": [2, 2]}, schema=SCHEMA)
-    after = running.step(spec, State(None, before.tables), running.pack(spec, rows), None)
+    after = running.step(spec, State(None, before.tables), [running.pack(spec, rows)], None)
     assert emitted(after) == [("a", 2, 1)]
-    assert after.counts == Counts(rows=2, rejected=1, corrections=1)
+    assert after.metrics == Counts(rows=2, rejected=1, corrections=1)
     assert after.state.rows == 2
