@@ -93,7 +93,8 @@ def apply(
     Notes
     -----
     A truncate deletes every row with a lower sequence, as of ``normalize``. With "intervals" it is
-    rejected, "unknown_operation", as in AUTO CDC of Databricks: end the intervals with deletes.
+    rejected, "unknown_operation", as in AUTO CDC of Databricks, which supports truncates for type 1 only:
+    a late truncate could not end final intervals. End the intervals with deletes.
 
     A row of a snapshot has a sequence. With "intervals" and ``snapshots="below_log"`` it is effective only
     if no change of the log has the same sequence or a lower one. If it is not effective, it supplies no

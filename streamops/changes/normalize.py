@@ -69,7 +69,8 @@ def normalize(
         Whether to publish all changes that a key has in a micro-batch, or only the difference they make.
     snapshots : "below_log" or "by_sequence"
         Whether rows of a snapshot are below every change of the log, or only below those at or above
-        their own sequence. Use the second to read a snapshot again after the log lost changes.
+        their own sequence. Use the second to read a snapshot again after a truncate, or
+        after the log lost changes.
     ignore_nulls : bool
         Whether a null keeps the value of the previous change of the key, as if the value were
         unavailable. A value can then no longer be set to null, except by a delete and an insert.
