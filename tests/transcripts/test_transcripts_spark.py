@@ -30,6 +30,15 @@ BOTH = {
     "windows before 1970 come out once the watermark has passed 1970",
 }
 FIRST = {each.operator.name: each.name for each in reversed(TRANSCRIPTS) if each.name in CHOSEN}
+
+
+def apis(transcript: Transcript, turn: StateApi) -> tuple[StateApi, ...]:
+    """The state APIs that run a transcript."""
+    if transcript.operator.follow_up is not None:
+        return APIS[:1]  # nothing may follow applyInPandasWithState in a query
+    return APIS if transcript.name in BOTH else (turn,)
+
+
 SCENARIOS = [
     pytest.param(
         transcript,
@@ -40,7 +49,7 @@ SCENARIOS = [
     for transcript, turn in zip(
         (each for each in TRANSCRIPTS if each.name in CHOSEN | BOTH), cycle(APIS), strict=False
     )
-    for api in (APIS if transcript.name in BOTH else (turn,))
+    for api in apis(transcript, turn)
 ]
 
 
