@@ -245,7 +245,9 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
                     "state_api": state_api,
                     **({} if shards is None else {"shards": shards}),
                 }
-                seen = sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE, **api)
+                seen = sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE).options(
+                    **api
+                )
                 return events.transform(seen)
             case "distinct":
                 said["agg"] = {"users": agg.approx_count_distinct("u", p=P)}

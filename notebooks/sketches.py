@@ -434,8 +434,7 @@ once = sketches.seen(
     time="ts",
     horizon="30 days",
     again="flag",
-    shards=1,
-)
+).options(shards=1)
 edges = np.linspace(0, len(orders), 4).astype(int)
 thirds = [orders.slice(start, end - start) for start, end in pairwise(edges)]
 query = (

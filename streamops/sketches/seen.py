@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from streamops.kernel.time import Duration
+from pyspark.sql import Column, DataFrame
+
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
+from streamops.kernel.parameters import parse_names
+from streamops.kernel.time import Duration, parse_duration
 from streamops.sketches.core import seen as core
-from streamops.sketches.seen_settings import Again, SeenSettings, WhenFull
-from streamops.spark.annotate import AnnotateTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.sketches.core.seen import Again, SeenParameters, WhenFull
+from streamops.spark.annotate import annotate_rows
+from streamops.spark.checks import WATERMARK
+from streamops.spark.operator import Operator
+from streamops.spark.rowwise import instant_field
 
 __all__ = ["seen"]
+
+_MOST_GENERATIONS = 64
 
 
 def seen(
@@ -23,77 +32,67 @@ def seen(
     generations: int = 4,
     again: Again = "drop",
     when_full: WhenFull = "fail",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> AnnotateTransform:
-    """Whether the identity of each row was seen before, within a horizon far beyond any watermark.
+) -> Operator:
+    """Suppress duplicates over a horizon far beyond any watermark.
 
-    The first row of an identity passes and is remembered, from its own event time on; those that
-    come after it are duplicates, until the newest event time is `horizon` past it, and at most a
-    part of `generations` longer. Then the identity is forgotten, and passes again.
+    The first row of an identity passes and is stored from its own event time on. Later rows of the
+    same identity are duplicates until the newest event time is `horizon` past the first row, and at
+    most a part of `generations` longer. Then the identity is forgotten, and passes again.
 
-    It is remembered by Bloom filters. So no duplicate ever passes within the horizon, and of the
-    rows of new identities at most a share of `false_positive_rate` is taken for duplicates, over all
+    Identities are stored in Bloom filters. A duplicate never passes within the horizon. Of the rows
+    of new identities at most a share of `false_positive_rate` is taken for duplicates, over all
     generations together, while there are no more than `capacity` identities within a horizon and one
     of its parts.
 
     Input        `identity`: columns of any type but maps · `time`: timestamp · other columns of any
                  type that Spark hands to Python
-    Output       the same columns · seen: string, what the row is: "first"; "again", a duplicate;
-                 or what could not be judged, and always passes: "null_identity", "null_time",
-                 "time_out_of_range", "too_old" (more than a horizon behind, and not known) ·
-                 seen_full: boolean, whether there are so many more identities than `capacity` that
-                 the rate is not kept
+    Output       the same columns · seen: string: "first"; "again", a duplicate; or for rows that
+                 cannot be decided and always pass: "null_identity", "null_time",
+                 "time_out_of_range", "too_old" (more than a horizon behind, and not stored) ·
+                 seen_full: boolean, whether the number of identities exceeds `capacity` so far that
+                 the rate is exceeded
     Output mode  append
-    Watermark    none before it: it is defined after it. A row from the future makes it forget: put
+    Watermark    none before it: define it after it. A row from the future makes it forget: put
                  ``time.guard`` before it
     State        per shard: filters of 1.44 log2((generations + 1) / rate) bits for each of
                  capacity / shards identities, and a part of `generations` more: 2.8 MB over
                  all shards for a million at 0.001. Never more than three times that
-    Order        each row comes out in its own micro-batch. Of the rows of an identity in one
-                 micro-batch the first by event time passes; of the same event time, that with the
-                 lowest hash of all columns. Across micro-batches, the one that came first
-    Batch        same rows out, judged in the order of event time, and without false positives
+    Order        each row is emitted in its own micro-batch. Of the rows of an identity in one
+                 micro-batch the first by event time passes; of the same event time, the one with the
+                 lowest hash of all columns. Across micro-batches, the first to arrive
+    Batch        the same rows, decided in the order of event time, and without false positives
 
     Parameters
     ----------
     identity : str or sequence of str
-        Columns that are the same in two rows that are duplicates. A row with a null in one of them
+        Columns that are equal in two rows that are duplicates. A row with a null in one of them
         has no identity.
     capacity : int
-        Distinct identities within a horizon and a part of `generations` more, which is what is
-        remembered at once; over all shards, however they are spread in time.
+        Distinct identities within a horizon and a part of `generations` more, over all shards,
+        however they are spread in time.
     false_positive_rate : float
-        Of rows of new identities, the share that is taken for duplicates at most: 1e-9 to 0.5.
+        Maximum share of rows of new identities that are taken for duplicates: 1e-9 to 0.5.
     time : str, optional
-        Event time. Left out, there is no horizon, and which row of a micro-batch is the first goes
-        by the hash of its columns alone.
+        Event time. Without it there is no horizon, and the first row of a micro-batch is chosen by
+        the hash of its columns.
     horizon : duration, optional
-        How long an identity is remembered, in event time. Left out: for good, or with
+        How long an identity is stored, in event time. By default for good, or with
         ``when_full="rotate"`` until `capacity` others have been seen.
     generations : int
         Parts of the horizon, 1 to 64, of which the oldest is forgotten as a whole. More of them
-        forget more exactly, and take more time for each row.
+        forget more exactly, and take more time per row.
     again : "drop" or "flag"
-        What happens to duplicates: they are left out and counted, or delivered as the others are,
-        told apart by the column `seen`.
+        What happens to duplicates: they are dropped and counted, or emitted with the value "again" in
+        the column `seen`.
     when_full : "fail", "flag" or "rotate"
-        What happens when there are more than `capacity`, so that the rate would not be kept. "fail": the query fails. "flag": it goes
-        on, and more new identities than promised are taken for duplicates. "rotate": the oldest
-        are forgotten before their time, and pass again. Rows judged so have `seen_full`. It may be
-        changed when a query is started again.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the identities are spread over. Belongs to the checkpoint.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``: `rows`, rows by what they
-        are, and `full`, rows with `seen_full`. A batch is counted only where it is given.
+        What happens beyond `capacity`, where the rate would be exceeded. "fail": the query fails.
+        "flag": more new identities are taken for duplicates. "rotate": the oldest identities are
+        forgotten early, and pass again. Rows decided in this state have `seen_full`. It may be
+        changed when a query is restarted.
 
     Returns
     -------
-    AnnotateTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -115,16 +114,19 @@ def seen(
     --------
     >>> from streamops import sketches
     >>> sketches.seen("order_id", capacity=10_000_000, time="ts", horizon="30 days")
-    sketches.seen(identity=('order_id',), capacity=10000000, false_positive_rate=0.001, time='ts', horizon='30 days', generations=4, again='drop', when_full='fail', state_api='auto', shards=8, name='seen')
+    sketches.seen(identity=('order_id',), capacity=10000000, false_positive_rate=0.001, time='ts', horizon='30 days', generations=4, again='drop', when_full='fail')
 
     Notes
     -----
     Identities are compared by a hash of 64 bits, ``xxhash64``: two among ten million have the same
-    one with a probability of 3 in a million. Of arrays and structs it passes over nulls: ``[1, null]``
+    one with a probability of 3 in a million. Nulls inside arrays and structs are ignored: ``[1, null]``
     and ``[1]`` are one identity.
 
-    A new identity that is taken for a duplicate is not remembered by itself: it is for as long as
-    those are that it was taken for.
+    A new identity that is taken for a duplicate is not stored itself: it is forgotten with the
+    identities that it was taken for.
+
+    The metrics of a query are `rows`, the number of rows with each value of `seen`, and `full`, rows
+    with `seen_full`. A batch is counted only if ``.options(name=...)`` is set.
 
     See Also
     --------
@@ -139,17 +141,73 @@ def seen(
     analytics".
     """
     where = "sketches.seen"
-    options = Options("kernel", state_api, shards, name or "seen").validated(where)
-    settings = SeenSettings.of(
-        where,
-        identity,
+    _require_generations(generations, where=where)
+    micros = None
+    if horizon is not None:
+        micros = parse_duration(horizon, parameter="horizon", where=where, minimum=generations)
+    parameters = _Seen(
+        where=where,
+        identity=parse_names(identity, parameter="identity", where=where),
         capacity=capacity,
         false_positive_rate=false_positive_rate,
         time=time,
-        horizon=horizon,
+        horizon=micros,
         generations=generations,
         again=again,
         when_full=when_full,
-        shards=shards,
     )
-    return AnnotateTransform(where, settings, options, core)
+    return annotate_rows(where, parameters, core)
+
+
+def _require_generations(generations: object, *, where: str) -> None:
+    """Refuse a number of generations that is out of range."""
+    if type(generations) is not int or not 1 <= generations <= _MOST_GENERATIONS:
+        raise SpecError(
+            "GENERATIONS_OUT_OF_RANGE",
+            "`generations` is out of range",
+            where=where,
+            got=f"generations={generations!r}",
+            expected=f"an integer from 1 to {_MOST_GENERATIONS}",
+            fix="use the default, 4: an identity is stored up to a fourth longer than the horizon",
+        )
+
+
+class _Seen(SeenParameters):
+    """The parameters, and the checks of a frame."""
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame without the columns, with a watermark, or with changes."""
+        fields = {column.name: column for column in frame.schema.fields}
+        for name in self.identity:
+            if name not in fields:
+                raise ColumnNotFound(name, list(fields), where=self.where, role="identity")
+        if self.time is not None:
+            instant_field(frame, self.time, role="time", where=self.where)
+        if CHANGE_TYPE in fields:
+            raise SchemaError(
+                "SKETCH_CANNOT_FORGET",
+                "changes of one row have the same identity, and are not duplicates",
+                where=self.where,
+                got=f"a frame with the column {CHANGE_TYPE!r}",
+                expected="rows that are only ever added",
+                fix="suppress duplicates before the operator that emits changes; or drop "
+                f"{CHANGE_TYPE!r} if all rows are inserts",
+            )
+        watermarks = [name for name, of in fields.items() if WATERMARK in (of.metadata or {})]
+        if frame.isStreaming and watermarks:
+            raise WatermarkError(
+                "SEEN_BEHIND_WATERMARK",
+                "the watermark would be lost: rows pass through Python here",
+                where=self.where,
+                got=f"a frame with a watermark on {watermarks[0]!r}",
+                expected="a frame without a watermark",
+                fix="suppress duplicates first, withWatermark(...) or delay=... after it",
+            )
+
+    def finish(self, rows: DataFrame, columns: list[str]) -> DataFrame:
+        """The rows of the core are the result."""
+        return rows
+
+    def counts(self) -> Mapping[str, Column]:
+        """The core counts, including rows that it drops."""
+        return {}

@@ -9,14 +9,13 @@ from typing import get_args
 import pyarrow as pa
 
 from streamops import sketches
-from streamops.sketches import seen_settings
 from streamops.sketches.core import frame, seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.seen_settings import Again
-from streamops.spark.legacy import RUNNING_METRICS as TOLD
+from streamops.sketches.core.seen import Again
 from streamops.windows.core import running
 from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, WhenFull
 from tests.docs.test_readme import ROOT, documented, public, words
+from tests.sketches.seen_specs import seen_spec
 
 
 def test_every_word_of_sketches_is_documented_and_every_function_in_the_readme() -> None:
@@ -34,14 +33,12 @@ def test_every_refusal_of_a_sketch_is_documented() -> None:
 
 def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
     glossary = documented()
-    said = {word for choice in (Again, seen_settings.WhenFull) for word in get_args(choice)}
-    assert {*said, *seen.COUNTS, seen.SEEN, seen.FULL} - glossary == set()
+    said = {word for choice in (Again, seen.WhenFull) for word in get_args(choice)}
+    assert {*said, *seen.METRICS, seen.SEEN, seen.FULL} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {seen.STATE.kind}, version {seen.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
-    spec = seen.SeenSpec(
-        ("v",), None, None, 4, 10, 0.1, 1, "fail", "drop", pa.schema([("v", pa.int8())])
-    )
+    spec = seen_spec(pa.schema([("v", pa.int8())]), identity=("v",), capacity=10, time=None)
     assert set(spec.identity) <= set(re.findall(r"`(\w+)`", own))
     for table, schema in seen.layout(spec).items():
         assert f"**Table `{table}`**" in own
@@ -49,17 +46,17 @@ def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
         assert columns == schema.names
     assert f"## Sketch {Bloom.format.kind}, version {Bloom.format.version}\n" in text
     page = (ROOT / "docs" / "sketches.md").read_text()
-    assert {*seen.VERDICTS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))
+    assert {*seen.DECISIONS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))
 
 
 def test_the_words_and_the_state_of_running_values_are_documented() -> None:
     glossary = documented()
     said = {word for choice in (Changes, WhenFull) for word in get_args(choice)}
-    assert {*said, *TOLD} - glossary == set()
+    assert {*said, *running.METRICS} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {running.STATE.kind}, version {running.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
     assert "**Table `keys`**" in own
     counts = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sketches.md").read_text()))
-    assert set(TOLD) <= counts
+    assert set(running.METRICS) <= counts
     assert f"{DEFAULT_MAX_KEYS:,}" == "1,000,000"  # "a million", says the document

@@ -13,8 +13,8 @@ from streamops.kernel.contract import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.seen import SeenSpec
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
+from tests.sketches.seen_specs import seen_spec
 
 FILE = FOLDER / "sketches.bloom-v1.bin"
 # Capacity, rate, and how many integers from 0 on: on both sides of the switch.
@@ -24,17 +24,14 @@ SEEN_FILE = FOLDER / "sketches.seen-v1.bin"
 SCHEMA = pa.schema(
     [("order", pa.int64()), ("shop", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))]
 )
-SPEC = SeenSpec(
-    by=("order", "shop"),
-    time="ts",
+SPEC = seen_spec(
+    SCHEMA,
+    identity=("order", "shop"),
     horizon=400 * SECOND,
-    generations=4,
     capacity=120,
-    rate=1e-6,
-    shards=SHARDS,
+    false_positive_rate=1e-6,
     when_full="flag",
-    again="flag",
-    input=SCHEMA,
+    shards=SHARDS,
 )
 # Orders from .. to .., at a second: more than one generation has room for, some of them again.
 BATCHES = [(0, 30, 0), (20, 40, 90), (35, 50, 210), (0, 5, 399), (50, 52, 450)]
@@ -68,7 +65,7 @@ def state() -> State:
     """The core's state after the history."""
     after = seen.empty(SPEC)
     for batch in BATCHES:
-        after, _ = seen.step(SPEC, after, orders(*batch))
+        after, _ = seen.annotate(SPEC, after, [orders(*batch)])
     return after
 
 

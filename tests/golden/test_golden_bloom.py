@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from streamops.kernel.contract import State, StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.generations import read as generations
+from streamops.sketches.core.generations import decode_generations as generations
 from streamops.sketches.core.seen import SEEN
 from tests.golden.bloom_sketches import (
     BATCHES,
@@ -26,6 +25,7 @@ from tests.golden.bloom_sketches import (
     table,
 )
 from tests.golden.states import NOW, SECOND, SHARDS
+from tests.sketches.seen_specs import change
 
 STORED = ipc_read(FILE.read_bytes())
 
@@ -57,7 +57,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
-    _, told = seen.step(SPEC, read(), orders(0, 60, 501))
+    _, told = seen.annotate(SPEC, read(), [orders(0, 60, 501)])
     words = told.column(SEEN).to_pylist()
     assert words == ["first"] * 40 + ["again"] * 12 + ["first"] * 8
 
@@ -66,8 +66,13 @@ def test_state_of_version_1_is_refused_by_another_version_and_with_other_paramet
     with pytest.raises(StateFormatError) as caught:
         read(layout=StateFormat("sketches.seen", 2))
     assert caught.value.code == "STATE_VERSION"
-    for changed in ({"horizon": 1}, {"generations": 3}, {"capacity": 9}, {"time": None}):
+    for changed in (
+        {"horizon": 1},
+        {"generations": 3},
+        {"capacity": 9},
+        {"time": None, "horizon": None},
+    ):
         with pytest.raises(StateFormatError) as caught:
-            read(identity=dataclasses.replace(SPEC, **changed).identity)
+            read(identity=change(SPEC, **changed).identity)
         assert caught.value.code == "STATE_PARAMETERS"
         assert next(iter(changed)) in caught.value.what

@@ -49,7 +49,11 @@ def annotate(
     """The rows that come out of each micro-batch, and the states, of a core that adds columns."""
     state, outputs, states = core.empty(spec), [], []
     for batch in batches:
-        state, rows = core.step(spec, between(state), core.pack(spec, batch))
+        packed = core.pack(spec, batch)
+        if hasattr(core, "annotate"):
+            state, rows = core.annotate(spec, between(state), [packed])
+        else:
+            state, rows = core.step(spec, between(state), packed)
         _check(core, spec, state)
         assert rows.schema == spec.output
         outputs.append(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from tests.laws import playing
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.seen import SeenOracle
 from tests.oracles.windows import Row, key_of
+from tests.sketches.seen_specs import change, seen_spec
 
 pytestmark = pytest.mark.laws
 
@@ -81,7 +81,9 @@ def histories(draw: st.DrawFn, *, in_order: bool = False) -> Case:
             number += 1
         batches.append(table_of(rows))
     # So large that a false positive is all but impossible.
-    spec = SeenSpec(by, time, horizon, generations, 2_000, 1e-9, 1, "fail", "flag", SCHEMA)
+    spec = seen_spec(
+        SCHEMA, identity=by, time=time, horizon=horizon, generations=generations, capacity=2_000
+    )
     oracle = SeenOracle(by, time, horizon, generations)
     return Case(spec, tuple(batches), oracle.fresh, draw(st.integers(0, 2**16)))
 
@@ -109,7 +111,13 @@ def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
 
 def bag(spec: SeenSpec, rows: Sequence[Row], said: Sequence[str]) -> Counter[Any]:
     """Verdicts by identity and event time: which of several equal ones is first is not asked."""
-    where = [(comparable(key_of(row, spec.by)), row["ts"] if spec.time else 0) for row in rows]
+    where = [
+        (
+            comparable(key_of(row, spec.parameters.identity)),
+            row["ts"] if spec.parameters.time else 0,
+        )
+        for row in rows
+    ]
     return Counter(zip(where, said, strict=True))
 
 
@@ -134,7 +142,7 @@ def test_every_row_is_what_the_oracle_says(case: Case) -> None:
 @given(case=histories(in_order=True))
 def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
     dice, whole = random.Random(case.seed), case.rows
-    batch = seen.run(case.spec, seen.pack(case.spec, whole))
+    batch = seen.run(case.spec, [seen.pack(case.spec, whole)])
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         out = pa.concat_tables(play(case.spec, batches)[0])
         pairs = ((rows_of(t), t.column(SEEN).to_pylist()) for t in (batch, out))
@@ -145,7 +153,7 @@ def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
 @given(case=histories())
 def test_the_batch_is_what_the_oracle_says(case: Case) -> None:
     rows = rows_of(case.rows)
-    batch = seen.run(case.spec, seen.pack(case.spec, case.rows))
+    batch = seen.run(case.spec, [seen.pack(case.spec, case.rows)])
     said = batch.column(SEEN).to_pylist()
     assert "too_old" not in said
     assert bag(case.spec, rows, said) == bag(case.spec, rows, case.oracle().judge(rows))
@@ -175,9 +183,12 @@ def test_a_restart_and_packs_change_nothing(case: Case) -> None:
 @given(case=histories(in_order=True))
 def test_identities_may_be_spread_over_any_number_of_shards(case: Case) -> None:
     together: dict[int, Any] = {}
-    spec = dataclasses.replace(case.spec, shards=3)
+    spec = change(case.spec, shards=3)
     for shard in range(3):
-        mine = [b.filter(pa.array(shard_of(b, spec.by, 3) == shard)) for b in case.batches]
+        mine = [
+            b.filter(pa.array(shard_of(b, spec.parameters.identity, 3) == shard))
+            for b in case.batches
+        ]
         together |= by_id(play(spec, mine)[0])
     assert together == by_id(play(case.spec, case.batches)[0])
 
@@ -185,9 +196,9 @@ def test_identities_may_be_spread_over_any_number_of_shards(case: Case) -> None:
 @given(case=histories(), when_full=st.sampled_from(["flag", "rotate"]))
 def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
     """Far too small a filter tells too much to have been seen, and never too little."""
-    if case.spec.horizon is None:
+    if case.spec.parameters.horizon is None:
         when_full = "flag"
-    spec = dataclasses.replace(case.spec, capacity=2, rate=0.5, when_full=when_full)
+    spec = change(case.spec, capacity=2, false_positive_rate=0.5, when_full=when_full)
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(spec, case.batches)[0], strict=True):
         said = rows_of(out)
@@ -200,4 +211,4 @@ def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
 def test_state_has_one_filter_for_each_cell_of_the_horizon(case: Case) -> None:
     for state in play(case.spec, case.batches)[1]:
         cells = state.tables["generations"].column("cell").to_pylist()
-        assert len(set(cells)) == len(cells) <= case.spec.generations + 1
+        assert len(set(cells)) == len(cells) <= case.spec.parameters.generations + 1

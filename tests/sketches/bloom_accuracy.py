@@ -12,9 +12,9 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.filters import Shape, positions
-from streamops.sketches.core.generations import NEVER, newest_cells, read
+from streamops.sketches.core.generations import NEVER, decode_generations, newest_cells
 from streamops.sketches.core.hashes import items
-from streamops.sketches.core.seen import SeenSpec
+from tests.sketches.seen_specs import seen_spec
 
 __all__ = ["RATES", "measured", "suppressed"]
 
@@ -56,25 +56,23 @@ def suppressed(
     """
     rng = np.random.default_rng((seed, capacity, round(1 / rate), shards))
     schema = pa.schema([("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
-    spec = SeenSpec(
-        by=("v",),
-        time="ts",
+    spec = seen_spec(
+        schema,
+        identity=("v",),
         horizon=1_000 * generations,
         generations=generations,
         capacity=capacity,
-        rate=rate,
+        false_positive_rate=rate,
         shards=shards,
-        when_full="fail",
-        again="flag",
-        input=schema,
     )
     mine = round(capacity / generations / shards)
     state = seen.empty(spec)
     for cell in range(generations + 1):
         values = rng.integers(0, 1 << 62, mine)
         times = pa.array(np.full(mine, 1_000 * cell)).cast(schema[1].type)
-        state, _ = seen.step(spec, state, pa.table([pa.array(values), times], schema=schema))
-    kept = read(state.tables["generations"])
+        rows = pa.table([pa.array(values), times], schema=schema)
+        state, _ = seen.annotate(spec, state, [rows])
+    kept = decode_generations(state.tables["generations"])
     assert len(kept) == generations + 1
     found = done = 0
     while done < asked:

@@ -53,7 +53,6 @@ def seen(**changed: Any) -> Any:
         ({"capacity": 0}, "CAPACITY_OUT_OF_RANGE"),
         ({"capacity": 1e6}, "CAPACITY_OUT_OF_RANGE"),
         ({"capacity": True}, "CAPACITY_OUT_OF_RANGE"),
-        ({"capacity": 10**9}, "FILTER_TOO_LARGE"),
         ({"false_positive_rate": 0}, "RATE_OUT_OF_RANGE"),
         ({"false_positive_rate": 0.51}, "RATE_OUT_OF_RANGE"),
         ({"false_positive_rate": 1e-10}, "RATE_OUT_OF_RANGE"),
@@ -69,9 +68,6 @@ def seen(**changed: Any) -> Any:
         ({"generations": 4.0}, "GENERATIONS_OUT_OF_RANGE"),
         ({"again": "route"}, "UNKNOWN_CHOICE"),
         ({"when_full": "null"}, "UNKNOWN_CHOICE"),
-        ({"state_api": "now"}, "UNKNOWN_CHOICE"),
-        ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
-        ({"name": 7}, "NOT_A_NAME"),
     ],
     ids=repr,
 )
@@ -83,9 +79,12 @@ def test_a_mistake_is_refused_where_it_was_made(changed: dict[str, Any], code: s
 
 def test_a_filter_that_is_too_large_says_how_many_shards_it_takes() -> None:
     with pytest.raises(SpecError) as caught:
-        seen(capacity=10**9)
-    number = int(caught.value.fix.removeprefix("shards=").removesuffix(" or more"))
-    assert seen(capacity=10**9, shards=number).settings.shards == number
+        seen(capacity=10**9)(FakeFrame(*COLUMNS))
+    assert (caught.value.code, caught.value.where) == ("FILTER_TOO_LARGE", "sketches.seen")
+    number = int(caught.value.fix.removeprefix(".options(shards=").removesuffix(") or more"))
+    schema = pa.schema([("order_id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+    large = seen(capacity=10**9).parameters
+    assert large.resolve((schema,), carried=(None,), shards=number).shards == number
 
 
 @pytest.mark.parametrize(
@@ -138,9 +137,10 @@ def test_what_may_change_when_a_query_starts_again_is_not_part_of_the_state() ->
     schema = pa.schema([("order_id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 
     def identity(**changed: Any) -> Any:
-        return seen(**changed).settings.bind(schema).identity
+        parameters = seen(**changed).parameters
+        return parameters.resolve((schema,), carried=(None,), shards=8).identity
 
-    for changed in ({"when_full": "flag"}, {"again": "flag"}, {"name": "a"}, {"state_api": "auto"}):
+    for changed in ({"when_full": "flag"}, {"again": "flag"}):
         assert identity(**changed) == identity()
     for changed in (
         {"capacity": 999}, {"false_positive_rate": 0.01}, {"horizon": "1 day"}, {"generations": 3},
@@ -150,10 +150,10 @@ def test_what_may_change_when_a_query_starts_again_is_not_part_of_the_state() ->
 
 
 def test_its_repr_shows_everything() -> None:
-    assert repr(seen(horizon=None, again="flag", shards=3, name="orders")) == (
+    assert repr(seen(horizon=None, again="flag").options(shards=3, name="orders")) == (
         "sketches.seen(identity=('order_id',), capacity=1000, false_positive_rate=0.001, "
-        "time='ts', horizon=None, generations=4, again='flag', when_full='fail', "
-        "state_api='auto', shards=3, name='orders')"
+        "time='ts', horizon=None, generations=4, again='flag', when_full='fail')"
+        ".options(name='orders', shards=3)"
     )
 
 

@@ -51,12 +51,12 @@ for number, row in enumerate(row for batch in SCRIPT for row in batch):
     row["n"] = number
 SAID: dict[str, Any] = {
     "identity": ["order.id", "shop"], "time": "ts", "horizon": "100 seconds", "capacity": 1_000,
-    "false_positive_rate": 1e-6, "shards": 2,
+    "false_positive_rate": 1e-6,
 }  # fmt: skip
 
 
 def seen(**changed: Any) -> Any:
-    return sketches.seen(**(SAID | changed))
+    return sketches.seen(**(SAID | changed)).options(shards=2)
 
 
 def expected() -> dict[int, str]:
@@ -96,7 +96,7 @@ def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
     for there, again in ((SCRIPT[:3], "flag"), (SCRIPT[3:], "drop")):
         frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)
         comment = F.col("n").alias("n", metadata={"comment": "its number"})
-        result = frame.withColumn("n", comment).transform(seen(state_api=api, again=again))
+        result = frame.withColumn("n", comment).transform(seen(again=again).options(state_api=api))
         rows, counts = run(result, tmp_path)
         got += rows
         told += [each["seen"] for each in counts if "seen" in each]
@@ -116,7 +116,7 @@ def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
     assert totals == {word: words.count(word) for word in totals}
     more = micro_batches(spark, [[SCRIPT[0][0]]], schema=SCHEMA, directory=tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
-        run(more.transform(seen(state_api=api, capacity=999)), tmp_path)
+        run(more.transform(seen(capacity=999).options(state_api=api)), tmp_path)
     assert "[STATE_PARAMETERS]" in str(caught.value)
     assert "capacity=1000" in str(caught.value)
 
@@ -128,7 +128,7 @@ def test_a_batch_is_judged_in_the_order_of_event_time(spark: SparkSession) -> No
     frame = spark.createDataFrame(table.cast(SCHEMA))
     got = frame.transform(seen(again="flag")).toArrow().to_pylist()
     assert {row["n"]: row["seen"] for row in got} == wanted
-    dropped = frame.transform(seen(name="orders")).toArrow().to_pylist()
+    dropped = frame.transform(seen().options(name="orders")).toArrow().to_pylist()
     assert {row["n"] for row in dropped} == {n for n, word in wanted.items() if word != "again"}
     # Two of them meet without a name, and are counted only where there is one.
     assert frame.transform(seen()).union(frame.transform(seen())).count() == 2 * len(dropped)
@@ -214,6 +214,6 @@ def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None
 
 def test_rows_that_are_dropped_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     frame = micro_batches(spark, [SCRIPT[0], SCRIPT[0]], schema=SCHEMA, directory=tmp_path)
-    got, told = run(frame.transform(seen(name="orders")), tmp_path)
+    got, told = run(frame.transform(seen().options(name="orders")), tmp_path)
     assert len(got) == 3
     assert [each["orders"]["again"] for each in told] == [1, 4]

@@ -20,10 +20,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.kernel.hashing import xxhash64
 
-__all__ = ["MOST_BITS", "Positions", "Shape", "Words", "contained", "filled", "ones", "positions"]
+__all__ = [
+    "MOST_BITS",
+    "Positions",
+    "Shape",
+    "Words",
+    "contained",
+    "filled",
+    "ones",
+    "positions",
+    "require_capacity",
+    "require_rate",
+    "too_large",
+]
 
 Words = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.uint64]
@@ -32,6 +45,7 @@ Positions = npt.NDArray[np.uint64]
 MOST_BITS = 1 << 28
 """Of one filter. With more, 32 bits of hash would not reach all of them equally often."""
 
+_LEAST_RATE, _MOST_RATE = 1e-9, 0.5
 _WORD = 64
 _SIX, _LOW, _HALF = np.uint64(6), np.uint64(63), np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)
@@ -144,3 +158,54 @@ def ones(words: Words) -> Floats:
 
 
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+
+
+def require_capacity(capacity: object, *, where: str) -> None:
+    """Refuse a capacity that is not a positive integer.
+
+    Raises
+    ------
+    SpecError
+        ``CAPACITY_OUT_OF_RANGE``.
+    """
+    if type(capacity) is not int or capacity < 1:
+        raise SpecError(
+            "CAPACITY_OUT_OF_RANGE",
+            "`capacity` is out of range",
+            where=where,
+            got=f"capacity={capacity!r}",
+            expected="an integer >= 1",
+            fix="the maximum number of distinct values, such as capacity=1_000_000",
+        )
+
+
+def require_rate(rate: object, *, where: str) -> float:
+    """Refuse a rate that is out of range.
+
+    Raises
+    ------
+    SpecError
+        ``RATE_OUT_OF_RANGE``.
+    """
+    if type(rate) is float and _LEAST_RATE <= rate <= _MOST_RATE:
+        return rate
+    raise SpecError(
+        "RATE_OUT_OF_RANGE",
+        "`false_positive_rate` is out of range",
+        where=where,
+        got=f"false_positive_rate={rate!r}",
+        expected=f"a float from {_LEAST_RATE:g} to {_MOST_RATE:g}",
+        fix="0.001: one of a thousand values that are not in the filter is a false positive",
+    )
+
+
+def too_large(got: str, *, fix: str, where: str) -> SpecError:
+    """The error for a filter with too many bits."""
+    return SpecError(
+        "FILTER_TOO_LARGE",
+        "a Bloom filter would be too large",
+        where=where,
+        got=got,
+        expected=f"at most {MOST_BITS} bits ({MOST_BITS // 8 // 1024**2} MiB) in one filter",
+        fix=fix,
+    )

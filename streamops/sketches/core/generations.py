@@ -1,4 +1,4 @@
-"""Generations of filters: what was seen, and when, so that the oldest can be forgotten."""
+"""Generations of filters: items by the cell of event time in which they were first seen."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Ids
 from streamops.sketches.core.filters import Positions, Shape, Words, contained, filled
 
-__all__ = ["LAYOUT", "NEVER", "Generation", "Keeping", "newest_cells", "read", "written"]
+__all__ = [
+    "LAYOUT",
+    "NEVER",
+    "Generation",
+    "Rotation",
+    "decode_generations",
+    "encode_generations",
+    "newest_cells",
+]
 
 LAYOUT = pa.schema([("cell", pa.int64()), ("items", pa.int64()), ("filter", pa.binary())])
 
 NEVER = -(1 << 62)
-"""The cell of what was never seen."""
+"""The cell of an item that was never seen."""
 
-_ALMOST = 1 + 1e-9  # a sum of shares of a rate is that rate, but for what floats round off
+_ALMOST = 1 + 1e-9  # tolerance for the rounding of a sum of rates
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What was seen first in one cell of event time.
-
-    Parameters
-    ----------
-    cell : int
-    items : int
-        How many items were put into the filter, exactly.
-    words : array of uint64
-        The filter.
-    """
+    """A filter of the items that were first seen in one cell, and how many they are."""
 
     cell: int
     items: int
@@ -41,19 +40,19 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
-    """The rules by which generations are filled, followed by others, and forgotten.
+class Rotation:
+    """Rules by which generations are filled, and new ones begin.
 
     Parameters
     ----------
     shape : Shape
-        Of every filter.
+        Shape of every filter.
     room : int
-        Items that a generation is meant for. The next one goes to another of the same cell.
+        Items that a generation is meant for. The next item begins another one of the same cell.
     rate : float
-        What the rates of all generations together may come to.
+        Limit of the false positive rate of all generations together.
     most : int
-        Generations, beyond which the last one of a cell takes what comes.
+        Number of generations from which on a full one takes further items.
     """
 
     shape: Shape
@@ -62,30 +61,27 @@ class Keeping:
     most: int
 
     def is_full(self, generations: Sequence[Generation]) -> bool:
-        """Whether a new item is told to have been seen more often than promised.
-
-        The rate of several filters is at most the sum of theirs.
-        """
-        rates = (self.shape.rate(each.items) for each in generations)
+        """Whether the rate is exceeded. The rate of several filters is at most the sum of theirs."""
+        rates = (self.shape.rate(generation.items) for generation in generations)
         return sum(rates) > self.rate * _ALMOST
 
-    def added(
+    def add(
         self, generations: Sequence[Generation], cell: int, probes: Positions
     ) -> list[Generation]:
-        """Generations in the order of their cells, with new items in this one."""
+        """Add items to a cell. The result is sorted by cell."""
         result = list(generations)
         done, count = 0, probes.shape[1]
         while done < count:
-            place = sum(each.cell <= cell for each in result)  # behind the last one of the cell
-            last = result[place - 1] if place else None
+            end = sum(each.cell <= cell for each in result)  # behind the last one of the cell
+            last = result[end - 1] if end else None
             if last is None or last.cell != cell or self._is_closed(last, len(result)):
                 last = Generation(cell, 0, np.zeros(self.shape.words, np.uint64))
-                result.insert(place, last)
-                place += 1
+                result.insert(end, last)
+                end += 1
             free = self.room - last.items
             stop = min(count, done + free) if free > 0 else count
             words = filled(last.words, probes[:, done:stop])
-            result[place - 1] = Generation(cell, last.items + stop - done, words)
+            result[end - 1] = Generation(cell, last.items + stop - done, words)
             done = stop
         return result
 
@@ -94,31 +90,31 @@ class Keeping:
 
 
 def newest_cells(generations: Sequence[Generation], probes: Positions) -> Ids:
-    """The newest cell in which each item, given by its column, may have been seen."""
+    """The newest cell of a generation that contains each item, or ``NEVER``."""
     count = probes.shape[1]
     found, rest = np.full(count, NEVER), np.arange(count)
-    for each in reversed(generations):
-        there = contained(each.words, probes, rest)
+    for generation in reversed(generations):
+        there = contained(generation.words, probes, rest)
         if len(there):
-            found[there] = each.cell
+            found[there] = generation.cell
             rest = np.flatnonzero(found == NEVER)
     return found
 
 
-def written(generations: Sequence[Generation]) -> pa.Table:
-    """As a table of the state."""
+def encode_generations(generations: Sequence[Generation]) -> pa.Table:
+    """The generations as a table of the state."""
     columns = [
-        [each.cell for each in generations],
-        [each.items for each in generations],
-        [each.words.tobytes() for each in generations],
+        [generation.cell for generation in generations],
+        [generation.items for generation in generations],
+        [generation.words.tobytes() for generation in generations],
     ]
-    pairs = zip(columns, LAYOUT.types, strict=True)
-    return pa.table([pa.array(column, kind) for column, kind in pairs], schema=LAYOUT)
+    arrays = [pa.array(c, dtype) for c, dtype in zip(columns, LAYOUT.types, strict=True)]
+    return pa.table(arrays, schema=LAYOUT)
 
 
-def read(table: pa.Table) -> list[Generation]:
-    """What was written."""
+def decode_generations(table: pa.Table) -> list[Generation]:
+    """The generations of a table of the state."""
     cells, items = (table.column(i).to_pylist() for i in (0, 1))
     filters = combine_chunks(table.column(2))
     words = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
-    return [Generation(*each) for each in zip(cells, items, words, strict=True)]
+    return [Generation(*values) for values in zip(cells, items, words, strict=True)]

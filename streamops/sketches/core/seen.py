@@ -1,57 +1,75 @@
-"""Rows whose identity was seen before, by generations of Bloom filters.
+"""Suppression of duplicates by generations of Bloom filters.
 
-An identity is an *item*: ``xxhash64`` of its columns. It is remembered from the row that came
-first, in the generation of that row's *cell*: event time is cut into cells, a horizon is so many of
-them. A row is judged by the generations of the horizon behind the newest event time that its shard
-has seen up to it, in the order of event time.
+An *item* is the ``xxhash64`` of the identity columns of a row. Event time is divided into cells; a
+horizon is ``generations`` of them. The first row of an item is stored in the generation of the row's
+cell. A row is a duplicate if one of the generations within the horizon behind the newest event time
+up to the row contains its item.
 
-Within a micro-batch nothing is probable: equal items are found by sorting, and the earliest row is
-the first; of the same event time, that with the lowest hash of all its columns. So neither the order
-of rows in a micro-batch nor how they are packed matters. How they are cut does not matter either,
-as long as they come in the order of event time; but for false positives, of which there are none
-within a micro-batch.
+Within a micro-batch decisions are exact: rows are sorted by item and event time, and the earliest row
+of an item is the first; of several with the same event time, the one with the lowest hash of all
+columns. So the order of rows in a micro-batch and how they are packed do not matter. How rows are
+divided into micro-batches does not matter either if they arrive in the order of event time, except for
+false positives, which do not occur within a micro-batch.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import combine_chunks, conform
+from streamops.kernel.columns import combine_chunks, conform, take, timestamp_micros
 from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.errors import CapacityError
-from streamops.kernel.groups import Ids
-from streamops.kernel.time import Instants
-from streamops.sketches.core.asked import AGAIN, VERDICTS, Asked
-from streamops.sketches.core.filters import Shape, positions
+from streamops.kernel.core import Input, SideName, Step
+from streamops.kernel.errors import CapacityError, SchemaError, SpecError
+from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.hashing import require_hashable, xxhash64
+from streamops.kernel.parameters import require_choice, require_name, show_duration
+from streamops.kernel.parameters import require_hashable as require_key_type
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
+from streamops.kernel.without_event_time import finish, next_deadline
+from streamops.sketches.core.filters import (
+    MOST_BITS,
+    Shape,
+    positions,
+    require_capacity,
+    require_rate,
+    too_large,
+)
 from streamops.sketches.core.generations import (
     LAYOUT,
     NEVER,
     Generation,
-    Keeping,
+    Rotation,
+    decode_generations,
+    encode_generations,
     newest_cells,
-    read,
-    written,
 )
 
 __all__ = [
     "COUNTS",
+    "DECISIONS",
     "FULL",
+    "METRICS",
     "SEEN",
     "STATE",
-    "VERDICTS",
+    "Again",
+    "SeenMetrics",
+    "SeenParameters",
     "SeenSpec",
+    "WhenFull",
     "check",
-    "delivered",
+    "deliver",
     "empty",
+    "finish",
     "layout",
+    "next_deadline",
     "pack",
     "run",
     "step",
@@ -60,101 +78,184 @@ __all__ = [
 STATE = StateFormat("sketches.seen", 1)
 
 SEEN, FULL = "seen", "seen_full"
-"""Columns that are added: what a row was found to be, and whether that can be relied on."""
+"""Columns that are added: the decision, and whether the false positive rate is exceeded."""
 
-_WORDS = pa.array(VERDICTS)
+DECISIONS = ("first", "again", "too_old", "null_identity", "null_time", "time_out_of_range")
+_FIRST, _AGAIN, _TOO_OLD, _NULL_IDENTITY, _NULL_TIME, _OUT_OF_RANGE = range(len(DECISIONS))
+_DECISIONS = pa.array(DECISIONS)
 
-COUNTS = ("rows", *VERDICTS, "full")
-"""What is told of the rows that came: how many, how many of each verdict, and how many are full."""
+Again = Literal["drop", "flag"]
+WhenFull = Literal["fail", "flag", "rotate"]
 
 _DEVIATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class SeenSpec:
-    """Settings, bound to the schema of their input; durations in microseconds.
+class SeenMetrics:
+    """Metrics of a micro-batch: all rows, rows by decision, and rows with ``seen_full``."""
 
-    Parameters
-    ----------
-    by : tuple of str
-        The identity.
-    time : str, optional
-        Event time; needed where there is a horizon.
-    horizon : int, optional
-        How far behind the newest event time an identity is remembered. None: however far.
-    generations : int
-        Cells of a horizon.
-    capacity, rate
-        Identities within a horizon, over all shards, and false positives as a share.
-    shards : int
-        That the identities are spread over.
-    when_full : str
-        "fail", "flag" or "rotate".
-    again : str
-        "drop" or "flag".
-    input : Schema
-    """
+    rows: int = 0
+    first: int = 0
+    again: int = 0
+    too_old: int = 0
+    null_identity: int = 0
+    null_time: int = 0
+    time_out_of_range: int = 0
+    full: int = 0
 
-    by: tuple[str, ...]
-    time: str | None
-    horizon: int | None
-    generations: int
+
+COUNTS = SeenMetrics
+METRICS = {name: name for name in ("rows", *DECISIONS, "full")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenParameters:
+    """Parameters of the operator, as in :func:`streamops.sketches.seen`; microseconds."""
+
+    where: str = field(repr=False)
+    identity: tuple[str, ...]
     capacity: int
-    rate: float
-    shards: int
-    when_full: str
-    again: str
+    false_positive_rate: float
+    time: str | None
+    horizon: int | None = field(metadata={"shown": show_duration})
+    generations: int
+    again: Again
+    when_full: WhenFull
+
+    times: ClassVar[tuple[None]] = (None,)
+    delays: ClassVar[tuple[None]] = (None,)
+    lag: ClassVar[int] = 0
+    accepts_revisions: ClassVar[tuple[bool]] = (True,)
+    needs_preimages: ClassVar[bool] = False
+    adds: ClassVar[tuple[str, str]] = (SEEN, FULL)
+    marked: ClassVar[str] = SEEN
+
+    def __post_init__(self) -> None:
+        where = self.where
+        if not self.identity or len(set(self.identity)) < len(self.identity):
+            raise SpecError(
+                "NO_IDENTITY",
+                "`identity` must name the columns that are equal in duplicates",
+                where=where,
+                got=f"identity={self.identity!r}",
+                expected="one column or several, without repetition",
+                fix='identity=["order_id"]',
+            )
+        require_capacity(self.capacity, where=where)
+        require_rate(self.false_positive_rate, where=where)
+        require_choice(self.again, Again, parameter="again", where=where)
+        require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
+        if self.time is not None:
+            require_name(self.time, parameter="time", where=where)
+        if self.horizon is not None and self.time is None:
+            raise SpecError(
+                "HORIZON_WITHOUT_TIME",
+                "`horizon` is measured in event time, and there is no event-time column",
+                where=where,
+                got=f"horizon={format_duration(self.horizon)!r}, time=None",
+                expected="the column with the event time",
+                fix='time="ts"; or no horizon and when_full="rotate" to forget by number',
+            )
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...]]:
+        """Columns whose values are compared."""
+        return (self.identity,)
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> SeenSpec:
+        """Resolve the parameters against the schema of the input."""
+        (schema,) = schemas
+        what = "an identity has a type that Spark does not hash"
+        for name in self.identity:
+            dtype = schema.field(name).type
+            require_key_type(dtype, where=f"{self.where}, column {name!r}", what=what)
+        spec = SeenSpec(self, schema, shards)
+        if spec.shape.bits > MOST_BITS:
+            raise too_large(
+                f"filters of {spec.shape.bits} bits, with shards={shards}",
+                fix=f".options(shards={shards * -(-spec.shape.bits // MOST_BITS)}) or more",
+                where=self.where,
+            )
+        return spec
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        """The result of annotated rows: the rows."""
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSpec:
+    """The resolved operator."""
+
+    parameters: SeenParameters
     input: pa.Schema
+    shards: int
+
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    event_time: ClassVar[None] = None
+    origins: ClassVar[Mapping[str, tuple[int, str]]] = {}
+
+    @property
+    def inputs(self) -> tuple[Input]:
+        """The input."""
+        return (Input(self.parameters.identity, None, self.input),)
 
     @property
     def room(self) -> int:
         """Items of a generation in one shard: the mean, and three standard deviations.
 
-        Items are dealt to shards by their hash, so how many a shard has is binomial.
+        Shards are chosen by hash, so the number of items in a shard is binomial.
         """
-        mean = self.capacity / self.generations / self.shards
+        mean = self.parameters.capacity / self.parameters.generations / self.shards
         return math.ceil(mean + _DEVIATIONS * math.sqrt(mean * (1 - 1 / self.shards)))
 
     @property
     def shape(self) -> Shape:
-        """Of a filter: one more than a horizon has are live, and each has its share of the rate."""
-        return Shape.of(self.room, self.rate / (self.generations + 1))
+        """Shape of every filter. One more than a horizon has are live and share the rate."""
+        parameters = self.parameters
+        rate = parameters.false_positive_rate / (parameters.generations + 1)
+        return Shape.of(self.room, rate)
 
     @property
-    def keeping(self) -> Keeping:
-        """The rules of the generations of one shard.
+    def rotation(self) -> Rotation:
+        """Rules of the generations of one shard.
 
-        With no more items than promised there is one in each cell that has still room, and there
-        are as many again that have none. Where there are more, only "flag" keeps them all.
+        Within capacity there is one generation with room per cell, and as many again that are full.
+        Beyond it, only "flag" stores all of them.
         """
-        most = 2 * (self.generations + 1) if self.when_full == "flag" else sys.maxsize
-        return Keeping(self.shape, self.room, self.rate, most)
+        parameters = self.parameters
+        most = 2 * (parameters.generations + 1) if parameters.when_full == "flag" else sys.maxsize
+        return Rotation(self.shape, self.room, parameters.false_positive_rate, most)
 
     @property
     def output(self) -> pa.Schema:
-        """The rows, and what is said of them."""
+        """The columns of the input and those that are added."""
         return self.input.append(pa.field(SEEN, pa.string())).append(pa.field(FULL, pa.bool_()))
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on: the bits, too, since they come of logarithms."""
-        shape = self.shape
+        """Parameters that the state depends on, and the shape, which is computed from logarithms."""
+        parameters, shape = self.parameters, self.shape
         return {
-            "identity": [[name, str(self.input.field(name).type)] for name in self.by],
-            "time": self.time,
-            "horizon": self.horizon,
-            "generations": self.generations,
-            "capacity": self.capacity,
-            "false_positive_rate": self.rate,
+            "identity": [[name, str(self.input.field(name).type)] for name in parameters.identity],
+            "time": parameters.time,
+            "horizon": parameters.horizon,
+            "generations": parameters.generations,
+            "capacity": parameters.capacity,
+            "false_positive_rate": parameters.false_positive_rate,
             "bits": shape.bits,
             "probes": shape.probes,
         }
 
     def cell(self, times: Instants) -> Ids:
-        """The cell of each instant; without a horizon there is one."""
-        if self.horizon is None:
+        """The cell of each timestamp; 0 without a horizon."""
+        horizon = self.parameters.horizon
+        if horizon is None:
             return np.zeros(len(times), np.int64)
-        return times // -(-self.horizon // self.generations)
+        return times // -(-horizon // self.parameters.generations)
 
 
 def layout(spec: SeenSpec) -> Mapping[str, pa.Schema]:
@@ -167,93 +268,233 @@ def empty(spec: SeenSpec) -> State:
     return State(None, {"generations": LAYOUT.empty_table()})
 
 
-def pack(spec: SeenSpec, rows: pa.Table) -> pa.Table:
-    """The rows as they are."""
+def pack(spec: SeenSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+    """The rows, in the columns of the input."""
     return conform(rows, spec.input)
 
 
-def run(spec: SeenSpec, rows: pa.Table) -> pa.Table:
-    """The batch result: all rows at once, in the order of event time. No filter is needed."""
-    asked = Asked.of(spec, rows, newest=NEVER)
-    last = np.full(len(asked.items), NEVER)
-    return _told(spec, rows, asked.verdicts(spec, last)[0], is_full=False)
+def run(spec: SeenSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """Annotate all rows of a batch in the order of event time, without filters."""
+    (rows,) = inputs
+    ordered = _order(spec, rows, newest=NEVER)
+    decisions, _ = ordered.decide(spec, np.full(len(ordered.items), NEVER))
+    return _annotate(spec, rows, decisions, is_full=False)
 
 
-def step(spec: SeenSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table]:
-    """One micro-batch: the state after it, and its rows with what is said of them."""
-    kept = read(state.tables["generations"])
+def step(spec: SeenSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
+    """Process one micro-batch. The watermark of the state is the newest event time."""
+    state, annotated = annotate(spec, state, inputs)
+    output, metrics = deliver(spec, annotated)
+    return Step(state, output, spec.output.empty_table(), metrics)
+
+
+def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[State, pa.Table]:
+    """The state after a micro-batch, and all of its rows with their decisions."""
+    (rows,) = inputs
+    generations, rotation = decode_generations(state.tables["generations"]), spec.rotation
     newest = NEVER
     if state.watermark is not None:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
-    asked = Asked.of(spec, rows, newest=newest)
-    probes = positions(spec.shape, asked.items)
-    verdicts, first = asked.verdicts(spec, newest_cells(kept, probes))
-    watermark = state.watermark if spec.time is None else asked.newest(state.watermark)
+    ordered = _order(spec, rows, newest=newest)
+    probes = positions(spec.shape, ordered.items)
+    decisions, first = ordered.decide(spec, newest_cells(generations, probes))
+    latest = state.watermark
+    if spec.parameters.time is not None:
+        latest = max((t for t in (latest, ordered.newest_time) if t is not None), default=None)
 
-    rules, horizon = spec.keeping, max(newest, int(asked.now.max(initial=NEVER))) - spec.generations
-    cells = asked.cell[first]
-    for cell in np.unique(cells[cells >= horizon]).tolist():
-        kept = rules.added(kept, cell, probes[:, asked.item[first[cells == cell]]])
-    kept = [each for each in kept if each.cell >= horizon]
-    is_full = rules.is_full(kept)
+    oldest = max(newest, int(ordered.newest_cell.max(initial=NEVER)))
+    oldest -= spec.parameters.generations
+    cells = ordered.cell[first]
+    for cell in np.unique(cells[cells >= oldest]).tolist():
+        items = probes[:, ordered.item[first[cells == cell]]]
+        generations = rotation.add(generations, cell, items)
+    generations = [generation for generation in generations if generation.cell >= oldest]
+    is_full = rotation.is_full(generations)
     if is_full:
-        kept = _consequence(spec, rules, kept)
-    told = _told(spec, rows, verdicts, is_full=is_full and _is_loss(spec))
-    return State(watermark, {"generations": written(kept)}), told
+        generations = _make_room(spec, rotation, generations)
+    annotated = _annotate(spec, rows, decisions, is_full=is_full and _is_loss(spec))
+    return State(latest, {"generations": encode_generations(generations)}), annotated
 
 
-def delivered(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, tuple[int, ...]]:
-    """The rows that come out, and how many there were of each kind."""
-    words = combine_chunks(rows.column(SEEN))
-    found = {str(pair["values"]): int(pair["counts"]) for pair in words.value_counts().to_pylist()}
+def deliver(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, SeenMetrics]:
+    """The output of annotated rows, without duplicates if they are dropped, and the metrics."""
+    decisions = combine_chunks(rows.column(SEEN))
+    counts = {str(c["values"]): int(c["counts"]) for c in decisions.value_counts().to_pylist()}
     full = pc.sum(rows.column(FULL), min_count=0).as_py()
-    counts = (len(rows), *(found.get(word, 0) for word in VERDICTS), full)
-    again = VERDICTS[AGAIN]
-    if spec.again == "drop" and again in found:
-        rows = rows.filter(pc.not_equal(words, again))
-    return rows, counts
+    metrics = SeenMetrics(rows=len(rows), full=full, **counts)
+    if spec.parameters.again == "drop" and metrics.again:
+        rows = rows.filter(pc.not_equal(decisions, DECISIONS[_AGAIN]))
+    return rows, metrics
 
 
 def check(spec: SeenSpec, state: State) -> None:
-    """Generations stand in order, are not too old, and have no more bits than their items set."""
-    kept = read(state.tables["generations"])
-    shown = f"newest {state.watermark}, {[(each.cell, each.items) for each in kept]}"
-    cells = [each.cell for each in kept]
-    assert cells == sorted(cells), f"out of order: {shown}"
-    assert len(kept) <= 3 * (spec.generations + 1), f"too many: {shown}"
+    """Generations are sorted, within the horizon, and have no more bits than their items set."""
+    generations, count = (
+        decode_generations(state.tables["generations"]),
+        spec.parameters.generations,
+    )
+    printed = f"newest {state.watermark}, {[(each.cell, each.items) for each in generations]}"
+    cells = [generation.cell for generation in generations]
+    assert cells == sorted(cells), f"out of order: {printed}"
+    assert len(generations) <= 3 * (count + 1), f"too many: {printed}"
     if state.watermark is not None and cells:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
-        assert newest - spec.generations <= cells[0] <= cells[-1] <= newest, f"too old: {shown}"
-    for each in kept:
-        bits = int(np.unpackbits(each.words.view(np.uint8)).sum())
-        assert len(each.words) == spec.shape.words, f"another shape: {shown}"
-        assert 0 < bits <= each.items * spec.shape.probes, f"{bits} bits: {shown}"
+        assert newest - count <= cells[0] <= cells[-1] <= newest, f"too old: {printed}"
+    for generation in generations:
+        bits = int(np.unpackbits(generation.words.view(np.uint8)).sum())
+        assert len(generation.words) == spec.shape.words, f"another shape: {printed}"
+        assert 0 < bits <= generation.items * spec.shape.probes, f"{bits} bits: {printed}"
 
 
 def _is_loss(spec: SeenSpec) -> bool:
-    """Whether being full takes something away: without a horizon, to rotate is what was asked."""
-    return spec.horizon is not None or spec.when_full != "rotate"
+    """Whether a full state breaks a promise. Without a horizon, "rotate" asks for rotation."""
+    return spec.parameters.horizon is not None or spec.parameters.when_full != "rotate"
 
 
-def _consequence(spec: SeenSpec, rules: Keeping, kept: list[Generation]) -> list[Generation]:
-    if spec.when_full == "fail":
-        items = sum(each.items for each in kept)
+def _make_room(
+    spec: SeenSpec, rotation: Rotation, generations: list[Generation]
+) -> list[Generation]:
+    """Fail, or drop the oldest generations, as `when_full` says."""
+    parameters = spec.parameters
+    if parameters.when_full == "fail":
+        items = sum(generation.items for generation in generations)
         raise CapacityError(
             "SEEN_FULL",
-            "more identities have been seen than there is room for",
-            where=f"sketches.seen, identity {', '.join(spec.by)}",
+            "there are more identities than `capacity`",
+            where=f"sketches.seen, identity {', '.join(parameters.identity)}",
             got=f"{items} in one of {spec.shards} shards",
-            expected=f"capacity={spec.capacity} over all shards, within a horizon and a generation, "
-            f"which makes {rules.room * spec.generations} for each of them",
+            expected=f"capacity={parameters.capacity} over all shards, within a horizon and a "
+            f"generation, which makes {rotation.room * parameters.generations} for each of them",
             fix='start again from this checkpoint with when_full="rotate", which forgets the '
-            'oldest early, or "flag", which tells more new rows to have been seen; or from a '
+            'oldest early, or "flag", which takes more new rows for duplicates; or from a '
             "new one with a larger capacity",
         )
-    while spec.when_full == "rotate" and len(kept) > 1 and rules.is_full(kept):
-        kept = kept[1:]
-    return kept
+    while parameters.when_full == "rotate" and len(generations) > 1:
+        if not rotation.is_full(generations):
+            break
+        generations = generations[1:]
+    return generations
 
 
-def _told(spec: SeenSpec, rows: pa.Table, verdicts: Ids, *, is_full: bool) -> pa.Table:
+def _annotate(spec: SeenSpec, rows: pa.Table, decisions: Ids, *, is_full: bool) -> pa.Table:
     full = pa.array(np.full(len(rows), is_full))
-    return pa.table([*rows.columns, _WORDS.take(pa.array(verdicts)), full], schema=spec.output)
+    return pa.table([*rows.columns, _DECISIONS.take(pa.array(decisions)), full], schema=spec.output)
+
+
+@dataclass(frozen=True, slots=True)
+class _OrderedRows:
+    """The rows with an identity and an event time, sorted by item, event time and content.
+
+    All fields but the first and the last have one entry per sorted row.
+    """
+
+    decisions: Ids  # of each row of the table: why it is not looked up, else "again"
+    rows: Ids  # position in the table
+    item: Ids  # index of the item
+    time: Instants
+    cell: Ids
+    newest_cell: Ids  # the newest cell up to the row
+    items: Ids  # distinct items
+
+    @property
+    def newest_time(self) -> int | None:
+        """The newest event time."""
+        return int(self.time.max()) if len(self.time) else None
+
+    def decide(self, spec: SeenSpec, last: Ids) -> tuple[Ids, Ids]:
+        """The decision for each row of the table, and which of the sorted rows are first.
+
+        Parameters
+        ----------
+        last : array of int64
+            For each item, the newest cell of a generation that contains it.
+        """
+        decisions, last = self.decisions.copy(), last.copy()
+        oldest = self.newest_cell - spec.parameters.generations
+        rest = np.flatnonzero(last[self.item] < oldest)
+        # A row behind the horizon is not stored, so others are not compared with it.
+        old = self.cell[rest] < oldest[rest]
+        decisions[self.rows[rest[old]]] = _TOO_OLD
+        rest, first = rest[~old], []
+        while len(rest):  # once, unless an item returns after more than a horizon
+            item = self.item[rest]
+            is_head = np.ones(len(rest), np.bool_)
+            is_head[1:] = item[1:] != item[:-1]
+            heads = rest[is_head]
+            last[item[is_head]] = self.cell[heads]
+            first.append(heads)
+            rest = rest[~is_head]
+            rest = rest[last[self.item[rest]] < oldest[rest]]
+        found = np.concatenate([np.empty(0, np.int64), *first])
+        decisions[self.rows[found]] = _FIRST
+        return decisions, found
+
+
+def _order(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _OrderedRows:
+    """Sort the rows that can be decided; ``newest`` is the newest cell so far."""
+    decisions, time = _classify(spec.parameters, rows)
+    chosen = np.flatnonzero(decisions == _AGAIN)
+    identity = rows.select(spec.parameters.identity)
+    table = identity if len(chosen) == len(rows) else take(identity, chosen)
+    hashes, time = xxhash64(table.columns), time[chosen]
+    order = np.argsort(hashes)
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = hashes[order][1:] != hashes[order][:-1]
+    if not begins.all():
+        order = _order_by_time(rows, chosen, order, begins, time)
+    time = time[order]
+    cell = spec.cell(time)
+    return _OrderedRows(
+        decisions=decisions,
+        rows=chosen[order],
+        item=np.cumsum(begins) - 1,
+        time=time,
+        cell=cell,
+        newest_cell=np.maximum(cell, newest),
+        items=hashes[order[begins]],
+    )
+
+
+def _classify(parameters: SeenParameters, rows: pa.Table) -> tuple[Ids, Instants]:
+    """Why a row cannot be decided, else "again"; and the event times."""
+    result = np.full(len(rows), _AGAIN)
+    time = np.zeros(len(rows), np.int64)
+    if parameters.time is not None:
+        time, valid = timestamp_micros(rows.column(parameters.time))
+        result[(time < MIN_INSTANT) | (time > MAX_INSTANT)] = _OUT_OF_RANGE
+        result[~valid] = _NULL_TIME
+    for name in parameters.identity:
+        column = rows.column(name)
+        if column.null_count:
+            result[np.asarray(column.is_null())] = _NULL_IDENTITY
+    return result, time
+
+
+def _order_by_time(rows: pa.Table, chosen: Ids, order: Ids, begins: Mask, time: Instants) -> Ids:
+    """Sort rows of the same item by event time, and those of the same event time by content."""
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(begins)
+    several = ~begins | ~np.append(begins[1:], True)
+    some = np.sort(order[several])
+    some = some[np.lexsort((time[some], number[some]))]
+    same = (np.diff(number[some]) == 0) & (np.diff(time[some]) == 0)
+    tied = np.append(same, False) | np.append(False, same)
+    if tied.any():
+        content = np.zeros(len(some), np.int64)
+        content[tied] = _hash_content(take(rows, chosen[some[tied]]))
+        some = some[np.lexsort((content, time[some], number[some]))]
+    result = order.copy()
+    result[several] = some
+    return result
+
+
+def _hash_content(rows: pa.Table) -> Ids:
+    """A hash of all columns whose type has one, and of where they are null."""
+    columns = []
+    for column in map(combine_chunks, rows.columns):
+        try:
+            require_hashable(column.type, where="")
+        except SchemaError:
+            continue
+        columns += [column.is_valid(), column]
+    return xxhash64(columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,16 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.hashing import xxhash64
 from streamops.sketches.core import seen
 from streamops.sketches.core.filters import positions
-from streamops.sketches.core.generations import NEVER, newest_cells, read
-from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
+from streamops.sketches.core.generations import NEVER, newest_cells
+from streamops.sketches.core.generations import decode_generations as read
+from streamops.sketches.core.seen import FULL, SEEN, SeenMetrics, SeenSpec
 from tests.sketches.bloom_accuracy import RATES, suppressed
+from tests.sketches.seen_specs import change, seen_spec
 
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", INSTANT), ("v", pa.string())])
 # A horizon of 100 microseconds in cells of 25.
-SPEC = SeenSpec(("id",), "ts", 100, 4, 1_000, 1e-6, 1, "fail", "flag", SCHEMA)
+SPEC = seen_spec(SCHEMA, identity=("id",), horizon=100, capacity=1_000, false_positive_rate=1e-6)
 
 
 def rows(*pairs: tuple[Any, ...]) -> pa.Table:
@@ -41,7 +42,7 @@ def many(ids: Any, time: int) -> pa.Table:
 def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
     state, said = seen.empty(spec), []
     for batch in batches:
-        state, out = seen.step(spec, state, batch)
+        state, out = seen.annotate(spec, state, [batch])
         seen.check(spec, state)
         said.append(out.column(SEEN).to_pylist())
     return state, said
@@ -49,11 +50,11 @@ def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
 
 def filled_up(when_full: str, batches: int) -> tuple[SeenSpec, State, list[pa.Table]]:
     """So many micro-batches of a hundred new identities each, where 1,000 have room."""
-    spec = dataclasses.replace(SPEC, rate=0.01, when_full=when_full)
+    spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
     state, out = seen.empty(spec), []
     for number in range(batches):
         ids = np.arange(100) + 100 * number
-        state, told = seen.step(spec, state, many(ids, 10 * (number > 20)))
+        state, told = seen.annotate(spec, state, [many(ids, 10 * (number > 20))])
         seen.check(spec, state)
         out.append(told)
     return spec, state, out
@@ -96,7 +97,7 @@ def test_the_first_is_the_earliest_of_the_micro_batch_and_then_by_its_content() 
 def test_columns_without_a_hash_do_not_decide_which_row_is_first() -> None:
     kind = pa.map_(pa.string(), pa.int64())
     schema = SCHEMA.append(pa.field("tags", kind))
-    spec = dataclasses.replace(SPEC, input=schema)
+    spec = change(SPEC, input=schema)
     batch = rows((1, 7, "a"), (1, 7, "b"), (1, 7, "b")).append_column(
         schema.field("tags"), pa.array([[("x", 1)], None, [("y", 2)]], kind)
     )
@@ -136,13 +137,13 @@ def test_rows_beyond_the_horizon_are_known_or_too_old() -> None:
 
 
 def test_a_value_of_several_columns_is_one_identity() -> None:
-    spec = dataclasses.replace(SPEC, by=("v", "id"))
+    spec = change(SPEC, identity=("v", "id"))
     batch = rows((1, 0, "a"), (1, 1, "b"), (2, 2, "a"), (1, 3, "a"), (1, 4, None))
     assert play(spec, batch)[1] == [["first", "first", "first", "again", "null_identity"]]
 
 
 def test_without_an_event_time_everything_is_of_one_cell() -> None:
-    spec = dataclasses.replace(SPEC, time=None, horizon=None)
+    spec = change(SPEC, time=None, horizon=None)
     state, said = play(spec, rows((1, None), (2, 7)), rows((1, 10**15), (3, -5)))
     assert said == [["first", "first"], ["again", "first"]]
     assert state.watermark is None
@@ -151,15 +152,15 @@ def test_without_an_event_time_everything_is_of_one_cell() -> None:
 
 
 def test_a_batch_of_any_length_needs_no_room() -> None:
-    spec = dataclasses.replace(SPEC, capacity=1)
-    said = seen.run(spec, many(np.arange(5_000) // 2, 0))
+    spec = change(SPEC, capacity=1)
+    said = seen.run(spec, [many(np.arange(5_000) // 2, 0)])
     assert said.column(SEEN).to_pylist() == ["first", "again"] * 2_500
     assert not any(said.column(FULL).to_pylist())
 
 
 def test_room_is_for_the_mean_of_a_shard_and_three_standard_deviations() -> None:
     assert (SPEC.room, SPEC.shape.rate(SPEC.room) <= 1e-6 / 5) == (250, True)
-    many_shards = dataclasses.replace(SPEC, capacity=4_000_000, shards=10)
+    many_shards = change(SPEC, capacity=4_000_000, shards=10)
     assert many_shards.room == 100_000 + 900  # the deviation is 300
 
 
@@ -182,14 +183,14 @@ def test_more_than_promised_is_flagged_from_the_micro_batch_on_in_which_it_is_so
     # the sixth at first.
     assert is_full(out) == [False] * 14 + [True] * 46
     kept = read(state.tables["generations"])
-    assert len(kept) == spec.keeping.most  # and the last one takes what comes
+    assert len(kept) == spec.rotation.most  # and the last one takes what comes
     assert [each.items for each in kept[:3]] == [250, 250, 250]
     words = [word for table in out for word in table.column(SEEN).to_pylist()]
     assert sum(each.items for each in kept) == words.count("first") < 6_000
-    again = seen.step(spec, state, many(np.arange(6_000), 10))[1].column(SEEN).to_pylist()
+    again = seen.annotate(spec, state, [many(np.arange(6_000), 10)])[1].column(SEEN).to_pylist()
     assert again == ["again"] * 6_000  # nothing that was seen is taken for new
     # An hour later it has forgotten all of it.
-    state, told = seen.step(spec, state, many([1], 10**9))
+    state, told = seen.annotate(spec, state, [many([1], 10**9)])
     assert (told.column(SEEN).to_pylist(), is_full([told])) == (["first"], [False])
 
 
@@ -199,16 +200,16 @@ def test_more_than_promised_makes_it_forget_the_oldest_first() -> None:
     assert full[:14] == [False] * 14
     assert full.count(True) == pytest.approx(46 * 100 / 250, abs=2)
     kept = read(state.tables["generations"])
-    assert not spec.keeping.is_full(kept)
+    assert not spec.rotation.is_full(kept)
     probes = positions(spec.shape, xxhash64([pa.array(np.arange(6_000))]))
     known = newest_cells(kept, probes) != NEVER
     assert known[-1_000:].mean() > 0.98  # all, but for those that were taken for duplicates
     assert known[:4_000].mean() < 0.02
     # Without a horizon that is what was asked for, and nothing is missing.
-    forever = dataclasses.replace(spec, horizon=None)
+    forever = change(spec, horizon=None)
     state = seen.empty(forever)
     for number in range(60):
-        state, told = seen.step(forever, state, many(np.arange(100) + 100 * number, 0))
+        state, told = seen.annotate(forever, state, [many(np.arange(100) + 100 * number, 0)])
         assert not any(told.column(FULL).to_pylist())
         seen.check(forever, state)
     assert sum(each.items for each in read(state.tables["generations"])) in range(1_000, 1_300)
@@ -216,34 +217,32 @@ def test_more_than_promised_makes_it_forget_the_oldest_first() -> None:
 
 def test_a_micro_batch_with_more_than_there_is_room_for_is_survived() -> None:
     for when_full, after in (("flag", True), ("rotate", False)):
-        spec = dataclasses.replace(SPEC, rate=0.01, when_full=when_full)
-        state, out = seen.step(spec, seen.empty(spec), many(np.arange(10_000), 0))
+        spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
+        state, out = seen.annotate(spec, seen.empty(spec), [many(np.arange(10_000), 0)])
         seen.check(spec, state)
         assert set(out.column(SEEN).to_pylist()) == {"first"}
         assert is_full([out]) == [True]
-        known = seen.step(spec, state, many(np.arange(10_000), 0))[1].column(SEEN).to_pylist()
+        known = seen.annotate(spec, state, [many(np.arange(10_000), 0)])[1].column(SEEN).to_pylist()
         assert known.count("again") >= (10_000 if when_full == "flag" else 1_000)
-        state, out = seen.step(spec, state, many(np.arange(10_000, 10_010), 0))
+        state, out = seen.annotate(spec, state, [many(np.arange(10_000, 10_010), 0)])
         seen.check(spec, state)
         assert is_full([out]) == [after]
 
 
 def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
     said = [(1, 5), (1, 6), (2, 6), (None, 6), (2, None), (2, 7)]
-    _, out = seen.step(SPEC, seen.empty(SPEC), rows(*said))
-    told, counts = seen.delivered(SPEC, out)
-    assert told is out
-    by_name = dict(zip(seen.COUNTS, counts, strict=True))
-    assert by_name == {
-        "rows": 6, "first": 2, "again": 2, "too_old": 0, "null_identity": 1, "null_time": 1,
-        "time_out_of_range": 0, "full": 0,
-    }  # fmt: skip
-    dropping = dataclasses.replace(SPEC, again="drop")
-    told, same = seen.delivered(dropping, out)
-    assert same == counts
-    assert told.column("id").to_pylist() == [1, 2, None, 2]
-    assert seen.delivered(dropping, told)[0] is told
-    assert seen.delivered(dropping, out[:0])[1] == (0,) * 8
+    _, out = seen.annotate(SPEC, seen.empty(SPEC), [rows(*said)])
+    output, metrics = seen.deliver(SPEC, out)
+    assert output is out
+    assert metrics == SeenMetrics(rows=6, first=2, again=2, null_identity=1, null_time=1)
+    dropping = change(SPEC, again="drop")
+    output, same = seen.deliver(dropping, out)
+    assert same == metrics
+    assert output.column("id").to_pylist() == [1, 2, None, 2]
+    assert seen.deliver(dropping, output)[0] is output
+    assert seen.deliver(dropping, out[:0])[1] == SeenMetrics()
+    step = seen.step(dropping, seen.empty(SPEC), [rows(*said)], None)
+    assert (step.output, step.metrics, len(step.late)) == (output, metrics, 0)
 
 
 @pytest.mark.thorough

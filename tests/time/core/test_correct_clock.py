@@ -62,6 +62,6 @@ def test_rows_that_something_is_said_of_are_replayed() -> None:
     assert [r["clock_quality"] for r in (*one.rows, *two.rows)] == ["corrected", "estimated"]
     assert two.rows[0]["corrected_time"] == at(107)
     assert (two.batch, two.counts, two.late_rows) == (1, None, [])
-    seen = sketches.seen("id", capacity=1_000, false_positive_rate=1e-6, shards=1)
+    seen = sketches.seen("id", capacity=1_000, false_positive_rate=1e-6).options(shards=1)
     first, again = replay(seen, [[{"id": 1}, {"id": 1}], [{"id": 1}, {"id": 2}]])
     assert [row["id"] for row in (*first.rows, *again.rows)] == [1, 2]
