@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         windows,
     )
     from streamops.spark.session import local_session
+    from streamops.spark.side_output import split_side_output
 
 __all__ = [
     "__version__",
@@ -32,6 +33,7 @@ __all__ = [
     "local_session",
     "observe",
     "sketches",
+    "split_side_output",
     "testing",
     "time",
     "windows",
@@ -40,11 +42,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_FUNCTIONS = {
+    "local_session": "streamops.spark.session",
+    "split_side_output": "streamops.spark.side_output",
+}
+
+
 if not TYPE_CHECKING:  # or a type checker would find every name
 
     def __getattr__(name: str) -> Any:
-        if name == "local_session":
-            return importlib.import_module("streamops.spark.session").local_session
+        if name in _FUNCTIONS:
+            return getattr(importlib.import_module(_FUNCTIONS[name]), name)
         if name in {*__all__} - {"__version__"}:
             return importlib.import_module(f"streamops.{name}")
         message = f"module {__name__!r} has no attribute {name!r}"

@@ -66,7 +66,7 @@ def sink(out: Path, query: str) -> Callable[[DataFrame, int], None]:
     """Write each micro-batch of a query into a folder of its own, late rows beside what is published.
 
     Spark may deliver a micro-batch twice, after a failure, under the same number: it replaces
-    what it wrote the first time. One write computes it once: `windows.split_late` would make two
+    what it wrote the first time. One write computes it once: `split_side_output` would make two
     frames of it, and the batch would have to be kept for them.
     """
 

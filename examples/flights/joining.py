@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from examples.flights.contents import JOINED
-from streamops import changes, joins
+from streamops import changes, joins, split_side_output
 
 __all__ = ["JOINS", "aircraft", "arrivals", "joined", "registered", "weather"]
 
@@ -98,7 +98,7 @@ def _aircraft(read: Callable[[str], DataFrame]) -> DataFrame:
     left = read("departures").select(
         "flight_id", "tailnum", "delay", F.lit("insert").alias("_change_type")
     )
-    entries, _ = changes.split_rejected(read("register").drop("entered").transform(registered()))
+    entries, _ = split_side_output(read("register").drop("entered").transform(registered()))
     return left.transform(aircraft(entries.drop("revision")))
 
 

@@ -3,7 +3,6 @@
 ==================  =============================================================
 ``from_debezium``   read Debezium's records
 ``from_delta``      read Delta's change data feed
-``split_rejected``  split changes and rejected rows
 ``normalize``       upserts and deletes as a change stream with the rows before and after
 ``apply``           maintain a table, or the history of its rows
 ``aggregate``       aggregates of a table that changes
@@ -22,7 +21,6 @@ from streamops.changes.debezium import from_debezium
 from streamops.changes.delta import from_delta
 from streamops.changes.differences import Difference, Differences, differences
 from streamops.changes.fold import fold
-from streamops.changes.frames import split_rejected
 from streamops.changes.normalize import normalize
 
 __all__ = [
@@ -36,5 +34,4 @@ __all__ = [
     "from_debezium",
     "from_delta",
     "normalize",
-    "split_rejected",
 ]

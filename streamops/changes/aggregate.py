@@ -56,7 +56,7 @@ def aggregate(
         are ``first``, ``last`` and ``collect_list``, which are ordered by event time.
     rejected : "drop" or "route"
         What happens to a row whose _change_type is not one of the four: it is dropped, or delivered
-        whole as a row of the output, for :func:`split_rejected`; it is counted in either case. Reason:
+        whole as a row of the output, for :func:`streamops.split_side_output`; it is counted in either case. Reason:
         "unknown_operation"; a row that an earlier operator rejected, in its column ``rejected`` or
         ``late``, has the reason of that operator. Truncates are among these rows: let ``normalize``
         resolve them first.
@@ -101,7 +101,7 @@ def aggregate(
 
     See Also
     --------
-    split_rejected : split changes and rejected rows.
+    streamops.split_side_output : split changes and rejected rows.
     streamops.joins.tables : the join of two tables that change, whose output this operator reads.
     streamops.windows.tumbling : aggregates of events, which are never retracted, per window.
 

@@ -136,7 +136,7 @@ def from_debezium(
 
     See Also
     --------
-    split_rejected : split changes and rejected records.
+    streamops.split_side_output : split changes and rejected records.
     from_delta : the same for Delta's change data feed.
 
     References

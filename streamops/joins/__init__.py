@@ -7,16 +7,14 @@
 ``lookup``         rows, and what a small table says of them now
 ``tables``         two tables that change, kept joined
 ``timeline``       the newest posts of those whom each user follows
-``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
 
 from streamops.joins.asof import asof
 from streamops.joins.enrich import enrich
 from streamops.joins.interval import interval
-from streamops.joins.late import split_late
 from streamops.joins.lookup import lookup
 from streamops.joins.tables import tables
 from streamops.joins.timeline import timeline
 
-__all__ = ["asof", "enrich", "interval", "lookup", "split_late", "tables", "timeline"]
+__all__ = ["asof", "enrich", "interval", "lookup", "tables", "timeline"]

@@ -94,7 +94,7 @@ def enrich(
         "left": a fact without a row comes out with nulls. "inner": not at all.
     rejected : "drop" or "route"
         What happens to rows that are no change of the table: dropped, or delivered as a row of its own,
-        to be told apart by :func:`streamops.joins.split_late`; counted in either case.
+        split by :func:`streamops.split_side_output`; counted in either case.
     max_keys : int
         Keys that are kept, deleted ones among them. Each shard keeps its part of them.
     when_full : "fail" or "reject"

@@ -84,8 +84,7 @@ def tables(
         each side, so that changes that come late do not bring them back. Each shard keeps its part of
         them. 0: none, where nothing is out of order over micro-batches.
     rejected : "drop" or "route"
-        What happens to a change that cannot be: dropped, or delivered as a row of its own, to be told
-        apart by :func:`streamops.joins.split_late`; counted in either case. Reasons: "bad_change" (no
+        What happens to a change that cannot be: dropped, or delivered as a row of its own, split by :func:`streamops.split_side_output`; counted in either case. Reasons: "bad_change" (no
         word of a change stream), "not_there" (without `sequence`: it takes away a row that is not
         there), "null_key", "null_sequence" (with it), "contradiction" (with `key`: another row of the
         same key and `by`, and with `sequence` of the same, is greater by its values).

@@ -83,8 +83,7 @@ def timeline(
     remember : int
         With `sequence`: rows that are gone whose sequence is kept.
     rejected : "drop" or "route"
-        What happens to a change that cannot be: dropped, or delivered as a row of its own, to be told
-        apart by :func:`streamops.joins.split_late`; counted in either case. Reasons as in
+        What happens to a change that cannot be: dropped, or delivered as a row of its own, split by :func:`streamops.split_side_output`; counted in either case. Reasons as in
         :func:`streamops.joins.tables`.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
         Spark's interface to the state of the timelines. The join before them always has the second,

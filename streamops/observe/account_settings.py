@@ -102,7 +102,7 @@ class LateAccounts(_Accounting):
                 got=", ".join(f"{name} {kind.simpleString()}" for name, kind in kinds.items()),
                 expected="reason, lateness (interval day to second), watermark (timestamp), "
                 "row (struct)",
-                fix="_, late = windows.split_late(batch), and account for `late`",
+                fix="_, late = split_side_output(batch), and account for `late`",
             )
         keys = [name for name in kinds if name not in _TOLD]
         require_columns(self.by, keys, role="by", where=self.where)

@@ -28,7 +28,7 @@ def account_late(
     window missed, and how many of them were late up to each bound of a scale. Accounts of
     parts are merged to the account of the whole by :func:`merge_accounts`.
 
-    Input        late rows, as ``windows.split_late`` gives them: reason, lateness, watermark, row,
+    Input        late rows, as ``split_side_output`` gives them: reason, lateness, watermark, row,
                  and columns that say what they are about
     Output       `by` columns · producer, where named · reason: string · rows: bigint ·
                  least_seconds, greatest_seconds, total_seconds: decimal(38,6), of lateness ·
@@ -69,7 +69,7 @@ def account_late(
     >>> observe.account_late(by=["page", "window_start"], producer="device", bounds=["1 hour"])
     observe.account_late(by=('page', 'window_start'), producer='device', bounds=('1 hour',))
     >>> def write(batch, batch_id):  # doctest: +SKIP
-    ...     _, late = windows.split_late(batch)
+    ...     _, late = split_side_output(batch)
     ...     account = late.transform(observe.account_late(by="page"))
     ...     account.write.mode("append").parquet("late_accounts")
 

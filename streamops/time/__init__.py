@@ -5,13 +5,12 @@
 ``correct_clock``      correct event times of devices by the clock of the server
 ``track_clock``        the same, by the minimum delay observed for each device
 ``producers``          a watermark that waits for the slowest active producer
-``split_quarantined``  split valid and quarantined rows of a micro-batch
 ``processing_time``    the processing time of each row, for windows
 =====================  ==========================================================
 """
 
 from streamops.time.correct_clock import correct_clock
-from streamops.time.guard import guard, split_quarantined
+from streamops.time.guard import guard
 from streamops.time.processing_time import processing_time
 from streamops.time.producers import producers
 from streamops.time.track_clock import track_clock
@@ -21,6 +20,5 @@ __all__ = [
     "guard",
     "processing_time",
     "producers",
-    "split_quarantined",
     "track_clock",
 ]

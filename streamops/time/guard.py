@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import DataType, StringType
 
-from streamops.kernel.errors import SchemaError, StreamopsError, WatermarkError
+from streamops.kernel.errors import StreamopsError, WatermarkError
 from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
 from streamops.kernel.time import (
     MAX_INSTANT,
@@ -27,7 +27,7 @@ from streamops.spark.columns import column
 from streamops.spark.rowwise import RowTransform, instant_field
 from streamops.time.instants import FROM_YEAR_1, as_instant, micros, now
 
-__all__ = ["REASONS", "OutOfBounds", "Unusable", "guard", "split_quarantined"]
+__all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
 
 OutOfBounds = Literal["quarantine", "clamp", "fail"]
 Unusable = Literal["quarantine", "fail"]
@@ -129,7 +129,7 @@ def guard(
 
     See Also
     --------
-    split_quarantined : split valid and quarantined rows.
+    streamops.split_side_output : split valid and quarantined rows.
     correct_clock : event times of devices whose clocks are wrong.
 
     References
@@ -148,52 +148,6 @@ def guard(
         unusable=unusable,
     )
     return RowTransform.of(where, spec, name)
-
-
-def split_quarantined(batch: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Split the output of a guard.
-
-    Use it inside ``foreachBatch``, on a persisted batch, or on the frame itself for two queries.
-
-    Parameters
-    ----------
-    batch : DataFrame
-        Output of :func:`streamops.time.guard`, with its column ``guarded``.
-
-    Returns
-    -------
-    good : DataFrame
-        Rows with a usable event time, including clamped ones; same columns.
-    quarantined : DataFrame
-        The other rows; same columns. Their original event time is in ``guarded.original``.
-
-    Raises
-    ------
-    SchemaError
-        ``NOT_GUARDED``: the frame is not the output of a guard.
-
-    Examples
-    --------
-    >>> def write(batch, batch_id):  # doctest: +SKIP
-    ...     batch.persist()
-    ...     good, quarantined = split_quarantined(batch)
-    ...     good.drop("guarded").write.mode("append").parquet("good")
-    ...     quarantined.write.mode("append").parquet("quarantined")
-    ...     batch.unpersist()
-    """
-    types = {field.name: field.dataType for field in batch.schema.fields}
-    guarded = types.get(GUARDED)
-    if not (isinstance(guarded, StructType) and {"reason", "outcome"} <= set(guarded.names)):
-        raise SchemaError(
-            "NOT_GUARDED",
-            "the frame has no column of quarantined rows",
-            where="time.split_quarantined",
-            got=f"columns {', '.join(types)}",
-            expected="'guarded', a struct of reason, outcome, original, bound",
-            fix='apply df.transform(time.guard("ts")) first, and keep the column guarded',
-        )
-    is_quarantined = F.col(GUARDED)["outcome"].eqNullSafe(QUARANTINED)
-    return batch.where(~is_quarantined), batch.where(is_quarantined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

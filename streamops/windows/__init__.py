@@ -9,7 +9,6 @@
 ``sliding``        at each event, what happened up to ``size`` before it
 ``running``        no window: per key over everything so far, whenever it changes
 ``compare``        results of windows beside those of the previous period
-``split_late``     results and late rows of a micro-batch, apart
 =================  ==============================================================
 """
 
@@ -21,7 +20,6 @@ from streamops.windows.core.spec import Stragglers as Stragglers
 from streamops.windows.core.spec import TooLate as TooLate
 from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
-from streamops.windows.late import split_late
 from streamops.windows.running import running
 from streamops.windows.session import session
 from streamops.windows.sliding import sliding
@@ -35,6 +33,5 @@ __all__ = [
     "running",
     "session",
     "sliding",
-    "split_late",
     "tumbling",
 ]

@@ -140,7 +140,7 @@ def sliding(
     "null_time" where late rows are. Spark's watermark starts at 1970: results before it come out
     once the watermark has passed 1970.
 
-    ``split_late`` is told the event time: ``split_late(batch, time="ts")``.
+    Pass the event time to ``split_side_output(batch, time="ts")``.
 
     See Also
     --------

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streamops import changes
+from streamops import changes, split_side_output
 from streamops.testing import assert_rows, replay, stream
 from tests.changes.test_normalize import SCHEMA, delete, upsert
 
@@ -41,7 +41,7 @@ def test_a_stream_equals_the_replay_and_folds_to_the_batch_result(
     folded = published.transform(changes.fold(key)).drop("revision")
     rows = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
-    batch, rejected = changes.split_rejected(frame.transform(applied))
+    batch, rejected = split_side_output(frame.transform(applied))
     # A stream has published the lesser one by then, and takes it back.
     reasons = sorted(row["rejected"]["reason"] for row in rejected.collect())
     assert reasons == ["conflict", "null_key"]

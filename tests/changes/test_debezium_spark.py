@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from streamops import changes
+from streamops import changes, split_side_output
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.testing import micro_batches
 from tests.oracles.debezium import PLACEHOLDER, DebeziumOracle
@@ -572,7 +572,7 @@ def test_a_stream_is_read_counted_and_split(spark: SparkSession, tmp_path: Path)
     good_rows, bad_rows = [], []
 
     def write(batch: DataFrame, number: int) -> None:
-        good, rejected = changes.split_rejected(batch)
+        good, rejected = split_side_output(batch)
         assert good.columns == rejected.columns[:-1]
         good_rows.extend(good.select("_change_type", "id", "_sequence.offset").collect())
         bad_rows.extend(rejected.select("rejected.*").collect())
@@ -619,5 +619,5 @@ def test_frames_without_records_are_refused_before_the_query_runs(spark: SparkSe
         frame.transform(changes.from_debezium("id whatever", key="id", value="text"))
     with pytest.raises(SchemaError, match='"ignoreNullFields": "false"'):
         frame.transform(changes.from_debezium(SCHEMA, key="id"))
-    with pytest.raises(SchemaError, match=r"\[NOT_ROUTED\]"):
-        changes.split_rejected(frame)
+    with pytest.raises(SchemaError, match=r"\[NO_SIDE_OUTPUT\]"):
+        split_side_output(frame)

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamops import aggregates as agg
-from streamops import changes, joins
+from streamops import changes, joins, split_side_output
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 
 pytestmark = pytest.mark.spark
@@ -118,7 +118,7 @@ def test_frames_that_are_not_a_feed_are_refused(spark: SparkSession) -> None:
             changes.from_delta(["id", name])
     for other in ("feed", None):
         with pytest.raises(SpecError, match=r"\[NOT_A_FRAME\]"):
-            changes.split_rejected(other)  # type: ignore[arg-type]
+            split_side_output(other)  # type: ignore[arg-type]
     with pytest.raises(ColumnNotFound, match="did you mean 'id'"):
         feed.transform(changes.from_delta("ID"))
     with pytest.raises(SchemaError, match=r"\[NAME_TAKEN\]"):

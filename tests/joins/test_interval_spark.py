@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import joins, windows
+from streamops import joins, split_side_output, windows
 from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
 from streamops.testing import assert_rows, at, micro_batches, replay, stream
 from streamops.testing.replaying import Replay
@@ -213,20 +213,20 @@ def test_spark_has_no_join_that_corrects_or_chooses(spark: SparkSession) -> None
 def test_late_rows_of_both_sides_are_told_from_results(spark: SparkSession) -> None:
     left, right = frames_of(spark)
     join = joins.interval(right, "0 seconds", "5 seconds", stragglers="route", **COMMON)
-    results, late_left, late_right = joins.split_late(left.transform(join))
+    results, late_left, late_right = split_side_output(left.transform(join))
     assert results.columns[-1] == "status"
     assert {row["status"] for row in results.collect()} == {"matched"}
     assert late_left.columns == ["reason", "lateness", "watermark", "row"]
     assert [(r["reason"], r["row"]["query"]) for r in late_left.collect()] == [("null_time", "a")]
     (row,) = late_right.collect()
     assert (row["row"]["search"], row["row"]["codes"]) == ("c", {"n": 7})
-    with pytest.raises(SchemaError, match="NOT_ROUTED"):
-        joins.split_late(results)
+    with pytest.raises(SchemaError, match="NO_SIDE_OUTPUT"):
+        split_side_output(results)
     with pytest.raises(SpecError, match="NOT_A_FRAME"):
-        joins.split_late("results")  # type: ignore[arg-type]
+        split_side_output("results")  # type: ignore[arg-type]
     # A column of a frame of that name is another than a field of the column.
     called = left.withColumn("side", F.lit("right")).transform(join).alias("late")
-    assert [part.count() for part in joins.split_late(called)[1:]] == [1, 1]
+    assert [part.count() for part in split_side_output(called)[1:]] == [1, 1]
 
 
 def published(spark: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import changes, joins
+from streamops import changes, joins, split_side_output
 from streamops.testing import assert_rows, fold, replay, stream
 
 pytestmark = pytest.mark.spark
@@ -183,7 +183,7 @@ def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, "k string, note string, _change_type string")
     frame = frame.withColumn("at", F.lit("2020-01-01 00:00:00").cast("timestamp_ntz"))
     totals = changes.aggregate(by="k", agg={"n": agg.count()}, rejected="route")
-    good, rejected = changes.split_rejected(frame.transform(totals))
+    good, rejected = split_side_output(frame.transform(totals))
     assert [tuple(row) for row in good.collect()] == [("a", 1, PLUS)]
     assert rejected.select("rejected.row.*").dtypes == frame.dtypes
     told = {

@@ -146,7 +146,7 @@ def test_a_frame_without_late_rows_is_refused(changed: dict[str, Any]) -> None:
         f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in kinds.items())}\n"
         "  expected:  reason, lateness (interval day to second), watermark (timestamp), "
         "row (struct)\n"
-        "  fix:       _, late = windows.split_late(batch), and account for `late`"
+        "  fix:       _, late = split_side_output(batch), and account for `late`"
     )
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import observe, windows
+from streamops import observe, split_side_output, windows
 from streamops.observe.scale import BOUNDS, Scale
 from streamops.testing import at, micro_batches, replay
 from tests.oracles.accounts import Late, account, needed
@@ -48,7 +48,7 @@ def drawn(seed: int, count: int) -> list[tuple[Late, Any]]:
 
 
 def frame_of(spark: SparkSession, rows: list[tuple[Late, Any]]) -> DataFrame:
-    """As split_late gives them; the key is a struct, and names are as odd as they may be."""
+    """As split_side_output gives them; the key is a struct, and names are as odd as they may be."""
     table = [(*told, late.lateness, late.overdue) for late, told in rows]
     plain = spark.createDataFrame(
         table, "k string, start long, reason string, p string, lateness long, overdue long"
@@ -247,7 +247,7 @@ def test_a_stream_is_accounted_for_in_foreach_batch_and_merged_in_the_table(
 
     def write(batch: DataFrame, number: int) -> None:
         batch.persist()
-        _, late = windows.split_late(batch)
+        _, late = split_side_output(batch)
         late.transform(account_for).write.mode("overwrite").parquet(f"{table}/batch={number}")
         batch.unpersist()
 
@@ -275,7 +275,7 @@ def test_late_rows_are_accounted_for_by_the_stream_itself(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     frame = micro_batches(spark, SCRIPT, directory=tmp_path / "in")
-    _, late = windows.split_late(frame.transform(windows.tumbling("10 seconds", **ROUTED)))
+    _, late = split_side_output(frame.transform(windows.tumbling("10 seconds", **ROUTED)))
     kept: list[dict[str, Any]] = []
     query = (
         late.transform(observe.account_late(by="window_start", producer="device"))

@@ -16,7 +16,7 @@ import sys, tempfile
 from pathlib import Path
 from time import monotonic, sleep
 from pyspark.sql import SparkSession
-from streamops import aggregates as agg, observe, sketches, time, windows
+from streamops import aggregates as agg, observe, sketches, split_side_output, time, windows
 from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 from tests.spark.pair_cores import earlier
@@ -83,7 +83,7 @@ three = time.correct_clock("ts", sent="sent", received="received")
 assert guarded.transform(three).collect()[0]["clock_quality"] == "no_event_time"
 timeless = rows.selectExpr("k", "cast(null as timestamp) ts")
 routed = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, stragglers="route")
-late = windows.split_late(timeless.transform(routed))[1]
+late = split_side_output(timeless.transform(routed))[1]
 account = late.transform(observe.account_late(by="k", producer="k"))
 assert account.transform(observe.merge_accounts()).collect()[0]["rows"] == 1
 assert account.transform(observe.lateness_needed()).collect()[0]["saved"] == 0
@@ -99,7 +99,7 @@ print("connect: ok")
 """
 
 CHANGES = """
-from streamops import changes
+from streamops import changes, split_side_output
 
 parameters = {"sequence": "lsn", "horizon": 100}
 script = [
@@ -138,7 +138,7 @@ for one, other in zip(replay(history, script), stream(spark, history, script), s
 columns = "k string, lsn long, v long, _change_type string"
 rows = [tuple(row.values()) for batch in script for row in batch]
 log = spark.createDataFrame(rows, columns)
-good, rejected = changes.split_rejected(log.transform(changes.normalize("k", **parameters)))
+good, rejected = split_side_output(log.transform(changes.normalize("k", **parameters)))
 assert [row["reason"] for row in rejected.select("rejected.reason").collect()] == ["null_key"]
 table = good.transform(changes.fold("k"))
 wanted = spark.createDataFrame([("b", 6, 1), ("c", 6, 0)], "k string, v long, revision int")

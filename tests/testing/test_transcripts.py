@@ -108,10 +108,10 @@ def test_a_micro_batch_without_data_that_spark_would_not_run_fails() -> None:
         ("missing keys: name", [("name: right\n", "")]),
         ("unknown or missing keys: note", [("name: right", "name: right\nnote: x")]),
         ("no such operator", [("windows.tumbling", "windows.rolling")]),
-        ("no such operator", [("windows.tumbling", "windows.split_late.x")]),
+        ("no such operator", [("windows.tumbling", "windows.tumbling.x")]),
         ("no such operator", [("windows.tumbling", "os.remove")]),
         ("does not take this spec", [("delay: 5 seconds", "dely: 5 seconds")]),
-        ("does not take this spec", [("windows.tumbling", "windows.split_late")]),
+        ("does not take this spec", [("windows.tumbling", "windows.session")]),
         ("not an aggregate", [("total: sum v", "total: summ v")]),
         ("not an aggregate", [("total: sum v", "total: Aggregate v")]),
         ("not an aggregate", [("total: sum v", "total: ''")]),
@@ -194,7 +194,7 @@ def test_what_a_clock_tells_is_compared(said: tuple[str, str], what: str) -> Non
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        (("time.producers", "time.split_quarantined"), "does not take this spec"),
+        (("time.producers", "time.guard"), "does not take this spec"),
         (("time.producers", "time.nonsense"), "no such operator"),
         (("{producer: k, delay: 5 seconds, idle: 1 minute}", "k"), "is not a mapping"),
         (("{producer: k, delay: 5 seconds, idle: 1 minute}", "{}"), "does not take this spec"),

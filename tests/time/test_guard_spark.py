@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import time, windows
+from streamops import split_side_output, time, windows
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_instant
 from streamops.testing import START, assert_rows, at, micro_batches, stream
 from tests.oracles import clocks
@@ -317,7 +317,7 @@ def test_good_and_quarantined_rows_are_two_frames_and_together_all(spark: SparkS
     old = dt.datetime(1999, 1, 1, tzinfo=dt.UTC)
     frame = spark.createDataFrame([(at(1),), (POISON,), (None,), (old,)], "ts timestamp")
     guard = time.guard("ts", before=YEAR_2020, past="clamp")
-    good, quarantined = time.split_quarantined(frame.transform(guard))
+    good, quarantined = split_side_output(frame.transform(guard))
     naive = at(1).replace(tzinfo=None)
     assert sorted((row["ts"], row["guarded"] is None) for row in good.collect()) == [
         (YEAR_2020.replace(tzinfo=None), False),

@@ -232,25 +232,6 @@ def test_a_guard_behind_the_watermark_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        [("ts", TIME)],
-        [("ts", TIME), ("guarded", TEXT)],
-        [("ts", TIME), ("guarded", StructType([StructField("reason", TEXT)]))],
-    ],
-)
-def test_a_frame_that_was_not_guarded_cannot_be_split(columns: list[Any]) -> None:
-    with pytest.raises(SchemaError) as caught:
-        time.split_quarantined(FakeFrame(*columns))
-    assert str(caught.value) == (
-        "[NOT_GUARDED] time.split_quarantined: the frame has no column of quarantined rows\n"
-        f"  got:       columns {', '.join(name for name, _ in columns)}\n"
-        "  expected:  'guarded', a struct of reason, outcome, original, bound\n"
-        '  fix:       apply df.transform(time.guard("ts")) first, and keep the column guarded'
-    )
-
-
 def test_a_watermark_per_producer_behind_another_watermark_is_refused() -> None:
     with pytest.raises(WatermarkError) as caught:
         producers()(FakeFrame(("k", TEXT), ("ts", TIME), streaming=True, mark="ts"))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import split_side_output, windows
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing import micro_batches
@@ -169,7 +169,7 @@ def test_a_late_row_has_the_types_of_the_frame(spark: SparkSession) -> None:
     row = routed.schema["late"].dataType["row"].dataType
     assert row.simpleString() == frame.schema.simpleString()
     assert row["t0"].metadata == {"comment": "when"}
-    _, late = windows.split_late(routed)
+    _, late = split_side_output(routed)
     whole = frame.select(F.to_json(F.struct("*"))).collect()
     assert late.select(F.to_json("row")).collect() == whole
 

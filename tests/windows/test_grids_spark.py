@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import split_side_output, windows
 from streamops.testing import assert_rows, fold, micro_batches, replay, stream
 from tests.windows.test_windows_spark import APIS, folded, same
 
@@ -99,7 +99,7 @@ def test_a_batch_is_what_a_stream_says_when_nothing_is_late(spark: SparkSession)
     for make in (day, so_far):
         replayed = replay(make(), everything, schema=SCHEMA, flush=True)
         assert_rows(frame.transform(make()), fold(replayed))
-        routed, late = windows.split_late(frame.transform(make(stragglers="route")))
+        routed, late = split_side_output(frame.transform(make(stragglers="route")))
         assert_rows(routed, fold(replayed))
         assert [row["reason"] for row in late.collect()] == ["null_time"]
 

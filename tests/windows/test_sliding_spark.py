@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import split_side_output, windows
 from streamops.kernel.errors import SpecError, WatermarkError
 from streamops.testing import assert_rows, at, micro_batches, replay, stream
 from streamops.testing.replaying import Replay
@@ -89,7 +89,7 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
     for policy in POLICIES:
         kernel = frame.transform(windows.sliding("10 seconds", **policy, **COMMON))
         if "route" in policy.values():
-            results, late = windows.split_late(kernel, time="ts")
+            results, late = split_side_output(kernel, time="ts")
             assert late.columns == ["k", "ts", "reason", "lateness", "watermark", "row"]
             assert [(r["ts"], r["reason"]) for r in late.collect()] == [(None, "null_time")]
             kernel = results

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import split_side_output, windows
 from streamops.spark.checks import WATERMARK
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
 
@@ -138,7 +138,7 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
         for policy in POLICIES:
             kernel = frame.transform(operator(*size, engine="kernel", **policy, **COMMON))
             if "route" in policy.values():
-                results, late = windows.split_late(kernel)
+                results, late = split_side_output(kernel)
                 assert [r["reason"] for r in late.collect()] == ["null_time"]
                 kernel = results
             plain = {k: v for k, v in policy.items() if v != "route" and k != "too_late"}
@@ -293,7 +293,7 @@ def test_columns_of_every_type_pass_through_unharmed(
 
     def keep(batch: DataFrame, number: int) -> None:
         batch.persist()
-        results, late = windows.split_late(batch)
+        results, late = split_side_output(batch)
         kept["late"] += _as_json(late, {f"row.{name}": name for name in types})
         kept["keys"] += _as_json(results, {name: name for name in keys})
         kept["values"] += _as_json(results, {f"last_{name}": name for name in types})

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streamops import changes
+from streamops import changes, split_side_output
 from streamops.changelog.change_types import DELETE, INSERT, PREIMAGE, TRUNCATE
 from streamops.testing import assert_rows, fold, replay, stream
 from tests.changes.postgres.pgoutput import Row
@@ -162,7 +162,7 @@ def test_a_stream_of_the_log_folds_to_the_rows_of_the_tables(
     again = [row for row in shop.again if row["_change_type"] != PREIMAGE]
     assert sum(result.counts.duplicates + result.counts.stale for result in results) >= len(again)
     published = spark.createDataFrame(pa.concat_tables([result.table for result in results]))
-    good, rejected = changes.split_rejected(published)
+    good, rejected = split_side_output(published)
     assert rejected.count() == 0
     key = KEY if history == "overwrite" else (*KEY, "valid_from")
     table = good.transform(changes.fold(key)).drop("revision")

@@ -1,0 +1,142 @@
+"""Split the output of an operator into results and side output."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.spark.columns import column, require_name
+from streamops.spark.parameters import require_frame
+
+__all__ = ["split_side_output"]
+
+_WHERE = "split_side_output"
+_LATE = ("reason", "lateness", "watermark")
+_TAGS = (
+    ("late", {*_LATE, "row"}),
+    ("late", {*_LATE, "side", "left", "right"}),
+    ("rejected", {"reason"}),
+    ("guarded", {"reason", "outcome"}),
+)
+"""The columns that tag side output, and fields of each."""
+
+
+def split_side_output(
+    batch: DataFrame, *, tag: str | None = None, time: str | None = None
+) -> tuple[DataFrame, ...]:
+    """Split the output of an operator into results and side output.
+
+    Use it inside ``foreachBatch``, on a persisted batch: each part is a query of its own, and
+    without ``persist()`` Spark computes the micro-batch, including state, once for each.
+
+    Parameters
+    ----------
+    batch : DataFrame
+        Output of an operator with a side output: of ``windows`` with ``stragglers="route"`` or
+        ``too_late="route"``, of ``joins`` with these or ``rejected="route"``, of ``changes`` with its
+        column ``rejected``, or of ``time.guard``.
+    tag : str, optional
+        The column that tags the side output: "late", "rejected" or "guarded". Default: the last of
+        these in the frame, which is that of the last operator.
+    time : str, optional
+        The event-time column of window results that have no ``window_end``, such as those of
+        ``windows.sliding``.
+
+    Returns
+    -------
+    windows : results, late
+        Results, without the column ``late``; late rows: key columns, ``window_start``,
+        ``window_end`` (the window missed) or `time`, ``reason``, ``lateness``, ``watermark``, ``row``.
+    joins : results, late_left, late_right
+        Results, without the column ``late``; late or rejected rows of each side: ``reason``,
+        ``lateness``, ``watermark``, ``row``.
+    changes : good, rejected
+        Changes, without the column ``rejected``; the other rows, with ``rejected``: the reason, and
+        the input row.
+    guard : good, quarantined
+        Rows with a usable event time, including clamped ones; the other rows. Same columns; the
+        original event time is in ``guarded.original``.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_FRAME``.
+    SchemaError
+        ``NO_SIDE_OUTPUT``: the frame has no such column.
+        ``EVENT_TIME_UNKNOWN``: window results without ``window_end``, and no `time`.
+    ColumnNotFound
+        There is no column `time`.
+
+    Examples
+    --------
+    >>> def write(batch, batch_id):  # doctest: +SKIP
+    ...     batch.persist()
+    ...     results, late = split_side_output(batch)
+    ...     results.write.mode("append").parquet("results")
+    ...     late.write.mode("append").parquet("late")
+    ...     batch.unpersist()
+    """
+    require_frame(batch, "the argument", where=_WHERE)
+    columns = [field.name for field in batch.schema.fields]
+    tags = {
+        field.name: field.dataType.names
+        for field in batch.schema.fields
+        if isinstance(field.dataType, StructType) and _is_tag(field.name, field.dataType.names)
+    }
+    if not tags or (tag is not None and tag not in tags):
+        raise SchemaError(
+            "NO_SIDE_OUTPUT",
+            "the frame has no column that tags side output",
+            where=_WHERE,
+            got=f"columns {', '.join(columns)}",
+            expected=f"{tag or 'late, rejected or guarded'!r}, as an operator adds it",
+            fix="set stragglers='route', too_late='route' or rejected='route' in the operator, or "
+            "apply time.guard first, and keep the column",
+        )
+    name = tag or list(tags)[-1]
+    joined = "side" in tags[name]
+    keys = [] if name != "late" or joined else _key_columns(columns, time)
+    value = F.col(name)  # not "late.side": a frame of the alias "late" may have a column "side"
+    if name == "guarded":
+        quarantined = value["outcome"].eqNullSafe("quarantined")
+        return batch.where(~quarantined), batch.where(quarantined)
+    results = batch.where(value.isNull()).drop(name)
+    if name == "rejected":
+        return results, batch.where(value.isNotNull())
+    if joined:
+        fields = [value[field].alias(field) for field in _LATE]
+        left, right = (
+            batch.where(value["side"] == side).select(*fields, value[side].alias("row"))
+            for side in ("left", "right")
+        )
+        return results, left, right
+    fields = [value[field].alias(field) for field in tags[name]]
+    return results, batch.where(value.isNotNull()).select(*map(column, keys), *fields)
+
+
+def _is_tag(name: str, fields: list[str]) -> bool:
+    """Whether a struct tags side output."""
+    return any(name == tag and required <= set(fields) for tag, required in _TAGS)
+
+
+def _key_columns(names: list[str], time: str | None) -> list[str]:
+    """The columns of window results before the aggregates."""
+    last = "window_end"
+    if time is not None:
+        require_name(time, parameter="time", where=_WHERE)
+        last = time
+        if time not in names:
+            raise ColumnNotFound(time, names, where=_WHERE, role="time")
+    elif last not in names:
+        raise SchemaError(
+            "EVENT_TIME_UNKNOWN",
+            "the results have no window_end",
+            where=_WHERE,
+            got=f"columns {', '.join(names)}",
+            expected="a column 'window_end', or time=...",
+            fix="name the event-time column of the operator: after windows.sliding, "
+            'split_side_output(batch, time="ts")',
+        )
+    return names[: names.index(last) + 1]
