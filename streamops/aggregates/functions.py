@@ -20,11 +20,11 @@ from streamops.aggregates.core.sums import (
     Mean,
     Variance,
 )
+from streamops.kernel.columns import type_name
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.parameters import require_name
-from streamops.kernel.types import type_name
 from streamops.spark.columns import column as quoted
 
 __all__ = [

@@ -13,7 +13,7 @@ Layout, little-endian (normative description: ``docs/state-formats.md``)::
     kind         UTF-8     the operator, such as "windows.fixed"
     identity     JSON      the parameters that the state depends on
     body                   per table: uint16 name size, name, uint64 size, Arrow IPC stream,
-                           with split byte streams (see :mod:`streamops.kernel.byte_split`),
+                           with split byte streams (see :func:`split_bytes`),
                            compressed by Zstandard; in version 1 not split, and compressed by
                            LZ4
 
@@ -26,16 +26,26 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.byte_split import join_bytes, split_bytes
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import StateFormatError
 
-__all__ = ["decode", "encode", "fingerprint", "ipc_read", "ipc_write"]
+__all__ = [
+    "decode",
+    "encode",
+    "fingerprint",
+    "ipc_read",
+    "ipc_write",
+    "join_bytes",
+    "split_bytes",
+]
 
 MAGIC = b"SOPS"
 FRAME = 2
@@ -47,6 +57,8 @@ _NAME = struct.Struct("<H")
 _SIZE = struct.Struct("<Q")
 _START = _HEADER.size + _CHECKSUM.size
 _RESTART = "start from a new checkpoint, or use the code that wrote this one"
+
+Bytes = npt.NDArray[np.uint8]
 
 
 def encode(
@@ -212,3 +224,59 @@ def ipc_read(stream: bytes | pa.Buffer) -> pa.Table:
     options = pa.ipc.IpcReadOptions(use_threads=False)
     with pa.ipc.open_stream(stream, options=options) as reader:
         return reader.read_all()
+
+
+def split_bytes(table: pa.Table) -> pa.Table:
+    """Split the bytes of numeric columns: the lowest bytes of all values first.
+
+    The high bytes of keys, instants and counts are mostly equal and compress well if they are
+    adjacent. That halves the state of a join, and makes writing and reading faster. The schema does
+    not change.
+
+    Examples
+    --------
+    >>> moved = split_bytes(pa.table({"n": pa.array([1, 2, 3], pa.int16())}))
+    >>> moved.column("n").to_pylist(), join_bytes(moved).column("n").to_pylist()
+    ([513, 3, 0], [1, 2, 3])
+    """
+    return _convert_columns(table, _split)
+
+
+def join_bytes(table: pa.Table) -> pa.Table:
+    """Invert :func:`split_bytes`."""
+    return _convert_columns(table, _join)
+
+
+def _split(values: Bytes, width: int) -> Bytes:
+    return np.concatenate([values[at::width] for at in range(width)])
+
+
+def _join(streams: Bytes, width: int) -> Bytes:
+    values = np.empty_like(streams)
+    for at, stream in enumerate(streams.reshape(width, -1)):
+        values[at::width] = stream
+    return values
+
+
+def _convert_columns(table: pa.Table, convert: Callable[[Bytes, int], Bytes]) -> pa.Table:
+    columns = []
+    for array in map(combine_chunks, table.columns):
+        dtype, start, rows = array.type, array.offset, len(array)
+        if rows and _is_wide(dtype):
+            width = dtype.bit_width // 8
+            validity, values = array.buffers()
+            data = np.frombuffer(values, np.uint8, rows * width, start * width)
+            if start:  # a slice: its validity needs an offset, too
+                present = array.is_valid()
+                validity = present.buffers()[1] if array.null_count else None
+            buffers = [validity, pa.py_buffer(convert(data, width))]
+            array = pa.Array.from_buffers(dtype, rows, buffers, array.null_count)
+        columns.append(array)
+    return pa.table(columns, schema=table.schema)
+
+
+def _is_wide(dtype: pa.DataType) -> bool:
+    """Whether values of a type are contiguous and have several bytes."""
+    if pa.types.is_dictionary(dtype) or dtype.num_fields or dtype.num_buffers != 2:
+        return False
+    return bool(dtype.bit_width % 8 == 0 and dtype.bit_width > 8)

@@ -1,4 +1,4 @@
-"""Helpers for Arrow columns of any type: concatenation, equality and keys."""
+"""Helpers for Arrow columns of any type: concatenation, equality, keys, and type names."""
 
 from __future__ import annotations
 
@@ -25,11 +25,28 @@ __all__ = [
     "timestamp_micros",
     "to_doubles",
     "to_floats",
+    "type_name",
     "value_codes",
 ]
 
 _NAN_BITS = np.int64(0x7FF8000000000000)
 _NULL_LIST = -2
+_TYPE_NAMES: dict[pa.DataType, str] = {
+    pa.null(): "void",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+}
 _OPAQUE = {b"variant", b"geometry", b"geography"}
 
 
@@ -224,3 +241,34 @@ def rows_differ(old: Sequence[pa.Array], new: Sequence[pa.Array]) -> npt.NDArray
         both = value_codes(pa.concat_arrays([before, after]))
         result |= both[: len(before)] != both[len(before) :]
     return result
+
+
+def type_name(dtype: pa.DataType) -> str:
+    """Return Spark's name of the type, or Arrow's if Spark has none.
+
+    Examples
+    --------
+    >>> type_name(pa.list_(pa.int64())), type_name(pa.timestamp("us", "UTC"))
+    ('array<bigint>', 'timestamp')
+    """
+    if pa.types.is_duration(dtype):
+        return "interval day to second"
+    if pa.types.is_decimal(dtype):
+        return f"decimal({dtype.precision},{dtype.scale})"
+    if pa.types.is_timestamp(dtype):
+        return "timestamp_ntz" if dtype.tz is None else "timestamp"
+    if pa.types.is_time64(dtype):
+        return "time(6)"
+    if (
+        pa.types.is_list(dtype)
+        or pa.types.is_large_list(dtype)
+        or pa.types.is_fixed_size_list(dtype)
+    ):
+        return f"array<{type_name(dtype.value_type)}>"
+    if pa.types.is_map(dtype):
+        return f"map<{type_name(dtype.key_type)},{type_name(dtype.item_type)}>"
+    if pa.types.is_struct(dtype):
+        if any((field.metadata or {}).get(b"variant") == b"true" for field in dtype):
+            return "variant"
+        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in dtype)}>"
+    return _TYPE_NAMES.get(dtype, str(dtype))

@@ -9,10 +9,10 @@ from typing import Any, NoReturn, get_args
 import pyarrow as pa
 
 from streamops.kernel import hashing
+from streamops.kernel.columns import type_name
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.kernel.types import type_name
 
 __all__ = [
     "MILLISECOND",
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 MILLISECOND = 1_000
-"""In microseconds: Spark's watermarks go by whole ones."""
+"""In microseconds: the resolution of Spark's watermarks."""
 
 _WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
 
 
 def require_name(value: object, *, parameter: str, where: str) -> None:
-    """Refuse what is no text where a name is wanted: a number, None, a ``Column``; or is empty.
+    """Raise an error if the value is not a non-empty string.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
         )
 
 
-def require_choice(value: object, words: Any, *, parameter: str, where: str) -> None:
-    """Refuse a word that is not among the choices."""
-    allowed = get_args(words)
+def require_choice(value: object, choices: Any, *, parameter: str, where: str) -> None:
+    """Raise an error if the value is not among the choices."""
+    allowed = get_args(choices)
     if value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
         text = value if isinstance(value, str) else ""
@@ -95,14 +95,14 @@ def require_distinct_columns(where: str, **columns: object) -> None:
                 f"`{roles[name]}` and `{role}` name the same column",
                 where=where,
                 got=f"{roles[name]}={name!r}, {role}={name!r}",
-                expected="a column for each",
+                expected="different columns",
                 fix=f"name the column that holds what `{role}` describes",
             )
         roles[name] = role
 
 
 def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
-    """Names of columns, given as one or as several."""
+    """Return column names as a tuple, from one name or a sequence."""
     names = (value,) if isinstance(value, str) or not isinstance(value, Sequence) else value
     for name in names:
         require_name(name, parameter=parameter, where=where)
@@ -172,16 +172,16 @@ def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None
         require_hashable(schema.field(name).type, where=f"{where}, key {name!r}")
 
 
-def require_hashable(kind: pa.DataType, *, where: str, what: str | None = None) -> None:
-    """Refuse a type that Spark does not hash.
+def require_hashable(dtype: pa.DataType, *, where: str, what: str | None = None) -> None:
+    """Raise an error for a type that Spark cannot hash.
 
     Parameters
     ----------
-    kind : DataType
+    dtype : DataType
     where : str
         For the error.
     what : str, optional
-        A sentence about what has that type, if it is not a key.
+        What has that type, as a sentence, if it is not a key.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def require_hashable(kind: pa.DataType, *, where: str, what: str | None = None) 
         ``KEY_NOT_HASHABLE``.
     """
     try:
-        hashing.require_hashable(kind, where=where)
+        hashing.require_hashable(dtype, where=where)
     except SchemaError as error:  # it contains Arrow's name of the type
         facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
         got = type_name(error.got)
@@ -217,28 +217,28 @@ def refuse_type(
 
 
 def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "event time") -> None:
-    """Refuse what is no instant, with how to make one of it.
+    """Raise an error if a column is not a timestamp, with the conversion.
 
     Raises
     ------
     SchemaError
         ``COLUMN_TYPE``.
     """
-    kind = schema.field(name).type
-    if not (pa.types.is_timestamp(kind) and kind.tz is not None):
+    dtype = schema.field(name).type
+    if not (pa.types.is_timestamp(dtype) and dtype.tz is not None):
         refuse_type(
-            schema, name, use, "timestamp", suggest_timestamp(name, type_name(kind)), where=where
+            schema, name, use, "timestamp", suggest_timestamp(name, type_name(dtype)), where=where
         )
 
 
-def suggest_timestamp(name: str, kind: str) -> str:
-    """How to make a timestamp of a column of this type, named as Spark names it."""
-    if kind in _WHOLE:
+def suggest_timestamp(name: str, dtype: str) -> str:
+    """Return the conversion of a column of this type (Spark's name) to a timestamp."""
+    if dtype in _WHOLE:
         make = f"F.timestamp_millis({name!r})) for milliseconds since 1970; timestamp_seconds, \
 timestamp_micros for others"
-    elif kind in _FRACTIONS or kind.startswith("decimal"):
+    elif dtype in _FRACTIONS or dtype.startswith("decimal"):
         make = f"F.timestamp_seconds({name!r})) for seconds since 1970"
-    elif kind.startswith("struct"):
+    elif dtype.startswith("struct"):
         make = f"F.window_time({name!r})) if it is a window of Spark's"
     else:
         make = f"F.to_timestamp({name!r}))"
@@ -246,14 +246,14 @@ timestamp_micros for others"
 
 
 def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
-    """Refuse what is no number of keys.
+    """Raise an error if the value is not a positive integer.
 
     Raises
     ------
     SpecError
         ``MAX_KEYS_OUT_OF_RANGE``.
     """
-    if type(max_keys) is not int or max_keys < 1:  # 16.0 and True are numbers, too
+    if type(max_keys) is not int or max_keys < 1:  # not 16.0 or True
         raise SpecError(
             "MAX_KEYS_OUT_OF_RANGE",
             "`max_keys` is not a number of keys",
@@ -265,11 +265,11 @@ def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
 
 
 def require_aggregates(agg: object, *, where: str) -> None:
-    """Refuse what is not a mapping of names to aggregates; an empty one is one."""
+    """Raise an error if the value is not a mapping of names to aggregates. It may be empty."""
     named = dict(agg) if isinstance(agg, Mapping) else {"?": agg}
     for name, value in named.items():
         require_name(name, parameter="agg", where=where)
-        # A Column of Spark's seems to have whatever attribute it is asked for.
+        # A Spark Column appears to have every attribute.
         methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
         native = getattr(value, "native", None)
         is_one = isinstance(native, bool) and all(map(callable, methods))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.calendar_grid import CalendarGrid, Unit, Weekday
+from streamops.kernel.calendar import DAY, Unit, Weekday
 from streamops.kernel.errors import SpecError
-from streamops.kernel.zones import DAY
+from streamops.kernel.grids import CalendarGrid
 from streamops.spark.transform import require_choice
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.grid_settings import GridWindows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from streamops.kernel.calendar_grid import Unit
+from streamops.kernel.calendar import Unit
 from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi, Transform
 from streamops.windows.compare_settings import Comparison

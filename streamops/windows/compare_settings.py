@@ -9,10 +9,9 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.calendar_grid import Unit
+from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.periods import CalendarPeriod, FixedPeriod, Period
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.parameters import (
     parse_names,

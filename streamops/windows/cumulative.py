@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
-from streamops.kernel.calendar_grid import Unit, Weekday
+from streamops.kernel.calendar import Unit, Weekday
 from streamops.kernel.contract import Aggregation
 from streamops.kernel.time import Duration
 from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform

@@ -8,12 +8,10 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from streamops.kernel.calendar_grid import LONGEST, CalendarGrid, Unit, Weekday
-from streamops.kernel.cumulative_grid import CumulativeGrid
+from streamops.kernel.calendar import DAY, LONGEST, Unit, Weekday
 from streamops.kernel.errors import SpecError
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.kernel.time import Duration, parse_duration
-from streamops.kernel.zones import DAY
 from streamops.spark.parameters import show_duration
 from streamops.windows.calendar_settings import calendar_grid, shortest
 from streamops.windows.core.spec import FixedSpec

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.errors import SpecError
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import FixedGrid
 from streamops.kernel.time import Duration, parse_duration, parse_instant
 from streamops.spark.parameters import show_duration
 from streamops.windows.core.spec import FixedSpec

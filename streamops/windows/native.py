@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import FixedGrid
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
 from streamops.windows.core.spec import FixedSpec, SessionSpec, SlidingSpec, WindowSpec

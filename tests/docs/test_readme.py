@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 import streamops
 from streamops import aggregates, observe, testing, windows
 from streamops.kernel import codec
-from streamops.kernel.calendar_grid import LONGEST, Unit, Weekday
+from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.contract import Counts
 from streamops.spark.operator import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi

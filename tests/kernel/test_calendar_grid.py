@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamops.kernel.calendar_grid import CalendarGrid, Unit, Weekday
+from streamops.kernel.calendar import DAY, Unit, Weekday
+from streamops.kernel.grids import CalendarGrid
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.kernel.zones import DAY
 from tests.oracles.calendars import interval
 
 HOUR = 3_600_000_000

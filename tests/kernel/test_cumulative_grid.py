@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamops.kernel.calendar_grid import CalendarGrid, Unit
-from streamops.kernel.cumulative_grid import CumulativeGrid
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.calendar import Unit
+from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from tests.kernel.test_calendar_grid import HOUR, ZONES, everywhere, instant
 from tests.oracles.calendars import CumulativeOracle
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import FixedGrid
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
 

@@ -8,10 +8,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from streamops.kernel.calendar_grid import CalendarGrid
-from streamops.kernel.periods import CalendarPeriod, FixedPeriod
+from streamops.kernel.calendar import DAY, CalendarPeriod, FixedPeriod, from_local, to_local
+from streamops.kernel.grids import CalendarGrid
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_instant
-from streamops.kernel.zones import DAY, from_local, to_local
 from tests.oracles.compare import places_before
 
 HOUR = DAY // 24

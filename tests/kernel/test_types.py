@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.types import type_name
+from streamops.kernel.columns import type_name
 from streamops.spark.columns import type_name as named_by_pyspark
 
 TYPES = [

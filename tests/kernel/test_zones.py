@@ -7,8 +7,8 @@ import datetime as dt
 import numpy as np
 import pytest
 
+from streamops.kernel.calendar import DAY, midnights
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, format_instant
-from streamops.kernel.zones import DAY, midnights
 
 CYCLE = 146_097  # days in 400 years
 EPOCH = dt.date(1970, 1, 1).toordinal()

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from streamops.kernel.calendar_grid import LONGEST, Unit
+from streamops.kernel.calendar import LONGEST, Unit
 from streamops.testing.laws import Case
 from streamops.windows.calendar_settings import CalendarWindows
 from streamops.windows.cumulative_settings import CumulativeWindows

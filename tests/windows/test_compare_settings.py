@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates, windows
+from streamops.kernel.calendar import CalendarPeriod, FixedPeriod
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.kernel.periods import CalendarPeriod, FixedPeriod
 from streamops.windows.compare_settings import Comparison
 from streamops.windows.core.comparison import CompareSpec
 

@@ -13,9 +13,8 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.contract import Summary
-from streamops.kernel.cumulative_grid import CumulativeGrid
 from streamops.kernel.errors import SpecError
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.kernel.groups import Groups
 from streamops.spark.transform import Transform
 from tests.windows.core.play import Stream

@@ -10,10 +10,9 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.calendar_grid import CalendarGrid, Unit
-from streamops.kernel.cumulative_grid import CumulativeGrid
+from streamops.kernel.calendar import Unit
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.spark.transform import Transform
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])

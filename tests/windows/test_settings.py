@@ -11,7 +11,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import FixedGrid
 from streamops.spark.columns import suggest_timestamp
 from streamops.windows.core.spec import FixedSpec
 from streamops.windows.fixed_settings import FixedWindows

@@ -25,13 +25,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.clocks import ClockMetrics, ClockStep
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take, timestamp_micros
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    key_codes,
+    take,
+    timestamp_micros,
+    type_name,
+)
 from streamops.kernel.contract import State, StateFormat
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.kernel.types import type_name
 
 __all__ = [
     "STATE",

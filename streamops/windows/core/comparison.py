@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.calendar import Period
 from streamops.kernel.columns import to_floats
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.periods import Period
 from streamops.kernel.time import format_instant
 from streamops.windows.core.spec import INSTANT, WindowSpec
 

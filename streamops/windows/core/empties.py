@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import concat, take
-from streamops.kernel.grid import expand_ranges
+from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, Instants
 from streamops.windows.core.entries import micros, updated

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import take
-from streamops.kernel.grid import expand_ranges
+from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.entries import (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Summary, aggregate_identity
-from streamops.kernel.grid import Grid
+from streamops.kernel.grids import Grid
 
 __all__ = [
     "INSTANT",

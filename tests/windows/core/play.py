@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from streamops.aggregates.core.sums import Count, IntSum
 from streamops.kernel.contract import Counts, State, Summary
-from streamops.kernel.fixed_grid import FixedGrid
-from streamops.kernel.grid import Grid
+from streamops.kernel.grids import FixedGrid, Grid
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed
 from streamops.windows.core.spec import FixedSpec

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.aggregates.core.sums import FloatSum, Mean, Variance
-from streamops.kernel.cumulative_grid import CumulativeGrid
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.testing import fold
 from streamops.testing.laws import rows_of
 from streamops.windows.core import fixed, sliding

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import Counts, State
 from streamops.kernel.errors import CapacityError, ChangeStreamError
-from streamops.kernel.periods import CalendarPeriod, FixedPeriod, Period
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.windows.core import compare

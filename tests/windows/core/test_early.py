@@ -9,8 +9,7 @@ import pytest
 
 from streamops.aggregates.core.picks import Extreme
 from streamops.kernel.contract import Counts
-from streamops.kernel.cumulative_grid import CumulativeGrid
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from tests.windows.core.play import Stream, batch, late, table
 
 INSERT, BEFORE, AFTER = "insert", "update_preimage", "update_postimage"

@@ -10,10 +10,8 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.aggregates.core.sums import Count
-from streamops.kernel.calendar_grid import CalendarGrid
 from streamops.kernel.contract import Counts
-from streamops.kernel.cumulative_grid import CumulativeGrid
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.kernel.time import MAX_INSTANT
 from streamops.windows.core import empties
 from tests.windows.core.play import SCHEMA, SUM, Stream

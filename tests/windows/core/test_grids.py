@@ -10,11 +10,8 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.calendar_grid import CalendarGrid
 from streamops.kernel.contract import Counts
-from streamops.kernel.cumulative_grid import CumulativeGrid
-from streamops.kernel.fixed_grid import FixedGrid
-from streamops.kernel.grid import Grid
+from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing import at, fold, replay
 from tests.windows.core.play import SUM, Stream

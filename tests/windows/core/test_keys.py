@@ -13,7 +13,7 @@ from streamops.aggregates.core.picks import ByTime
 from streamops.aggregates.core.sums import Count
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import State
-from streamops.kernel.fixed_grid import FixedGrid
+from streamops.kernel.grids import FixedGrid
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import fixed

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.byte_split import join_bytes, split_bytes
+from streamops.kernel.codec import join_bytes, split_bytes
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int16": (pa.int16(), [1, -2, None, 300]),

@@ -1,0 +1,324 @@
+"""Time zones and calendar units: local days as instants, local times, and periods to look back by.
+
+A local day begins at the first instant at which the local time is midnight or later. If a change of
+the clock skips midnight, that is the first instant after the gap; if midnight occurs twice, it is
+the first occurrence. So a day may have 23 or 25 hours, or none: Samoa skipped 30 December 2011.
+
+Local times are those of Python's :mod:`zoneinfo`: the database of the operating system or, if there
+is none, that of the package ``tzdata``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import functools
+import zoneinfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamops.kernel.groups import Groups, Mask
+from streamops.kernel.time import Instants
+
+__all__ = [
+    "DAY",
+    "LONGEST",
+    "CalendarPeriod",
+    "FixedPeriod",
+    "Period",
+    "Unit",
+    "Weekday",
+    "Windows",
+    "from_local",
+    "midnights",
+    "to_local",
+]
+
+Unit = Literal["day", "week", "month", "quarter", "year"]
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+LONGEST = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
+"""Days of a unit, at most."""
+
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
+"""Months per unit."""
+
+DAY = 86_400_000_000
+
+# Python's calendar has the years 1 to 9999, and windows reach a little beyond. It repeats every
+# 400 years; at both ends of it the clocks keep to one offset, or to one rule.
+_FIRST = dt.date.min.toordinal() - dt.date(1970, 1, 1).toordinal() + 1
+_LAST = dt.date.max.toordinal() - dt.date(1970, 1, 1).toordinal() - 1
+_CYCLE = 146_097
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECOND = dt.timedelta(seconds=1)
+
+
+def midnights(zone: str, days: npt.NDArray[np.int64]) -> Instants:
+    """Return the instants at which local days begin. Days are numbered from 1970-01-01.
+
+    Each distinct day is looked up once, and cached.
+
+    Examples
+    --------
+    >>> (midnights("America/New_York", np.array([0, 1])) // 3_600_000_000).tolist()
+    [5, 29]
+    """
+    groups, firsts = Groups.of(days)
+    found = [_midnight(zone, day) for day in days[firsts].tolist()]
+    begin: Instants = np.array(found, np.int64)[groups.ids]
+    return begin
+
+
+def to_local(zone: str, instants: Instants) -> Instants:
+    """Return the local times of instants, in microseconds since 1970-01-01 00:00 local time.
+
+    Each distinct instant is looked up once, and cached.
+
+    Examples
+    --------
+    >>> (to_local("America/New_York", np.array([0, DAY])) // 3_600_000_000).tolist()
+    [-5, 19]
+    """
+    groups, firsts = Groups.of(instants)
+    found = [_read(zone, instant) for instant in instants[firsts].tolist()]
+    readings: Instants = np.array(found, np.int64)[groups.ids]
+    return readings
+
+
+def from_local(zone: str, readings: Instants) -> tuple[Instants, Instants, Mask]:
+    """Return the instants of local times.
+
+    Returns
+    -------
+    first, last : arrays of int64
+        The first and the last occurrence of the local time. If a change of the clock skips it, both
+        are the first instant after the gap.
+    occurs : array of bool
+        Whether the local time occurs.
+    """
+    groups, firsts = Groups.of(readings)
+    found = [_occurrences(zone, reading) for reading in readings[firsts].tolist()]
+    table = np.array(found, np.int64).reshape(-1, 3)[groups.ids]
+    return table[:, 0], table[:, 1], table[:, 2].astype(np.bool_)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _read(zone: str, instant: int) -> int:
+    day = instant // DAY
+    moved = (_inside(day) - day) * DAY
+    second = (instant + moved) // 1_000_000
+    return instant + (_local_seconds(zoneinfo.ZoneInfo(zone), second) - second) * 1_000_000
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _occurrences(zone: str, reading: int) -> tuple[int, int, int]:
+    clock = zoneinfo.ZoneInfo(zone)
+    day = reading // DAY
+    moved = (_inside(day) - day) * DAY
+    second, rest = divmod(reading + moved, 1_000_000)
+    before, after = _offsets(clock, second)
+    first, last, occurs = second - before, second - after, after <= before
+    if not occurs:
+        first = last = _after_gap(clock, second, before, after)
+        rest = 0
+    back = rest - moved
+    return first * 1_000_000 + back, last * 1_000_000 + back, occurs
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _midnight(zone: str, day: int) -> int:
+    inside = _inside(day)
+    return _start_of_day(zoneinfo.ZoneInfo(zone), inside) * 1_000_000 + (day - inside) * DAY
+
+
+def _inside(day: int) -> int:
+    """Return an equivalent day within Python's calendar."""
+    if day < _FIRST:
+        return _FIRST + (day - _FIRST) % _CYCLE
+    if day > _LAST:
+        return _LAST - (_LAST - day) % _CYCLE
+    return day
+
+
+def _start_of_day(zone: zoneinfo.ZoneInfo, day: int) -> int:
+    """Return the start of the local day, in seconds since 1970-01-01 UTC."""
+    midnight = day * 86_400
+    before, after = _offsets(zone, midnight)
+    if after <= before:  # midnight occurs: the first time with the offset before the change
+        return midnight - before
+    return _after_gap(zone, midnight, before, after)
+
+
+def _offsets(zone: zoneinfo.ZoneInfo, reading: int) -> tuple[int, int]:
+    """Return the offsets from UTC at a local time: before and after a change of the clock."""
+    local = _EPOCH.replace(tzinfo=zone) + reading * _SECOND
+    return _offset(local.replace(fold=0)), _offset(local.replace(fold=1))
+
+
+def _after_gap(zone: zoneinfo.ZoneInfo, reading: int, before: int, after: int) -> int:
+    """Return the first second after the gap that skips a local time."""
+    possible = range(reading - after, reading - before + 1)
+    return possible[
+        bisect.bisect_left(possible, reading, key=lambda second: _local_seconds(zone, second))
+    ]
+
+
+def _local_seconds(zone: zoneinfo.ZoneInfo, second: int) -> int:
+    return second + _offset((_EPOCH + second * _SECOND).astimezone(zone))
+
+
+def _offset(local: dt.datetime) -> int:
+    offset = local.utcoffset()
+    assert offset is not None, "a zone always has an offset"
+    return offset // _SECOND
+
+
+Windows = tuple[Instants, Instants]
+"""Starts and ends of windows. Where they are equal, there is no window."""
+
+_DAYS = {"day": 1, "week": 7}
+_SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 89, "year": 365}  # days
+
+
+class Period(Protocol):
+    """The distance between a window and the previous one."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The parameters that the state depends on."""
+
+    @property
+    def at_least(self) -> int:
+        """A lower bound of ``over(start, end) - end``, in microseconds."""
+
+    def before(self, start: Instants, end: Instants) -> Sequence[Windows]:
+        """Candidates for the previous window of each window. The first that exists is the previous one."""
+
+    def over(self, start: Instants, end: Instants) -> Instants:
+        """An upper bound of the end of windows that have this one as their previous window."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPeriod(Period):
+    """A length of time, in microseconds.
+
+    Examples
+    --------
+    >>> FixedPeriod(60).before(np.array([100]), np.array([110]))
+    [(array([40]), array([50]))]
+    """
+
+    length: int
+
+    @property
+    def identity(self) -> dict[str, int]:
+        """The parameters that the state depends on."""
+        return {"period": self.length}
+
+    @property
+    def at_least(self) -> int:
+        """The length."""
+        return self.length
+
+    def before(self, start: Instants, end: Instants) -> list[Windows]:
+        """A period earlier."""
+        return [(start - self.length, end - self.length)]
+
+    def over(self, start: Instants, end: Instants) -> Instants:
+        """A period later."""
+        return end + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarPeriod(Period):
+    """A unit of the calendar in a time zone.
+
+    The previous window has the local times of start and end one unit earlier: the first occurrence if
+    a local time occurs twice, the first instant after the gap if it is skipped. The end is the local
+    time that would follow without a change of the clock at that instant. If there is no such window,
+    the previous one has the same length, provided that its start was not skipped. If the window starts
+    right after a gap, the start of the gap is tried last: a day without a midnight is compared with a
+    whole day.
+
+    Examples
+    --------
+    >>> spring = CalendarPeriod("day", "Europe/Berlin")  # 31 March 2013 has 23 hours
+    >>> noon = np.array([1_364_724_000_000_000])
+    >>> hour = 3_600_000_000
+    >>> [((noon - start) // hour).tolist() for start, _ in spring.before(noon, noon + hour)]
+    [[23], [23]]
+    """
+
+    unit: Unit
+    zone: str
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The parameters that the state depends on."""
+        return {"period": self.unit, "zone": self.zone}
+
+    @property
+    def at_least(self) -> int:
+        """The shortest unit, less two days for changes of the clock."""
+        return (_SHORTEST[self.unit] - 2) * DAY
+
+    def before(self, start: Instants, end: Instants) -> list[Windows]:
+        """By local times of both ends, then by length, then from the start of a gap."""
+        reading, since = to_local(self.zone, start), self._ended(start)
+        begin, _, occurs, begins = self._moved(reading, -1)
+        over, _, _, ends = self._moved(self._ended(end), -1)
+        candidates = [
+            (begin, np.where(begins & ends, over, begin)),
+            (begin, np.where(begins & occurs, begin + (end - start), begin)),
+        ]
+        if (since < reading).any():
+            begin, _, _, begins = self._moved(since, -1)
+            candidates.append((begin, np.where(begins & ends & (since < reading), over, begin)))
+        return candidates
+
+    def over(self, start: Instants, end: Instants) -> Instants:
+        """The later of the last occurrence of the local end, and the start plus the length."""
+        _, begin, _, _ = self._moved(to_local(self.zone, start), 1)
+        _, over, _, _ = self._moved(np.maximum(to_local(self.zone, end), self._ended(end)), 1)
+        latest: Instants = np.maximum(over, begin + (end - start))
+        return latest
+
+    def _ended(self, instants: Instants) -> Instants:
+        """Return the local times of instants, without a change of the clock at the same instant."""
+        return to_local(self.zone, instants - 1) + 1
+
+    def _moved(self, readings: Instants, units: int) -> tuple[Instants, Instants, Mask, Mask]:
+        """Return the instants of local times, moved by a number of units.
+
+        Returns
+        -------
+        first, last : arrays of int64
+            As of :func:`from_local`.
+        occurs : array of bool
+        exists : array of bool
+            Whether the day exists: 31 February does not, and is counted on from the start of the
+            month.
+        """
+        days, within = np.divmod(readings, DAY)
+        exists = np.ones(len(days), np.bool_)
+        if self.unit in _DAYS:
+            days = days + units * _DAYS[self.unit]
+        else:
+            months = days.astype("datetime64[D]").astype("datetime64[M]")
+            day = days - _first_day(months)
+            months = months + units * MONTHS[self.unit]
+            days = _first_day(months) + day
+            exists = days < _first_day(months + 1)
+        return *from_local(self.zone, days * DAY + within), exists
+
+
+def _first_day(months: Any) -> Instants:
+    """Return the first day of each month."""
+    first: Instants = months.astype("datetime64[D]").astype(np.int64)
+    return first
