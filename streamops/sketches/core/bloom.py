@@ -28,6 +28,7 @@ from streamops.sketches.core.buffers import binary_of, bytes_of, lengths_of
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.filters import Shape, Words, contained, filled, ones, positions
 from streamops.sketches.core.hashes import items
+from streamops.sketches.core.sorting import argsort_rows, run_starts
 
 __all__ = ["Bloom"]
 
@@ -180,7 +181,10 @@ class Bloom:
         filters: npt.NDArray[np.uint64] | None = None,
     ) -> list[pa.Array]:
         """States over items, by group, and over filters, by owner."""
-        ids, found = _distinct(groups, found)
+        order = argsort_rows(groups.ids, found, groups.count)
+        ids, found = groups.ids[order], found[order]
+        new = run_starts(ids, found)
+        ids, found = ids[new], found[new]
         width = self.shape.words
         sizes = np.bincount(ids, minlength=groups.count)
         dense = sizes >= width
@@ -268,18 +272,3 @@ class Bloom:
             expected=f"at most {_MOST_BYTES} bytes",
             fix="more shards, fewer keys, a smaller capacity or a higher rate",
         )
-
-
-def _distinct(groups: Groups, found: Ints) -> tuple[Ids, Ints]:
-    """Pairs of a group and an item, each once, in order."""
-    order = np.argsort(found)
-    ids = groups.ids[order]
-    if groups.count > 1:
-        # Numbers of 16 bits are sorted by radix.
-        small = ids.astype(np.uint16) if groups.count <= 1 << 16 else ids
-        by_group = np.argsort(small, kind="stable")
-        order, ids = order[by_group], ids[by_group]
-    found = found[order]
-    new = np.ones(len(ids), np.bool_)
-    new[1:] = (ids[1:] != ids[:-1]) | (found[1:] != found[:-1])
-    return ids[new], found[new]

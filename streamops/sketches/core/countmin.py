@@ -27,6 +27,7 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.layout import pieces, put, require, seen, whole
+from streamops.sketches.core.sorting import ranges
 from streamops.sketches.core.tables import Table, cells_of, summed
 from streamops.sketches.core.tallies import (
     added,
@@ -34,7 +35,6 @@ from streamops.sketches.core.tallies import (
     are_ascending,
     found,
     result_type,
-    spread,
     total,
     weighed,
 )
@@ -187,8 +187,8 @@ class CountMin:
         data, starts = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
         put(data, starts, np.asarray(count), "<i8")
         put(data, starts + 8, np.where(dense, _TABLE, entries), "<u4")
-        put(data, spread(starts + _HEAD, entries, 8), np.asarray(lists.flatten()), "<i8")
-        at = spread(starts + _HEAD + 8 * entries, numbers, 8)
+        put(data, ranges(starts + _HEAD, entries, 8), np.asarray(lists.flatten()), "<i8")
+        at = ranges(starts + _HEAD + 8 * entries, numbers, 8)
         put(data, at, np.asarray(kept.flatten()), "<i8")
         return pieces(data, lengths)
 
@@ -208,8 +208,8 @@ class CountMin:
         entries = np.where(dense, 0, said)
         numbers = np.where(dense, self.cells, said)
         self._require(lengths == _HEAD + 8 * (entries + numbers), "counts, and nothing else")
-        hashes = seen(data, spread(starts + _HEAD, entries, 8), "<i8")
-        counts = seen(data, spread(starts + _HEAD + 8 * entries, numbers, 8), "<i8")
+        hashes = seen(data, ranges(starts + _HEAD, entries, 8), "<i8")
+        counts = seen(data, ranges(starts + _HEAD + 8 * entries, numbers, 8), "<i8")
         parts = Groups(np.repeat(np.arange(len(dense)), entries), len(dense))
         self._require(are_ascending(parts, hashes), "items in order, each of them once")
         self._require(self._add_up(counts, numbers, dense, count), "counts that add up")
@@ -245,7 +245,7 @@ class CountMin:
         count: Ints,
     ) -> list[pa.Array]:
         """The states of these items, which may be equal, and of these tables."""
-        ids, hashes, counts = added(groups.ids, hashes, weights)
+        ids, hashes, counts = added(groups, hashes, weights)
         entries = np.bincount(ids, minlength=groups.count)
         dense = (entries > self.most_items) | (among.sizes() > 0)
         if not dense.any():
@@ -265,8 +265,8 @@ class CountMin:
         entries[dense] = 0
         numbers = np.where(dense, self.cells, entries)
         values, starts = np.empty(int(numbers.sum()), np.int64), np.cumsum(numbers) - numbers
-        values[spread(starts, entries)] = counts
-        values[spread(starts[dense], numbers[dense])] = flat
+        values[ranges(starts, entries)] = counts
+        values[ranges(starts[dense], numbers[dense])] = flat
         return [
             make_lists(pa.array(hashes), entries, dense),
             make_lists(pa.array(values), numbers),

@@ -25,10 +25,10 @@ from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.frequent_bytes import Parts, read_payloads, write_payloads
 from streamops.sketches.core.frequent_images import read_images, write_images
 from streamops.sketches.core.layout import corrupt, require
+from streamops.sketches.core.sorting import argsort_rows
 from streamops.sketches.core.tallies import (
     are_ascending,
     found,
-    in_groups,
     result_type,
     total,
     weighed,
@@ -245,7 +245,7 @@ class Frequent:
             counts = counts - cut[ids]
             kept = counts > 0
             ids, items, counts = ids[kept], items.filter(pa.array(kept)), counts[kept]
-        order = in_groups(ids, ranks(items))
+        order = argsort_rows(ids, ranks(items), groups.count)
         entries = pa.StructArray.from_arrays(
             [items.take(pa.array(order)), pa.array(counts[order])],
             fields=self._entry,
@@ -260,7 +260,7 @@ class Frequent:
         if full.any():
             rows = np.flatnonzero(full[groups.ids])
             # Which of several equal counts stands there does not matter: all of them go.
-            order = rows[in_groups(groups.ids[rows], -counts[rows])]
+            order = rows[argsort_rows(groups.ids[rows], -counts[rows], groups.count)]
             starts = np.cumsum(sizes[full]) - sizes[full]
             result[full] = counts[order[starts + self.counters]]
         return result

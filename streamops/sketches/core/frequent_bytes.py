@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.kernel.groups import Ints
 from streamops.sketches.core.itembytes import fits, measured, read, write
 from streamops.sketches.core.layout import pieces, put, require, seen, whole
-from streamops.sketches.core.tallies import spread
+from streamops.sketches.core.sorting import ranges
 
 __all__ = ["Parts", "read_payloads", "write_payloads"]
 
@@ -29,7 +29,7 @@ def write_payloads(parts: Parts) -> pa.Array:
     put(data, starts, count, "<i8")
     put(data, starts + 8, offset, "<i8")
     put(data, starts + 16, sizes, "<u4")
-    put(data, spread(starts + _HEAD, sizes, 8), counts, "<i8")
+    put(data, ranges(starts + _HEAD, sizes, 8), counts, "<i8")
     write(data, starts + _HEAD + 8 * sizes, items, sizes)
     return pieces(data, lengths)
 
@@ -50,7 +50,7 @@ def read_payloads(payloads: pa.Array, kind: pa.DataType, counters: int, what: st
     sizes = seen(data, starts + 16, "<u4").astype(np.int64)
     require(sizes <= counters, what, f"at most {counters} items")
     require(lengths >= _HEAD + 8 * sizes, what, "a count for each item")
-    counts = seen(data, spread(starts + _HEAD, sizes, 8), "<i8")
+    counts = seen(data, ranges(starts + _HEAD, sizes, 8), "<i8")
     begin, room = starts + _HEAD + 8 * sizes, lengths - _HEAD - 8 * sizes
     require(fits(data, begin, room, sizes, kind), what, "items, and nothing else")
     return read(data, begin, sizes, kind), sizes, counts, offset, count

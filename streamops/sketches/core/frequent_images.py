@@ -19,7 +19,7 @@ from streamops.kernel.groups import Ids, Ints
 from streamops.sketches.core.frequent_bytes import Parts
 from streamops.sketches.core.itembytes import measured, read, write
 from streamops.sketches.core.layout import Bytes, pieces, put, require, seen, texts, whole
-from streamops.sketches.core.tallies import spread
+from streamops.sketches.core.sorting import ranges
 from streamops.sketches.core.types import type_name
 
 __all__ = ["read_images", "write_images"]
@@ -44,7 +44,7 @@ def write_images(parts: Parts, counters: int) -> pa.Array:
     put(data, starts + 8, sizes, "<u4")
     put(data, starts + 16, count, "<i8")
     put(data, starts + 24, offset, "<i8")
-    put(data, spread(starts + _HEAD, sizes, 8), counts, "<i8")
+    put(data, ranges(starts + _HEAD, sizes, 8), counts, "<i8")
     begin = starts + _HEAD + 8 * sizes
     if pa.types.is_integer(items.type):
         write(data, begin, items, sizes)
@@ -77,7 +77,7 @@ def read_images(images: pa.Array, kind: pa.DataType) -> Parts:
     offset[there] = seen(data, starts[there] + 24, "<i8")
     begin, ends = starts + np.where(empty, _EMPTY_HEAD, _HEAD + 8 * sizes), starts + lengths
     require(begin <= ends, _KIND, "a count for each item")
-    counts = seen(data, spread(starts + _HEAD, sizes, 8), "<i8")
+    counts = seen(data, ranges(starts + _HEAD, sizes, 8), "<i8")
     if pa.types.is_integer(kind):
         require(begin + 8 * sizes == ends, _KIND, "items, and nothing else")
         items = read(data, begin, sizes, kind)
@@ -95,7 +95,7 @@ def _write_strings(data: Bytes, begin: Ids, items: pa.Array, sizes: Ints) -> Non
     owners = np.repeat(np.arange(len(sizes)), sizes)
     room = np.zeros(len(sizes), np.int64)
     np.add.at(room, owners, lengths)
-    data[spread(begin, room)] = flat
+    data[ranges(begin, room)] = flat
 
 
 def _read_strings(data: Bytes, begin: Ids, ends: Ids, sizes: Ints, kind: pa.DataType) -> pa.Array:
@@ -113,7 +113,7 @@ def _read_strings(data: Bytes, begin: Ids, ends: Ids, sizes: Ints, kind: pa.Data
         starts[place] = at[rows] + 4
         at[rows] = starts[place] + lengths[place]
     require(at == ends, _KIND, "items, and nothing else")
-    return texts(data[spread(starts, lengths)], lengths, kind)
+    return texts(data[ranges(starts, lengths)], lengths, kind)
 
 
 def _tables(sizes: Ints) -> Any:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import list_items
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.hashes import Words, murmur3
+from streamops.sketches.core.sorting import argsort_rows, run_starts
 
 __all__ = [
     "ADDRESS_BITS",
@@ -117,12 +118,11 @@ def capped(found: Coupons, p: int) -> tuple[Ids, Registers]:
 
 def distinct(ids: Ids, found: Coupons) -> tuple[Ids, Coupons]:
     """Each pair once, sorted."""
-    codes = (ids.astype(np.uint64) << np.uint64(32)) | found
-    codes.sort()
-    new = np.ones(len(codes), np.bool_)
-    new[1:] = codes[1:] != codes[:-1]
-    codes = codes[new]
-    return (codes >> np.uint64(32)).astype(np.int64), codes.astype(np.uint32)
+    values = found.astype(np.int64)
+    order = argsort_rows(ids, values, int(ids.max(initial=0)) + 1)
+    ids, values = ids[order], values[order]
+    new = run_starts(ids, values)
+    return ids[new], values[new].astype(np.uint32)
 
 
 def greatest(ids: Ids, registers: npt.NDArray[Word]) -> tuple[Ids, npt.NDArray[Word]]:
@@ -131,8 +131,9 @@ def greatest(ids: Ids, registers: npt.NDArray[Word]) -> tuple[Ids, npt.NDArray[W
     Neighbours become one, and neighbours of these: as many rounds as the largest group has
     doublings.
     """
-    order = np.argsort(ids, kind="stable")
-    ids, registers = ids[order], registers[order]
+    if (ids[1:] < ids[:-1]).any():
+        order = np.argsort(ids, kind="stable")
+        ids, registers = ids[order], registers[order]
     while True:
         begins = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
         firsts = np.flatnonzero(begins)

@@ -201,21 +201,26 @@ class HyperLogLog:
         dense = sizes > most_coupons(self.p)
         dense[owners] = True
         row = np.cumsum(dense) - 1
-        table = np.zeros((int(np.count_nonzero(dense)), 1 << self.p), np.uint8)
+        if registers is None:
+            registers = np.empty((0, 1 << self.p), np.uint8)
+        owners, registers = greatest(owners, registers)
+        table = registers
+        if len(owners) < np.count_nonzero(dense):
+            table = np.zeros((int(np.count_nonzero(dense)), 1 << self.p), np.uint8)
+            table[row[owners]] = registers
+        elif not table.flags.writeable:
+            table = table.copy()
         spread = dense[ids]
         self._spread(table, row[ids[spread]], found[spread])
-        if registers is not None and len(registers):
-            owners, registers = greatest(owners, registers)
-            rows = row[owners] if len(owners) < len(table) else slice(None)  # which copies nothing
-            table[rows] = np.maximum(table[rows], registers)
-        kept = make_lists(pa.array(found[~spread]), np.where(dense, 0, sizes), dense)
-        return [kept, binaries(table, dense)]
+        stored = make_lists(pa.array(found[~spread]), np.where(dense, 0, sizes), dense)
+        return [stored, binaries(table, dense)]
 
     def _spread(self, table: Registers, rows: Ids, found: Coupons) -> None:
-        """Write coupons, ascending by row, into registers that no other have written."""
+        """Raise registers to the values of coupons, which ascend within each row."""
         number, values = capped(found, self.p)
-        # The greatest that meet in a register come last, and what is written last stays.
-        table.reshape(-1)[(rows << self.p) + number] = values
+        flat, position = table.reshape(-1), (rows << self.p) + number
+        # The greatest value of a register is written last, and remains.
+        flat[position] = np.maximum(flat[position], values)
 
     def _counted(self, states: Sequence[pa.Array]) -> tuple[Floats, Ints, Floats]:
         """Estimate, what is certain, and relative standard error, of each state."""

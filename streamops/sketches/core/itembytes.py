@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches.core.layout import Bytes, put, seen, texts
-from streamops.sketches.core.tallies import spread
+from streamops.sketches.core.sorting import ranges
 
 __all__ = ["fits", "measured", "read", "write"]
 
@@ -32,11 +32,11 @@ def write(data: Bytes, at: Ids, items: pa.Array, sizes: Ints) -> None:
     """Write the items of each payload, from its position on."""
     if not _has_lengths(items.type):
         dtype = _dtype(items.type)
-        put(data, spread(at, sizes, dtype.itemsize), _numbers(items, dtype), dtype)
+        put(data, ranges(at, sizes, dtype.itemsize), _numbers(items, dtype), dtype)
         return
     lengths = _lengths(items)
-    put(data, spread(at, sizes, _LENGTH), lengths, "<u4")
-    characters = spread(at + _LENGTH * sizes, _sums(lengths, sizes))
+    put(data, ranges(at, sizes, _LENGTH), lengths, "<u4")
+    characters = ranges(at + _LENGTH * sizes, _sums(lengths, sizes))
     data[characters] = _characters(items, int(lengths.sum()))
 
 
@@ -47,7 +47,7 @@ def fits(data: Bytes, at: Ids, room: Ints, sizes: Ints, kind: pa.DataType) -> Ma
         return same
     enough = room >= _LENGTH * sizes
     asked = np.where(enough, sizes, 0)
-    lengths = seen(data, spread(at, asked, _LENGTH), "<u4").astype(np.int64)
+    lengths = seen(data, ranges(at, asked, _LENGTH), "<u4").astype(np.int64)
     result: Mask = enough & (room == _LENGTH * sizes + _sums(lengths, asked))
     return result
 
@@ -61,11 +61,11 @@ def read(data: Bytes, at: Ids, sizes: Ints, kind: pa.DataType) -> pa.Array:
         They are no values of the type.
     """
     if _has_lengths(kind):
-        lengths = seen(data, spread(at, sizes, _LENGTH), "<u4").astype(np.int64)
-        characters = spread(at + _LENGTH * sizes, _sums(lengths, sizes))
+        lengths = seen(data, ranges(at, sizes, _LENGTH), "<u4").astype(np.int64)
+        characters = ranges(at + _LENGTH * sizes, _sums(lengths, sizes))
         return texts(data[characters], lengths, kind)
     dtype = _dtype(kind)
-    numbers = seen(data, spread(at, sizes, dtype.itemsize), dtype)
+    numbers = seen(data, ranges(at, sizes, dtype.itemsize), dtype)
     if pa.types.is_boolean(kind):
         if numbers.max(initial=0) > 1:
             msg = "a boolean is 0 or 1"

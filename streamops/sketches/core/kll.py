@@ -25,8 +25,9 @@ from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ints
 from streamops.sketches.core import kll_bytes
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.kll_levels import argsort_groups, compact, extremes
+from streamops.sketches.core.kll_levels import compact, extremes
 from streamops.sketches.core.kll_view import View, unpack, viewed
+from streamops.sketches.core.sorting import argsort_groups
 
 __all__ = ["ANSWER", "STATE", "QuantileSketch"]
 

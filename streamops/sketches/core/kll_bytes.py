@@ -30,7 +30,8 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.buffers import binary_of, bytes_of
-from streamops.sketches.core.kll_levels import MAX_VALUES, capacities, ranges
+from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
+from streamops.sketches.core.sorting import ranges
 
 __all__ = ["plain", "read", "refuse_nan", "write"]
 

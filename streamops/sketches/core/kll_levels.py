@@ -25,17 +25,16 @@ import pyarrow as pa
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.hashes import murmur3
+from streamops.sketches.core.sorting import argsort_groups, ranges
 
 __all__ = [
     "MAX_VALUES",
     "Runs",
-    "argsort_groups",
     "by_size",
     "capacities",
     "compact",
     "equal_sizes",
     "extremes",
-    "ranges",
 ]
 
 MAX_VALUES = 1 << 48
@@ -202,22 +201,6 @@ def _order(owner: Ids, run: Ids, chosen: Ids, count: int) -> Ids:
     return run[among][argsort_groups(rank[among], len(chosen))]
 
 
-def argsort_groups(ids: Ids, count: int) -> Ids:
-    """Positions by group, in their order within each.
-
-    Examples
-    --------
-    >>> argsort_groups(np.array([1, 0, 1, 0]), 2).tolist()
-    [1, 3, 0, 2]
-    """
-    # NumPy sorts two bytes by radix, and larger numbers by comparison, which takes longer.
-    order = np.argsort((ids & 0xFFFF).astype(np.uint16), kind="stable")
-    for bit in range(16, count.bit_length(), 16):
-        digit = (ids[order] >> bit).astype(np.uint16)
-        order = order[np.argsort(digit, kind="stable")]
-    return order
-
-
 def by_size(sizes: Ints, chosen: Mask) -> Ids:
     """The chosen positions, by ascending size.
 
@@ -281,18 +264,6 @@ def _totals(table: list[Ints]) -> Ints:
         )
     exact: Ints = sum((held << h for h, held in enumerate(table)), np.zeros_like(table[0]))
     return exact
-
-
-def ranges(starts: Ints, sizes: Ints, *, step: int = 1) -> Ids:
-    """Positions from each start on.
-
-    Examples
-    --------
-    >>> ranges(np.array([10, 20]), np.array([2, 3])).tolist()
-    [10, 11, 20, 21, 22]
-    """
-    offsets = starts - step * (np.cumsum(sizes) - sizes)
-    return np.repeat(offsets, sizes) + step * np.arange(int(sizes.sum()))
 
 
 def extremes(sketches: Ids, least: Floats, greatest: Floats, count: int) -> tuple[Floats, Floats]:

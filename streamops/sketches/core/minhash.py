@@ -28,6 +28,7 @@ from streamops.kernel.groups import Floats, Groups, Ids, Mask
 from streamops.sketches.core.contract import Format, Parameter
 from streamops.sketches.core.hashes import items, murmur3
 from streamops.sketches.core.hll_registers import binaries, flat, greatest
+from streamops.sketches.core.sorting import argsort_rows, run_starts
 
 __all__ = ["SCHEMES", "MinHash", "Values", "hashed", "permutations"]
 
@@ -91,11 +92,12 @@ class MinHash:
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Keep the least values of each group."""
         found, valid = items(rows.column(self.column))
-        order = np.lexsort((found[valid], groups.ids[valid]))
-        ids, found = groups.ids[valid][order], found[valid][order]
-        new = np.append(True, (ids[1:] != ids[:-1]) | (found[1:] != found[:-1]))[: len(ids)]
+        ids, found = groups.ids[valid], found[valid]
+        order = argsort_rows(ids, found, groups.count)
+        ids, found = ids[order], found[order]
+        new = run_starts(ids, found)
         ids, hashes = ids[new], hashed(found[new], self.scheme)
-        starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
+        starts = run_starts(ids)
         least = np.empty((len(starts), self.permutations), self._type)
         for number, (a, b) in enumerate(permutations(self.permutations, self.seed, self.scheme)):
             values = a * hashes + b

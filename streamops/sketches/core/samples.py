@@ -16,6 +16,7 @@ import pyarrow as pa
 from streamops.kernel.columns import list_items
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.sketches.core.sorting import argsort_rows
 
 __all__ = [
     "WHOLE",
@@ -24,14 +25,11 @@ __all__ = [
     "beside",
     "compared",
     "lowest",
-    "rows_in_order",
     "united",
 ]
 
 WHOLE = 2**63 - 1
 """Theta of a sample that is the whole set."""
-
-_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ def lowest(groups: Groups, hashes: Ints, theta: Ints, at_most: int) -> Samples:
     below = hashes < theta[ids]
     if not below.all():
         ids, hashes = ids[below], hashes[below]
-    rows = rows_in_order(ids, hashes, groups.count)
+    rows = argsort_rows(ids, hashes, groups.count)
     ids, hashes = ids[rows], hashes[rows]
     new = ~_as_before(ids, hashes)
     if not new.all():
@@ -107,29 +105,6 @@ def united(groups: Groups, samples: Samples, at_most: int) -> Samples:
     theta = groups.least(samples.theta)  # of no set: the greatest number, which is WHOLE
     ids = np.repeat(groups.ids, samples.sizes)
     return lowest(Groups(ids, groups.count), samples.hashes, theta, at_most)
-
-
-def rows_in_order(ids: Ids, hashes: Ints, count: int) -> Ids:
-    """Positions of the hashes, sorted by group and then by hash.
-
-    Parameters
-    ----------
-    ids : array of int64
-        Group of each hash, from 0 to ``count``.
-    hashes : array of int64
-        From 0 on.
-    """
-    # One key to sort by: the group, and as many leading bits of the hash as there is room for.
-    cut = max(count - 1, 0).bit_length()
-    keys = (ids << (_BITS - cut)) | (hashes >> cut) if cut else hashes
-    rows = np.argsort(keys, kind="stable")
-    if cut:
-        sorted_ = hashes[rows]
-        keys = keys[rows]
-        if np.any((keys[1:] == keys[:-1]) & (sorted_[1:] < sorted_[:-1])):
-            # Hashes of one group that differ in the bits that were cut: hardly ever.
-            return np.lexsort((hashes, ids))
-    return rows
 
 
 def _as_before(ids: Ids, hashes: Ints) -> Mask:
@@ -207,7 +182,7 @@ def beside(left: Samples, right: Samples) -> Compared:
 
 
 def _compared(hashes: Ints, ids: Ids, sets: Ids, theta: Ints) -> Compared:
-    rows = rows_in_order(ids, hashes, len(theta))
+    rows = argsort_rows(ids, hashes, len(theta))
     ids, hashes = ids[rows], hashes[rows]
     bits = np.int64(1) << sets[rows]
     firsts = np.flatnonzero(~_as_before(ids, hashes))

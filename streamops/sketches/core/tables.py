@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamops.kernel.groups import Groups, Ids, Ints
 from streamops.sketches.core.hashes import SEED, murmur3
-from streamops.sketches.core.tallies import run_starts
+from streamops.sketches.core.sorting import argsort_groups, run_starts
 
 __all__ = ["MOST_CELLS", "Table", "cells_of", "depth_for", "summed", "width_for"]
 
@@ -62,7 +62,7 @@ def cells_of(hashes: Ints, width: int, depth: int) -> Iterator[Ids]:
 def summed(groups: Groups, tables: Table) -> Table:
     """The tables of each group, added up."""
     result = np.zeros((groups.count, tables.shape[1]), np.int64)
-    order = np.argsort(groups.ids, kind="stable")
+    order = argsort_groups(groups.ids, groups.count)
     starts = run_starts(groups.ids[order])
     if len(starts):
         result[groups.ids[order[starts]]] = np.add.reduceat(tables[order], starts, axis=0)

@@ -11,16 +11,14 @@ import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.sketches.core.sorting import argsort_rows, run_starts
 
 __all__ = [
     "added",
     "adds_up",
     "are_ascending",
     "found",
-    "in_groups",
     "result_type",
-    "run_starts",
-    "spread",
     "total",
     "weighed",
 ]
@@ -90,53 +88,18 @@ def total(groups: Groups, weights: Ints | None, column: str) -> Ints:
         ) from None
 
 
-def in_groups(ids: Ids, hashes: Ints) -> Ids:
-    """The order of rows by group, then by hash.
-
-    Examples
-    --------
-    >>> in_groups(np.array([1, 0, 1]), np.array([7, 9, -7])).tolist()
-    [1, 2, 0]
-    """
-    if not len(ids):
-        return ids
-    # One number of both, with as many bits of the hash as find room: sorting it is several times
-    # faster. Hashes that are far apart hardly ever differ in the other bits alone.
-    room = 63 - int(ids.max()).bit_length()
-    lowest = int(hashes.min())
-    width = (int(hashes.max()) - lowest).bit_length()
-    shift = max(width - room, 0)
-    above = (hashes.view(np.uint64) - np.uint64(lowest % (1 << 64))) >> np.uint64(shift)
-    keys = (ids << min(width, room)) | above.view(np.int64)
-    order = np.argsort(keys)
-    if shift:
-        keys, sorted_ = keys[order], hashes[order]
-        if np.any((keys[1:] == keys[:-1]) & (sorted_[1:] != sorted_[:-1])):
-            return np.lexsort((hashes, ids))
-    return order
-
-
-def run_starts(*columns: Ints) -> Ids:
-    """Where, in sorted columns, rows begin that differ from the one before."""
-    new = np.ones(len(columns[0]), np.bool_)
-    new[1:] = False
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(new)
-
-
-def added(ids: Ids, hashes: Ints, counts: Ints | None) -> tuple[Ids, Ints, Ints]:
+def added(groups: Groups, hashes: Ints, counts: Ints | None) -> tuple[Ids, Ints, Ints]:
     """Entries with the counts of equal ones added up, by group and hash.
 
     ``counts`` None: each is 1. No sum may overflow.
 
     Examples
     --------
-    >>> added(np.array([1, 0, 1]), np.array([7, 9, 7]), None)
+    >>> added(Groups(np.array([1, 0, 1]), 2), np.array([7, 9, 7]), None)
     (array([0, 1]), array([9, 7]), array([1, 2]))
     """
-    order = in_groups(ids, hashes)
-    ids, hashes = ids[order], hashes[order]
+    order = argsort_rows(groups.ids, hashes, groups.count)
+    ids, hashes = groups.ids[order], hashes[order]
     starts = run_starts(ids, hashes)
     if counts is None:
         sums = np.diff(np.append(starts, len(ids)))
@@ -155,7 +118,7 @@ def found(ids: Ids, hashes: Ints, counts: Ints, owners: Ids, asked: Ints) -> Int
     """
     # What is asked stands among the entries as entries of count 0.
     ids, hashes = np.append(ids, owners), np.append(hashes, asked)
-    order = in_groups(ids, hashes)
+    order = argsort_rows(ids, hashes, int(ids.max(initial=0)) + 1)
     starts = run_starts(ids[order], hashes[order])
     result = np.append(counts, np.zeros_like(asked))
     if len(starts):
@@ -179,16 +142,3 @@ def are_ascending(groups: Groups, order: Ints) -> Mask:
     wrong[1:] = (order[1:] <= order[:-1]) & (groups.ids[1:] == groups.ids[:-1])
     result: Mask = groups.where(wrong).sizes() == 0
     return result
-
-
-def spread(starts: Ids, sizes: Ints, step: int = 1) -> Ids:
-    """So many positions from each start on.
-
-    Examples
-    --------
-    >>> spread(np.array([10, 50]), np.array([2, 3]), 8).tolist()
-    [10, 18, 50, 58, 66]
-    """
-    before = np.cumsum(sizes) - sizes
-    places = np.arange(int(sizes.sum())) - np.repeat(before, sizes)
-    return np.repeat(starts, sizes) + places * step

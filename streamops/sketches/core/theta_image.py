@@ -17,7 +17,8 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.sketches.core.buffers import bytes_of
 from streamops.sketches.core.hashes import SEED, murmur3
-from streamops.sketches.core.samples import WHOLE, Samples, rows_in_order
+from streamops.sketches.core.samples import WHOLE, Samples
+from streamops.sketches.core.sorting import argsort_rows
 
 __all__ = ["SEED_HASH", "image", "read", "refuse"]
 
@@ -175,7 +176,7 @@ class _Images:
         outside = (hashes <= 0) | (hashes >= theta[owners])
         self._refuse_hashes(owners[outside], "a hash is not between 0 and theta")
         if not ordered.all():
-            by_hash = hashes[rows_in_order(owners, hashes, len(sizes))]
+            by_hash = hashes[argsort_rows(owners, hashes, len(sizes))]
             hashes = np.where(ordered[owners], hashes, by_hash)
         same = (owners[1:] == owners[:-1]) & (hashes[1:] <= hashes[:-1])
         self._refuse_hashes(owners[1:][same], "hashes are not sorted, or there twice")

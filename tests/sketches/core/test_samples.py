@@ -14,9 +14,9 @@ from streamops.sketches.core.samples import (
     beside,
     compared,
     lowest,
-    rows_in_order,
     united,
 )
+from streamops.sketches.core.sorting import argsort_rows
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import sample
 
@@ -32,7 +32,7 @@ def test_hashes_that_differ_in_their_last_bits_only_are_put_in_order() -> None:
     # Seven groups cost three bits of the key: these hashes are equal without them.
     ids = np.array([6, 6, 6, 0, 6])
     hashes = np.array([2**62 + 3, 2**62 + 1, 2**62 + 2, 5, 2**62 + 1])
-    rows = rows_in_order(ids, hashes, 7)
+    rows = argsort_rows(ids, hashes, 7)
     assert ids[rows].tolist() == [0, 6, 6, 6, 6]
     assert hashes[rows].tolist() == [5, 2**62 + 1, 2**62 + 1, 2**62 + 2, 2**62 + 3]
 

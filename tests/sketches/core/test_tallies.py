@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamops.kernel.groups import Groups
 from streamops.sketches.core.layout import whole
-from streamops.sketches.core.tallies import added, found, in_groups
+from streamops.sketches.core.sorting import argsort_rows
+from streamops.sketches.core.tallies import added, found
 from streamops.sketches.core.types import flat_type, is_flat, normal, type_name
 from tests.aggregates.samples import ORDERED, TYPES
 
@@ -21,7 +23,7 @@ def test_rows_are_ordered_by_group_and_hash(groups: int) -> None:
     hashes = rng.integers(-(2**63), 2**63 - 1, 1_000)
     hashes[::2] %= 3  # these differ in their lowest bits alone
     ids[::2] = groups - 1
-    order = in_groups(ids, hashes)
+    order = argsort_rows(ids, hashes, groups)
     assert sorted(order.tolist()) == list(range(1_000))
     pairs = list(zip(ids[order].tolist(), hashes[order].tolist(), strict=True))
     assert pairs == sorted(pairs)
@@ -31,7 +33,7 @@ def test_the_extremes_of_hashes_are_in_order() -> None:
     least, most = -(2**63), 2**63 - 1
     hashes = np.array([most, 0, least, -1, 1])
     for ids in (np.zeros(5, np.int64), np.full(5, 3)):
-        assert hashes[in_groups(ids, hashes)].tolist() == [least, -1, 0, 1, most]
+        assert hashes[argsort_rows(ids, hashes, 4)].tolist() == [least, -1, 0, 1, most]
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -41,10 +43,10 @@ def test_counts_of_equal_entries_are_added_up(weighted: bool) -> None:
     truth: Counter[tuple[int, int]] = Counter()
     for *key, count in zip(ids.tolist(), hashes.tolist(), counts.tolist(), strict=True):
         truth[key[0], key[1]] += count if weighted else 1
-    got = added(ids, hashes, counts if weighted else None)
+    got = added(Groups(ids, 3), hashes, counts if weighted else None)
     rows = list(zip(*(each.tolist() for each in got), strict=True))
     assert rows == [(*key, count) for key, count in sorted(truth.items())]
-    nothing = added(ids[:0], hashes[:0], counts[:0] if weighted else None)
+    nothing = added(Groups(ids[:0], 3), hashes[:0], counts[:0] if weighted else None)
     assert [each.tolist() for each in nothing] == [[], [], []]
 
 
