@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
 
-    def words(allowed: dict[str, Any]) -> Callable[[str], list[str]]:
+    def terms(allowed: dict[str, Any]) -> Callable[[str], list[str]]:
         def parse(text: str) -> list[str]:
             names = [name.strip() for name in text.split(",")]
             unknown = sorted(set(names) - set(allowed))
@@ -76,8 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         return values
 
     add = parser.add_argument
-    add("--systems", type=words(SYSTEMS), default=list(SYSTEMS), help=", ".join(SYSTEMS))
-    add("--workloads", type=words(WORKLOADS), help=", ".join(WORKLOADS))
+    add("--systems", type=terms(SYSTEMS), default=list(SYSTEMS), help=", ".join(SYSTEMS))
+    add("--workloads", type=terms(WORKLOADS), help=", ".join(WORKLOADS))
     add("--batches", type=sizes, default=list(BATCHES), help="rows per micro-batch: 500000,60000")
     add("--repeats", type=int, help="fresh processes per system and workload (3; quick: 1)")
     add("--shards", type=int, help="shards of the kernel systems (the library's default)")
@@ -114,8 +114,8 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         for name in _rotated(options.systems, repeat):
             if repeat and name == "naive":  # takes as long as all others, and is far from them
                 continue
-            for asked in options.workloads:
-                workload = standard(asked, options.batches, options.quick)
+            for queries in options.workloads:
+                workload = standard(queries, options.batches, options.quick)
                 plan += [(name, part) for part in SYSTEMS[name].parts(workload)]
     record: dict[str, Any] = {
         "started": started.isoformat(timespec="seconds"),
@@ -138,12 +138,12 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def _verify(options: argparse.Namespace) -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
-    for asked in options.workloads:
+    for queries in options.workloads:
         for name in options.systems:
-            for workload in SYSTEMS[name].parts(for_verification(asked)):
+            for workload in SYSTEMS[name].parts(for_verification(queries)):
                 answer = verify(name, workload, options.shards, options.cache)
                 scale = f" (1/{workload.divisor} replica)" if workload.divisor > 1 else ""
-                print(f"{asked} {name}{scale}: {answer}", flush=True)
+                print(f"{queries} {name}{scale}: {answer}", flush=True)
 
 
 def _say_progress(number: int, of: int, run: Run, seconds: float) -> None:

@@ -85,7 +85,7 @@ class ProcessTree:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        dtype: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from benchmarks.joins import GONE
+from benchmarks.joins import REMOVED
 from benchmarks.stream import DELAY
 
 StateApi = Literal["applyInPandasWithState", "transformWithStateInPandas"]
@@ -23,7 +23,7 @@ Join = Callable[[DataFrame, DataFrame, str, int | None], DataFrame]
 PRICED = "k long, v double, ts timestamp, price double, seq long, since timestamp"
 
 
-def native(left: DataFrame, right: DataFrame, kind: str, shards: int | None) -> DataFrame:
+def native(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
     """Spark's own left outer join of two streams."""
     searches = left.withWatermark("ts", DELAY)
     clicks = right.select(F.col("k").alias("of"), "c", F.col("ts").alias("clicked"))
@@ -37,25 +37,25 @@ def native(left: DataFrame, right: DataFrame, kind: str, shards: int | None) -> 
 def kernel(state_api: StateApi) -> Join:
     """The operators of this library."""
 
-    def build(left: DataFrame, right: DataFrame, kind: str, shards: int | None) -> DataFrame:
+    def build(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
         # Here, not above: the other systems are measured without this library in the process.
         from streamops import joins
 
-        said: dict[str, Any] = {"state_api": state_api}
+        arguments: dict[str, Any] = {"state_api": state_api}
         if shards is not None:
-            said["shards"] = shards
-        match kind:
+            arguments["shards"] = shards
+        match dtype:
             case "interval":
-                said |= {"by": "k", "time": ("ts", "ts"), "how": "left", "delay": DELAY}
-                said |= {"engine": "kernel"}
-                joined = left.transform(joins.interval(right, "0 seconds", "1 hour", **said))
+                arguments |= {"by": "k", "time": ("ts", "ts"), "how": "left", "delay": DELAY}
+                arguments |= {"engine": "kernel"}
+                joined = left.transform(joins.interval(right, "0 seconds", "1 hour", **arguments))
                 return joined.withColumnRenamed("ts_right", "clicked")
             case "temporal":
-                said |= {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
-                return left.transform(joins.asof(right, delay=DELAY, **said))
+                arguments |= {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
+                return left.transform(joins.asof(right, delay=DELAY, **arguments))
             case _:
-                said |= {"by": "c", "key": ("k", "c"), "sequence": "seq", "remember": GONE}
-                return left.transform(joins.tables(right, how="left", **said))
+                arguments |= {"by": "c", "key": ("k", "c"), "sequence": "seq", "remember": REMOVED}
+                return left.transform(joins.tables(right, how="left", **arguments))
 
     return build
 
@@ -85,8 +85,8 @@ def _price(
     since = [version[0] for version in versions]
     rows = []
     for time, value in due:
-        place = bisect_right(since, time) - 1
-        found = versions[place] if place >= 0 else (None, None, None)
+        position = bisect_right(since, time) - 1
+        found = versions[position] if position >= 0 else (None, None, None)
         rows.append((key[0], value, time, found[2], found[1], found[0]))
     base = max(bisect_right(since, watermark) - 1, 0)
     state.update((json.dumps([versions[base:], facts]),))
@@ -102,7 +102,7 @@ def _price(
         yield answers
 
 
-def naive(left: DataFrame, right: DataFrame, kind: str, shards: int | None) -> DataFrame:
+def naive(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
     """One group per key: facts and versions in one stream of rows; a fact has no sequence."""
     facts = left.withWatermark("ts", DELAY).select(
         "k", "v", "ts", F.lit(-1).cast("long").alias("seq")
@@ -123,7 +123,7 @@ def naive(left: DataFrame, right: DataFrame, kind: str, shards: int | None) -> D
     )
 
 
-def ceiling(left: DataFrame, right: DataFrame, kind: str, shards: int | None) -> DataFrame:
+def ceiling(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
     """All rows of both to Python and back."""
 
     def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

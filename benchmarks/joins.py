@@ -30,12 +30,12 @@ FILL = {"interval": 650_000, "temporal": 650_000, "tables": 500_000}
 """Rows before the first phase: then state is as large as it will get."""
 OF = 5
 """In tables: rows of the left for each of the right."""
-GONE = 10_000
+REMOVED = 10_000
 """In tables: rows that are gone whose sequence is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Dtype:
     """One join: its inputs, how they are made, and what is to come out."""
 
     schemas: dict[str, str]
@@ -65,7 +65,7 @@ def _sides(rows: int, of: tuple[int, int]) -> tuple[Array, Array]:
     return np.flatnonzero(~is_right), np.flatnonzero(is_right)
 
 
-def _told(rng: np.random.Generator, arrival: Array) -> Array:
+def _metrics(rng: np.random.Generator, arrival: Array) -> Array:
     return arrival - rng.integers(0, DISORDER_MS, len(arrival), dtype=np.int64)
 
 
@@ -95,12 +95,12 @@ def _searches(rows: int, keys: int, divisor: int, seed: int) -> dict[str, Input]
     searches = {
         "k": np.arange(len(left)),
         "v": _quarters(rng, len(left)),
-        "ts": _told(rng, arrival[left]),
+        "ts": _metrics(rng, arrival[left]),
     }
     clicks = {
         "k": np.maximum(clicked, 0),
         "c": np.arange(len(right)),
-        "ts": _told(rng, arrival[right]),
+        "ts": _metrics(rng, arrival[right]),
     }
     return {"left": (searches, left), "right": (clicks, right)}
 
@@ -148,13 +148,13 @@ def _facts(rows: int, keys: int, divisor: int, seed: int) -> dict[str, Input]:
     facts = {
         "k": rng.integers(0, keys, len(left), dtype=np.int64),
         "v": _quarters(rng, len(left)),
-        "ts": _told(rng, arrival[left]),
+        "ts": _metrics(rng, arrival[left]),
     }
     versions = {
         "k": rng.integers(0, keys, len(right), dtype=np.int64),
         "price": _quarters(rng, len(right)),
         "seq": np.arange(len(right)),
-        "since": _told(rng, arrival[right]),
+        "since": _metrics(rng, arrival[right]),
     }
     return {"left": (facts, left), "right": (versions, right)}
 
@@ -210,9 +210,9 @@ def _changes(rows: int, keys: int, divisor: int, seed: int) -> dict[str, Input]:
     }
 
 
-def _changing(rng: np.random.Generator, places: Array, count: int) -> Columns:
+def _changing(rng: np.random.Generator, positions: Array, count: int) -> Columns:
     """Changes of so many rows, numbered one after another: of nineteen of twenty an update."""
-    events = len(places)
+    events = len(positions)
     ids = np.concatenate([np.arange(count), rng.integers(0, count, events)])[:events]
     order = np.argsort(ids, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(ids[order]) != 0))
@@ -261,14 +261,14 @@ def _folded(found: pd.DataFrame) -> pd.DataFrame:
     return _in_order(left[left == 1].reset_index().drop(columns="times"))
 
 
-KINDS = {
-    "interval": Kind(
+TYPES = {
+    "interval": Dtype(
         {"left": "k long, v double, ts timestamp", "right": "k long, c long, ts timestamp"},
         _searches,
         _clicked,
         _found_clicks,
     ),
-    "temporal": Kind(
+    "temporal": Dtype(
         {
             "left": "k long, v double, ts timestamp",
             "right": "k long, price double, seq long, since timestamp",
@@ -277,7 +277,7 @@ KINDS = {
         _priced,
         _found_prices,
     ),
-    "tables": Kind(
+    "tables": Dtype(
         {
             "left": "k long, c long, v double, seq long, _change_type string",
             "right": "c long, n long, seq long, _change_type string",

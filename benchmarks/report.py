@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.joins import KINDS
+from benchmarks.joins import TYPES
 from benchmarks.measure import Reading, Run
 from benchmarks.systems import SYSTEMS
 
@@ -32,7 +32,7 @@ class Aim:
     """What `to` computes, if other windows than `of`."""
 
 
-_Place = tuple[str, int, int]
+_Position = tuple[str, int, int]
 """A kind of windows, a number of keys, rows per batch."""
 
 AIMS = [
@@ -112,9 +112,9 @@ _TITLES = {
 _UNITS = {"seen": "items", "interval": "searches an hour", "tables": "rows of the left"}
 
 
-def cells(runs: Iterable[Run]) -> dict[_Place, _Cell]:
+def cells(runs: Iterable[Run]) -> dict[_Position, _Cell]:
     """Sort the readings of all runs into cells: by place, then by system."""
-    gathered: dict[_Place, dict[str, list[tuple[Reading, Run]]]] = {}
+    gathered: dict[_Position, dict[str, list[tuple[Reading, Run]]]] = {}
     for run in runs:
         for reading in run.readings:
             cell = gathered.setdefault(
@@ -122,8 +122,8 @@ def cells(runs: Iterable[Run]) -> dict[_Place, _Cell]:
             )
             cell.setdefault(run.system, []).append((reading, run))
     return {
-        place: {name: _figure(cell[name]) for name in SYSTEMS if name in cell}
-        for place, cell in sorted(gathered.items(), key=lambda item: _order(item[0]))
+        position: {name: _figure(cell[name]) for name in SYSTEMS if name in cell}
+        for position, cell in sorted(gathered.items(), key=lambda item: _order(item[0]))
     }
 
 
@@ -133,10 +133,10 @@ def _figure(readings: list[tuple[Reading, Run]]) -> _Figure:
     return _Figure(measured, run.workload.divisor, run.state_bytes)
 
 
-def _order(place: _Place) -> tuple[int, int, int]:
-    windows, keys, rows = place
-    kinds = ("tumbling", "hopping", "session", "sliding", "distinct", "seen", *KINDS)
-    return kinds.index(windows), -keys, -rows
+def _order(position: _Position) -> tuple[int, int, int]:
+    windows, keys, rows = position
+    types = ("tumbling", "hopping", "session", "sliding", "distinct", "seen", *TYPES)
+    return types.index(windows), -keys, -rows
 
 
 def markdown(runs: Iterable[Run]) -> str:
@@ -184,7 +184,7 @@ def _line(name: str, figure: _Figure, cell: _Cell) -> str:
     return f"| {' | '.join(fields)} |"
 
 
-def _aim(aim: Aim, table: dict[_Place, _Cell]) -> str | None:
+def _aim(aim: Aim, table: dict[_Position, _Cell]) -> str | None:
     cell = table.get((aim.windows, aim.keys, aim.rows_per_batch), {})
     beside = table.get((aim.to_windows or aim.windows, aim.keys, aim.rows_per_batch), {})
     if aim.of not in cell or (aim.to is not None and aim.to not in beside):

@@ -81,7 +81,7 @@ def _native(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
         sketch = F.hll_sketch_estimate(F.hll_sketch_agg("u", P))
         counted = events.withWatermark("ts", DELAY).groupBy("k", ten).agg(sketch.alias("n"))
         return counted.select(
-            "k", *(F.col(f"w.{each}").alias(f"window_{each}") for each in ("start", "end")), "n"
+            "k", *(F.col(f"w.{item}").alias(f"window_{item}") for item in ("start", "end")), "n"
         )
     window = {
         "tumbling": F.window("ts", "1 minute"),
@@ -148,8 +148,8 @@ def _count_items(
     from datasketch import HyperLogLogPlusPlus
 
     windows: dict[int, HyperLogLogPlusPlus] = {}
-    for start, kept in (json.loads(state.get[0]) if state.exists else {}).items():
-        registers = np.frombuffer(base64.b64decode(kept), np.int8).copy()
+    for start, stored in (json.loads(state.get[0]) if state.exists else {}).items():
+        registers = np.frombuffer(base64.b64decode(stored), np.int8).copy()
         windows[int(start)] = HyperLogLogPlusPlus(p=P, reg=registers)
     if not state.hasTimedOut:
         for frame in frames:
@@ -163,8 +163,8 @@ def _count_items(
     closed = [start for start in windows if start + COUNTED_MS <= watermark]
     results = [windows.pop(start).count() for start in closed]
     if windows:
-        kept = {s: base64.b64encode(each.reg.tobytes()).decode() for s, each in windows.items()}
-        state.update((json.dumps(kept),))
+        stored = {s: base64.b64encode(item.reg.tobytes()).decode() for s, item in windows.items()}
+        state.update((json.dumps(stored),))
         state.setTimeoutTimestamp(min(windows) + COUNTED_MS - 1)
     else:
         state.remove()
@@ -230,7 +230,7 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
         from streamops import sketches
         from streamops.windows import hopping, session, sliding, tumbling
 
-        said: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "time": "ts",
             "by": "k",
             "agg": {"n": agg.count(), "total": agg.sum("v")},
@@ -250,17 +250,17 @@ def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataF
                 )
                 return events.transform(seen)
             case "distinct":
-                said["agg"] = {"users": agg.approx_count_distinct("u", p=P)}
-                counted = events.transform(tumbling(f"{COUNTED_MS} milliseconds", **said))
+                arguments["agg"] = {"users": agg.approx_count_distinct("u", p=P)}
+                counted = events.transform(tumbling(f"{COUNTED_MS} milliseconds", **arguments))
                 return counted.withColumn("n", F.col("users.estimate")).drop("users")
             case "tumbling":
-                return events.transform(tumbling("1 minute", **said))
+                return events.transform(tumbling("1 minute", **arguments))
             case "hopping":
-                return events.transform(hopping(f"{HOPS} minutes", "1 minute", **said))
+                return events.transform(hopping(f"{HOPS} minutes", "1 minute", **arguments))
             case "sliding":
-                return events.transform(sliding(f"{REACH_MS} milliseconds", **said))
+                return events.transform(sliding(f"{REACH_MS} milliseconds", **arguments))
             case _:
-                return events.transform(session(f"{GAP_MS} milliseconds", **said))
+                return events.transform(session(f"{GAP_MS} milliseconds", **arguments))
 
     return build
 

@@ -107,27 +107,27 @@ class Workload:
     @property
     def is_join(self) -> bool:
         """Whether the stream is two: a left and a right side."""
-        return self.windows in joins.KINDS
+        return self.windows in joins.TYPES
 
     @property
     def schemas(self) -> dict[str, str]:
         """Columns of each input, as Spark has them."""
         if self.is_join:
-            return joins.KINDS[self.windows].schemas
+            return joins.TYPES[self.windows].schemas
         return {"events": f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA}
 
     def inputs(self) -> dict[str, joins.Input]:
         """Return the rows of each input, and at which places of the whole stream they arrive."""
         if self.is_join:
-            make = joins.KINDS[self.windows].make
+            make = joins.TYPES[self.windows].make
             return make(self.rows, self.keys // self.divisor, self.divisor, self.seed)
         return {"events": (self.events(), np.arange(self.rows))}
 
     def events(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return all events in arrival order: key, value, event time in milliseconds, item."""
         rng = np.random.default_rng(self.seed)
-        place = np.arange(self.rows, dtype=np.int64)
-        arrival = ORIGIN_MS + place * MINUTE_MS * self.divisor // ROWS_PER_MINUTE
+        position = np.arange(self.rows, dtype=np.int64)
+        arrival = ORIGIN_MS + position * MINUTE_MS * self.divisor // ROWS_PER_MINUTE
         columns = {
             "k": rng.integers(0, self.keys // self.divisor, self.rows, dtype=np.int64),
             # Doubles add up quarters exactly, in any order: results can be compared with `==`.
@@ -139,14 +139,14 @@ class Workload:
         if self.windows == "seen":
             # So many different items; after them, one half of the rows has more of these.
             again = rng.integers(0, self.keys, self.rows, dtype=np.int64)
-            is_new = (place < self.keys) | (rng.random(self.rows) < 0.5)
+            is_new = (position < self.keys) | (rng.random(self.rows) < 0.5)
             columns["k"] = np.where(is_new, np.cumsum(is_new) - 1, again)
         return columns
 
     def expected(self) -> pd.DataFrame:
         """Return the windows that are closed at the end of the stream, computed without Spark."""
         if self.is_join:
-            return joins.KINDS[self.windows].expected(self.inputs())
+            return joins.TYPES[self.windows].expected(self.inputs())
         frame = pd.DataFrame(self.events())
         watermark = int(frame["ts"].max()) - DELAY_MS
         if self.windows == "sliding":
@@ -180,9 +180,9 @@ def _sliding(frame: pd.DataFrame) -> pd.DataFrame:
     """Count and sum the window that ends with each event, which is its start and end here."""
     frame = frame.sort_values(["k", "ts"], kind="stable")
     keys, times = frame["k"].to_numpy(), frame["ts"].to_numpy()
-    place = keys * (1 << 42) + times  # milliseconds of any date in question need fewer bits
-    before = np.searchsorted(place, place - REACH_MS, side="right")
-    after = np.searchsorted(place, place, side="right")
+    position = keys * (1 << 42) + times  # milliseconds of any date in question need fewer bits
+    before = np.searchsorted(position, position - REACH_MS, side="right")
+    after = np.searchsorted(position, position, side="right")
     totals = np.concatenate([[0.0], np.cumsum(frame["v"].to_numpy())])
     windows = pd.DataFrame(
         {
@@ -209,7 +209,7 @@ def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
     phases = [Phase(500_000, 2 if quick else 8, 0)]
     if windows == "seen":  # all items are known before the first measurement
         phases = [Phase(500_000, -(-keys // 500_000), 0)]
-    if windows in joins.KINDS:
+    if windows in joins.TYPES:
         return Workload(keys, joins.phases(sizes, quick), windows=windows)
     for rows in sorted(sizes):
         if rows >= LARGE:
@@ -230,7 +230,7 @@ def for_verification(name: str) -> Workload:
     phases = (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10))
     if windows == "seen":
         keys = 300_000
-    if windows in joins.KINDS:
+    if windows in joins.TYPES:
         phases = (Phase(300_000, 0, 3), Phase(60_000, 0, 5), Phase(20_000, 0, 5))
     return Workload(keys, phases, windows=windows)
 
@@ -242,7 +242,7 @@ def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
     two seconds, because the file source takes files in the order of their modification times.
     """
     steps = workload.batches
-    events = {name: said for name, said in asdict(workload).items() if name != "windows"}
+    events = {name: value for name, value in asdict(workload).items() if name != "windows"}
     about: list[Any] = [ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS]
     if workload.is_join:
         about = [workload.windows, joins.VERSION]
@@ -253,8 +253,8 @@ def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
         partial = cache / f"{folder.name}.partial-{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)
         sizes = [rows for step in steps for rows in step]
-        for name, (columns, places) in workload.inputs().items():
-            _write(columns, np.searchsorted(places, np.cumsum([0, *sizes])), partial / name)
+        for name, (columns, positions) in workload.inputs().items():
+            _write(columns, np.searchsorted(positions, np.cumsum([0, *sizes])), partial / name)
         partial.rename(folder)
     inputs = [sorted((folder / name).iterdir()) for name in workload.schemas]
     batches = iter(zip(*inputs, strict=True))

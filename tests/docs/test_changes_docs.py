@@ -15,7 +15,7 @@ from streamops.changelog.change_types import CHANGE_TYPES
 from streamops.changes import debezium_records, debezium_values, delta
 from streamops.changes.core import history, latest, spec
 from streamops.changes.fold import Rows
-from tests.docs.test_readme import ROOT, documented, public, words
+from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.golden import history_states, latest_states
 
 
@@ -48,11 +48,11 @@ def test_every_name_in_changes_is_documented_and_every_function_in_the_readme() 
     }
     assert used - documented() == set()
     functions = {name for name in changes.__all__ if not inspect.isclass(getattr(changes, name))}
-    assert functions - words(ROOT / "README.md") == set()
+    assert functions - terms(ROOT / "README.md") == set()
 
 
 def test_every_reason_and_every_connector_is_documented() -> None:
-    page = words(ROOT / "docs" / "changes.md")
+    page = terms(ROOT / "docs" / "changes.md")
     assert {*debezium_records.REASONS, *debezium_values.CONNECTORS} - page == set()
     assert {*keyed.REASONS, *spec.METRICS} - {
         "full",

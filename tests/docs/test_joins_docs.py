@@ -1,4 +1,4 @@
-"""What the documents say of joins is what the code does."""
+"""The documents of joins describe what the code does."""
 
 from __future__ import annotations
 

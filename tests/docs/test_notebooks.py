@@ -49,7 +49,7 @@ def test_every_source_has_its_notebook() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_what_is_stored_is_what_the_source_says(path: Path) -> None:
+def test_the_stored_notebook_matches_its_source(path: Path) -> None:
     """Where it is not: ``make notebooks``."""
     assert written(read(path)) == written(from_source(path.with_suffix(".py")))
 
@@ -84,7 +84,7 @@ def test_every_link_of_a_notebook_leads_somewhere(path: Path) -> None:
     text = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert targets
-    assert [each for each in targets if not (path.parent / each).exists()] == []
+    assert [item for item in targets if not (path.parent / item).exists()] == []
 
 
 def test_a_source_that_was_changed_is_noticed(tmp_path: Path) -> None:

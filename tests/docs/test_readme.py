@@ -35,7 +35,7 @@ from streamops.windows.core.comparison import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 SECTIONS = [
     "Problem",
@@ -81,13 +81,13 @@ def examples(path: Path) -> list[Example]:
     found = []
     fences = list(FENCE.finditer(text))
     for fence, after in zip_longest(fences, fences[1:]):
-        kind = fence["kind"].split()
-        if kind[:1] != ["python"]:
+        info = fence["info"].split()
+        if info[:1] != ["python"]:
             continue
         adjacent = after is not None and not text[fence.end() : after.start()].strip()
-        output = after["text"] if adjacent and after["kind"] == "text" else ""
+        output = after["text"] if adjacent and after["info"] == "text" else ""
         line = text.count("\n", 0, fence.start("text"))
-        found.append(Example(path, line, "spark" in kind, fence["text"], output))
+        found.append(Example(path, line, "spark" in info, fence["text"], output))
     return found
 
 
@@ -112,10 +112,10 @@ def broken_links(path: Path) -> Iterator[str]:
 def documented() -> set[str]:
     """Every word in backticks or tables of the documentation."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    return {word for page in pages for word in words(page)}
+    return {word for page in pages for word in terms(page)}
 
 
-def words(path: Path) -> set[str]:
+def terms(path: Path) -> set[str]:
     """Every word that stands in code style, without the quotes of a choice."""
     spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", path.read_text()))
     return {word for span in spans for word in re.findall(r"\w+", span)}
@@ -130,12 +130,12 @@ def public(module: ModuleType) -> set[str]:
         found.add(name)
         thing = getattr(module, name)
         if callable(thing):
-            parameters = inspect.signature(thing).parameters.values()
-            found |= {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+            parameters = inspect.signature(thing).parameters
+            found |= set(parameters) - {inspect.getfullargspec(thing).varkw}
     return found
 
 
-PURE = [path for path in DOCUMENTS if any(not each.spark for each in examples(path))]
+PURE = [path for path in DOCUMENTS if any(not item.spark for item in examples(path))]
 
 
 @pytest.mark.parametrize("path", PURE, ids=named)
@@ -160,16 +160,16 @@ def test_the_readme_example_publishes_and_corrects(
     totals = listeners["Totals"]("tumbling")
     spark.streams.addListener(totals)
     namespace: dict[str, Any] = {}
-    (example,) = (each for each in examples(ROOT / "README.md") if each.spark)
+    (example,) = (item for item in examples(ROOT / "README.md") if item.spark)
     try:
         printed = example.run(namespace)
     finally:
         for query in spark.streams.active:
             query.stop()
     progress = [p.observedMetrics.get("tumbling") for p in namespace["query"].recentProgress]
-    told = [counts for counts in progress if counts is not None]
+    metrics = [counts for counts in progress if counts is not None]
     rows, on_time, stragglers, corrections, results = (
-        sum(counts[name] or 0 for counts in told)
+        sum(counts[name] or 0 for counts in metrics)
         for name in ("rows", "on_time", "stragglers", "corrections", "results")
     )
     assert rows == on_time + stragglers
@@ -262,13 +262,13 @@ def test_every_word_about_event_times_is_documented_and_every_operator_in_the_re
         *(name for transform in of_time for name in transform.settings.adds),
     }
     assert used - documented() == set()
-    assert set(times.__all__) - words(ROOT / "README.md") == set()
+    assert set(times.__all__) - terms(ROOT / "README.md") == set()
 
 
 def test_every_column_of_an_account_is_documented_and_every_operator_in_the_readme() -> None:
-    words_used = set(observe.account_settings._MEASURES) | {"any", "needed", "not_enough"}
-    assert words_used - documented() == set()
-    assert set(observe.__all__) - words(ROOT / "README.md") == set()
+    terms_used = set(observe.account_settings._MEASURES) | {"any", "needed", "not_enough"}
+    assert terms_used - documented() == set()
+    assert set(observe.__all__) - terms(ROOT / "README.md") == set()
 
 
 def test_a_word_that_is_not_in_the_glossary_is_noticed() -> None:
@@ -281,7 +281,7 @@ def test_a_word_that_is_not_in_the_glossary_is_noticed() -> None:
 
 
 def test_the_readme_lists_every_operator_by_purpose() -> None:
-    listed = words(ROOT / "README.md")
+    listed = terms(ROOT / "README.md")
     assert set(windows.__all__) - listed == set()
     assert set(aggregates.__all__) - {"Aggregate"} - listed == set()
 
@@ -290,8 +290,8 @@ def test_the_state_formats_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     assert f"## The frame, version {codec.FRAME}\n" in text
     assert f"## {fixed.STATE.kind}, version {fixed.STATE.version}\n" in text
-    for name, kind in map(str.split, STATE_SCHEMA.split(", ")):
-        assert f"| `{name}` | {kind} |" in text
+    for name, dtype in map(str.split, STATE_SCHEMA.split(", ")):
+        assert f"| `{name}` | {dtype} |" in text
     *days, most = map(str, LONGEST.values())
     assert f"days: {', '.join(days)} or {most} |" in text
     for table in ("panes", "revisions"):
@@ -328,7 +328,7 @@ def test_the_state_format_of_producers_is_that_of_the_code() -> None:
         assert f"| `{key}` |" in own
 
 
-def test_the_words_and_the_state_of_a_comparison_are_documented() -> None:
+def test_the_values_and_the_state_of_a_comparison_are_documented() -> None:
     glossary, text = (ROOT / "docs" / name for name in ("glossary.md", "state-formats.md"))
     (row,) = (line for line in glossary.read_text().splitlines() if line.startswith("| `reason` |"))
     reasons = set(re.findall(r'"(bad_[a-z]+)"', inspect.getsource(compare)))
@@ -344,7 +344,7 @@ def test_the_state_of_clocks_that_are_followed_is_documented() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {track_clock.STATE.kind}, version {track_clock.STATE.version}\n"
     own = text.partition(heading)[2].partition("## What may change")[0]
-    kinds = {"by": pa.string(), "sent": pa.timestamp("us"), "received": pa.timestamp("us")}
+    types = {"by": pa.string(), "sent": pa.timestamp("us"), "received": pa.timestamp("us")}
     spec = track_clock.TrackClockSpec(
         time="time",
         sent="sent",
@@ -356,7 +356,7 @@ def test_the_state_of_clocks_that_are_followed_is_documented() -> None:
         by=("by",),
         horizon=1,
         step=1,
-        input=pa.schema(kinds),
+        input=pa.schema(types),
     )
     for name, schema in track_clock.layout(spec).items():
         assert f"**Table `{name}`**" in own

@@ -1,4 +1,4 @@
-"""What the documents say of sketches is what the code does."""
+"""The documents of sketches describe what the code does."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.seen import Again
 from streamops.windows.core import running
 from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, WhenFull
-from tests.docs.test_readme import ROOT, documented, public, words
+from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.sketches.seen_specs import seen_spec
 
 
 def test_every_word_of_sketches_is_documented_and_every_function_in_the_readme() -> None:
     assert public(sketches) - documented() == set()
     classes = {name for name in sketches.__all__ if inspect.isclass(getattr(sketches, name))}
-    assert set(sketches.__all__) - classes - words(ROOT / "README.md") == set()
+    assert set(sketches.__all__) - classes - terms(ROOT / "README.md") == set()
 
 
 def test_every_refusal_of_a_sketch_is_documented() -> None:
@@ -31,10 +31,10 @@ def test_every_refusal_of_a_sketch_is_documented() -> None:
     assert f"## The frame of a sketch, version {frame.FRAME}\n" in text
 
 
-def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
+def test_the_values_and_the_state_of_what_was_seen_are_documented() -> None:
     glossary = documented()
-    said = {word for choice in (Again, seen.WhenFull) for word in get_args(choice)}
-    assert {*said, *seen.METRICS, seen.SEEN, seen.FULL} - glossary == set()
+    values = {word for choice in (Again, seen.WhenFull) for word in get_args(choice)}
+    assert {*values, *seen.METRICS, seen.SEEN, seen.FULL} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {seen.STATE.kind}, version {seen.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
@@ -49,10 +49,10 @@ def test_the_words_and_the_state_of_what_was_seen_are_documented() -> None:
     assert {*seen.DECISIONS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))
 
 
-def test_the_words_and_the_state_of_running_values_are_documented() -> None:
+def test_the_values_and_the_state_of_running_values_are_documented() -> None:
     glossary = documented()
-    said = {word for choice in (Changes, WhenFull) for word in get_args(choice)}
-    assert {*said, *running.METRICS} - glossary == set()
+    values = {word for choice in (Changes, WhenFull) for word in get_args(choice)}
+    assert {*values, *running.METRICS} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {running.STATE.kind}, version {running.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]

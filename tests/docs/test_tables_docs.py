@@ -1,4 +1,4 @@
-"""What the documents say of table joins and of aggregates over changes is what the code does."""
+"""The documents of table joins and of aggregates over changes describe what the code does."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NEWEST: Any = HOME.follow_up.settings.bind(
 
 
 def test_every_word_is_documented() -> None:
-    said = {*inspect.signature(joins.tables).parameters, *inspect.signature(changes.aggregate).parameters}  # fmt: skip
-    said |= {"tables", "aggregate", *REASONS, *get_args(How), *get_args(Rejected)}
-    assert said - documented() == set()
+    names = {*inspect.signature(joins.tables).parameters, *inspect.signature(changes.aggregate).parameters}  # fmt: skip
+    names |= {"tables", "aggregate", *REASONS, *get_args(How), *get_args(Rejected)}
+    assert names - documented() == set()
 
 
 def test_every_reason_is_documented() -> None:
@@ -47,9 +47,9 @@ def test_the_layout_of_the_state_is_documented(core: Any, spec: Any) -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {core.STATE.kind}, version {core.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
-    said = set(re.findall(r"`([\w.…]+)`", own))
-    assert set(spec.identity) <= said
+    names = set(re.findall(r"`([\w.…]+)`", own))
+    assert set(spec.identity) <= names
     for table, schema in core.layout(spec).items():
-        assert table in said
+        assert table in names
         columns = {re.sub(r"^(agg\.\d+\.).*", r"\1…", name) for name in schema.names}
-        assert columns <= said
+        assert columns <= names

@@ -54,7 +54,7 @@ class History:
 
     @property
     def spec(self) -> CompareSpec:
-        said = {
+        arguments = {
             "zone": None,
             "values": ("n", "price"),
             "by": ("origin", "gate"),
@@ -63,7 +63,7 @@ class History:
             "stragglers": "drop",
             "too_late": "drop",
         } | self.settings
-        return Comparison.of("windows.compare", **said).bind(self.schema, carried=None)
+        return Comparison.of("windows.compare", **arguments).bind(self.schema, carried=None)
 
     def table(self, rows: Batch) -> pa.Table:
         """Rows of (hour, origin, gate, n, price, revision, change)."""

@@ -38,16 +38,16 @@ Case = tuple[str, Frequent | CountMin, pa.Array]
 
 def column(name: str, distinct: int) -> pa.Array:
     """Item k, of so many, 1 + k % 5 times."""
-    kind = TYPES[name]
+    dtype = TYPES[name]
     numbers = pa.array(np.repeat(np.arange(distinct), 1 + np.arange(distinct) % 5) - 3)
     if name == "boolean":
         return pa.array(np.asarray(numbers) % 3 == 0)
     through = {"decimal": pa.int32(), "binary": pa.string(), "date": pa.int32()}
-    return numbers.cast(through.get(name, pa.int64())).cast(kind)
+    return numbers.cast(through.get(name, pa.int64())).cast(dtype)
 
 
 def heavy_hitters() -> list[Case]:
-    """Of each type: none, some, and more than there are counters."""
+    """Of item type: none, some, and more than there are counters."""
     return [
         (f"{name} {distinct}", Frequent("v", TYPES[name], counters=9), column(name, distinct))
         for name in TYPES
@@ -64,11 +64,11 @@ def frequency() -> list[Case]:
     ]
 
 
-KINDS = {"heavy_hitters": heavy_hitters, "frequency": frequency}
+SKETCHES = {"heavy_hitters": heavy_hitters, "frequency": frequency}
 
 
-def file_of(kind: str) -> Path:
-    return FOLDER / f"sketches.{kind}-v1.bin"
+def file_of(name: str) -> Path:
+    return FOLDER / f"sketches.{name}-v1.bin"
 
 
 def state(sketch: Frequent | CountMin, values: pa.Array) -> list[pa.Array]:
@@ -76,15 +76,15 @@ def state(sketch: Frequent | CountMin, values: pa.Array) -> list[pa.Array]:
     return sketch.update(Groups(np.zeros(len(values), np.int64), 1), pa.table({"v": values}))
 
 
-def table(kind: str) -> pa.Table:
-    """All cases of a kind, and their payloads."""
-    cases = KINDS[kind]()
+def table(name: str) -> pa.Table:
+    """All cases of a sketch, and their payloads."""
+    cases = SKETCHES[name]()
     payloads = [sketch.payload(state(sketch, values)) for _, sketch, values in cases]
     return pa.table([[name for name, *_ in cases], pa.concat_arrays(payloads)], ["case", "payload"])
 
 
 if __name__ == "__main__":
-    for each in KINDS:
-        if not file_of(each).exists():
-            file_of(each).write_bytes(ipc_write(table(each), compression="lz4"))
-            print(f"{file_of(each).name}: {file_of(each).stat().st_size} bytes")
+    for item in SKETCHES:
+        if not file_of(item).exists():
+            file_of(item).write_bytes(ipc_write(table(item), compression="lz4"))
+            print(f"{file_of(item).name}: {file_of(item).stat().st_size} bytes")

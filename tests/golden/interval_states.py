@@ -107,7 +107,7 @@ class History:
         return FOLDER / f"{self.name}.bin"
 
     @property
-    def said(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         return {
             "how": "inner",
             "matches": "every",
@@ -115,7 +115,7 @@ class History:
             "stragglers": "drop",
             "too_late": "drop",
             "early": "never",
-        } | {k: v for k, v in self.settings.items() if k in _WORDS}
+        } | {k: v for k, v in self.settings.items() if k in _TERMS}
 
     @property
     def spec(self) -> IntervalSpec:
@@ -132,7 +132,7 @@ class History:
             time=time,
             into="status",
             **durations,
-            **self.said,
+            **self.arguments,
         )
         return made.bind(LEFT, RIGHT, carried=(None, None))
 
@@ -150,7 +150,7 @@ class History:
             spec.lower,
             spec.upper,
             allowed_lateness=spec.allowed_lateness,
-            **self.said,
+            **self.arguments,
         )
         for left, right, second in self.batches:
             oracle.step(*map(rows_of, tables(left, right)), _instant(second))
@@ -164,7 +164,7 @@ class History:
         return state
 
 
-_WORDS = ("how", "matches", "tie_break", "stragglers", "too_late", "early")
+_TERMS = ("how", "matches", "tie_break", "stragglers", "too_late", "early")
 
 
 def _instant(second: int | None) -> int | None:

@@ -33,7 +33,7 @@ def payloads() -> list[bytes]:
     """As they are made now: each sketch in one piece, and the last one merged of ten."""
     whole = [_states(values) for values in VALUES.values()]
     parts = [_states(VALUES["many"][start::10]) for start in range(10)]
-    columns = [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
+    columns = [pa.concat_arrays(item) for item in zip(*parts, strict=True)]
     merged = SKETCH.merge(Groups(np.zeros(10, np.int64), 1), columns)
     return [SKETCH.payload(states)[0].as_py() for states in (*whole, merged)]
 
@@ -43,7 +43,7 @@ def _states(values: list[float]) -> list[pa.Array]:
     return SKETCH.update(Groups(np.zeros(len(values), np.int64), 1), rows)
 
 
-def kept() -> list[bytes]:
+def stored() -> list[bytes]:
     """As they were written once: each behind its length, uint32."""
     blob, found = FILE.read_bytes(), []
     while blob:
@@ -54,4 +54,4 @@ def kept() -> list[bytes]:
 
 
 if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(b"".join(struct.pack("<I", len(each)) + each for each in payloads()))
+    FILE.write_bytes(b"".join(struct.pack("<I", len(item)) + item for item in payloads()))

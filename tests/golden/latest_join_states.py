@@ -21,7 +21,7 @@ Rows = list[tuple[Any, ...]]
 
 FILE = FOLDER / "joins.latest-v4.bin"
 INSTANT = pa.timestamp("us", tz="UTC")
-PLACE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
+POSITION = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
 FACTS = pa.schema([("word", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
 TABLE = pa.schema(
     [
@@ -30,7 +30,7 @@ TABLE = pa.schema(
         ("v", pa.int64()),
         ("tags", pa.list_(pa.string())),
         ("ts", INSTANT),
-        ("seq", PLACE),
+        ("seq", POSITION),
         ("_change_type", pa.string()),
         ("_unavailable", pa.list_(pa.string())),
     ]
@@ -38,38 +38,38 @@ TABLE = pa.schema(
 SECOND = 1_000_000
 
 
-def place(log: int, offset: int) -> dict[str, int]:
+def position(log: int, offset: int) -> dict[str, int]:
     return {"log": log, "offset": offset}
 
 
 SNAPSHOT: Rows = [
-    ("a", 1.0, 1, ["snap"], 0, place(9, 9), "insert", None),
-    ("ä", -0.0, 2, None, 0, place(9, 9), "insert", None),
+    ("a", 1.0, 1, ["snap"], 0, position(9, 9), "insert", None),
+    ("ä", -0.0, 2, None, 0, position(9, 9), "insert", None),
 ]
 BATCHES: list[Rows] = [
     [
-        ("a", 1.0, 3, ["log"], SECOND, place(1, 0), "insert", None),
-        ("b", float("nan"), None, [None], 2 * SECOND, place(1, 1), "insert", None),
-        ("", 0.0, 5, None, -SECOND, place(1, 2), "delete", None),
-        ("c", 2.0, 6, ["c"], 0, place(0, 1), "delete", None),
+        ("a", 1.0, 3, ["log"], SECOND, position(1, 0), "insert", None),
+        ("b", float("nan"), None, [None], 2 * SECOND, position(1, 1), "insert", None),
+        ("", 0.0, 5, None, -SECOND, position(1, 2), "delete", None),
+        ("c", 2.0, 6, ["c"], 0, position(0, 1), "delete", None),
     ],
     [
-        ("a", 1.0, None, None, 3 * SECOND, place(2, 0), "update_postimage", ["tags"]),
-        ("d", 7.0, None, None, 11 * SECOND, place(2, 1), "insert", ["v"]),
-        ("e", 7.0, 1, None, 10 * SECOND, place(2, 2), "delete", None),
+        ("a", 1.0, None, None, 3 * SECOND, position(2, 0), "update_postimage", ["tags"]),
+        ("d", 7.0, None, None, 11 * SECOND, position(2, 1), "insert", ["v"]),
+        ("e", 7.0, 1, None, 10 * SECOND, position(2, 2), "delete", None),
     ],
 ]
 MORE: list[tuple[Rows, Rows]] = [
     (
         [("a", 1.0, 1), ("ä", 0.0, 2), ("b", float("nan"), 3), ("c", 2.0, 4), ("e", 7.0, 5)],
         [
-            ("c", 2.0, 7, None, 0, place(0, 0), "insert", None),
-            ("a", 1.0, 8, ["late"], 2 * SECOND, place(1, 5), "insert", None),
+            ("c", 2.0, 7, None, 0, position(0, 0), "insert", None),
+            ("a", 1.0, 8, ["late"], 2 * SECOND, position(1, 5), "insert", None),
         ],
     ),
     (
         [("a", 1.0, 1), ("d", 7.0, 2), (None, 1.0, 3), ("", -0.0, 4)],
-        [("a", 1.0, 9, [], 30 * SECOND, place(3, 0), "delete", None)],
+        [("a", 1.0, 9, [], 30 * SECOND, position(3, 0), "delete", None)],
     ),
     ([("a", 1.0, 1), ("b", float("nan"), 2)], []),
 ]
@@ -101,9 +101,9 @@ SPEC = spec_of()
 def table_of(rows: Rows, schema: pa.Schema = TABLE) -> pa.Table:
     """The rows, as they come."""
     columns = []
-    for at, each in enumerate(schema):
-        kind = pa.int64() if pa.types.is_timestamp(each.type) else each.type
-        columns.append(pa.array([row[at] for row in rows], kind).cast(each.type))
+    for at, item in enumerate(schema):
+        dtype = pa.int64() if pa.types.is_timestamp(item.type) else item.type
+        columns.append(pa.array([row[at] for row in rows], dtype).cast(item.type))
     return pa.table(columns, schema=schema)
 
 

@@ -35,21 +35,21 @@ BATCHES = [
 
 def state() -> State:
     """The core's state after the history."""
-    kept = producers.empty(SPEC)
+    stored = producers.empty(SPEC)
     for batch in BATCHES:
         columns = [
             pa.array([name for name, _, _ in batch], pa.string()),
             *(
-                pa.array([None if s is None else NOW + int(s * SECOND) for s in each], pa.int64())
-                for each in (
+                pa.array([None if s is None else NOW + int(s * SECOND) for s in item], pa.int64())
+                for item in (
                     [time for _, time, _ in batch],
                     [arrival for _, _, arrival in batch],
                 )
             ),
         ]
         rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
-        kept = producers.step(SPEC, kept, producers.pack(SPEC, rows)).state
-    return kept
+        stored = producers.step(SPEC, stored, producers.pack(SPEC, rows)).state
+    return stored
 
 
 if __name__ == "__main__" and not FILE.exists():

@@ -34,7 +34,7 @@ class History:
 
     @property
     def spec(self) -> SlidingSpec:
-        said = {
+        arguments = {
             "time": "ts",
             "by": ("origin", "gate"),
             "agg": AGG,
@@ -44,7 +44,7 @@ class History:
             "too_late": "drop",
             "early": "never",
         } | self.settings
-        settings = SlidingWindows.of("windows.sliding", said.pop("size"), **said)
+        settings = SlidingWindows.of("windows.sliding", arguments.pop("size"), **arguments)
         return settings.bind(SCHEMA, carried=None)
 
     @property

@@ -26,7 +26,7 @@ from streamops.windows.fixed_settings import FixedWindows
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle
 from tests.oracles.windows import GridOracle, WindowOracle
 
-KINDS = {"hopping": FixedWindows, "calendar": CalendarWindows, "cumulative": CumulativeWindows}
+TYPES = {"hopping": FixedWindows, "calendar": CalendarWindows, "cumulative": CumulativeWindows}
 FOLDER = Path(__file__).parent
 SHARDS = 16
 
@@ -86,7 +86,7 @@ class History:
 
     @property
     def spec(self) -> FixedSpec:
-        said = {
+        arguments = {
             "time": "ts",
             "by": ("origin", "gate"),
             "agg": AGG,
@@ -96,8 +96,8 @@ class History:
             "too_late": "drop",
             "early": "never",
         } | self.settings
-        kind: Any = KINDS[self.operator]
-        settings: Any = kind.of(f"windows.{self.operator}", **said)
+        dtype: Any = TYPES[self.operator]
+        settings: Any = dtype.of(f"windows.{self.operator}", **arguments)
         return settings.bind(SCHEMA, carried=None)
 
     @property
@@ -116,14 +116,14 @@ class History:
         """The oracle, after the history."""
         spec = self.spec
         grid = dict(spec.grid.identity)
-        kind: Any = {
+        dtype: Any = {
             None: WindowOracle,
             "calendar": CalendarOracle,
             "cumulative": CumulativeOracle,
         }[grid.pop("grid", None)]
         if "every" in grid and "unit" in grid:
             grid["size"] = grid.pop("unit")
-        oracle: GridOracle = kind(
+        oracle: GridOracle = dtype(
             **grid,
             by=spec.by,
             time=spec.time,
@@ -149,7 +149,7 @@ class History:
 def table(rows: list[tuple[Any, ...]], start: int = NOW, pace: int = SECOND) -> pa.Table:
     """Rows of (so many paces after the start, origin, gate, delay, price, seq)."""
     paces, *columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
-    instants = [None if each is None else start + int(each * pace) for each in paces]
+    instants = [None if item is None else start + int(item * pace) for item in paces]
     arrays = [pa.array(instants, pa.int64()).cast(SCHEMA[0].type)]
     arrays += [pa.array(c, f.type) for c, f in zip(columns, list(SCHEMA)[1:], strict=True)]
     return pa.table(arrays, schema=SCHEMA)

@@ -22,14 +22,14 @@ from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.tables import Bag, TablesOracle, Versions
 
-PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 LEFT = pa.schema(
     [
         ("id", pa.int64()),
         ("k", pa.string()),
         ("n", pa.float64()),
         ("seq", pa.int64()),
-        ("place", PLACE),
+        ("place", POSITION),
         ("_change_type", pa.string()),
     ]
 )
@@ -116,7 +116,7 @@ def stepped(spec: TablesSpec, state: State, left: Rows, right: Rows) -> Step:
     return tables.step(spec, state, *packs, None)
 
 
-BAGS = History(
+MULTISETS = History(
     "bags",
     {},
     [
@@ -141,7 +141,7 @@ VERSIONS = History(
         ([(2, "ä", NAN, 8, PLUS)], [(8, "a", 1.0, 9, MINUS)]),
     ],
 )
-HISTORIES = [BAGS, VERSIONS]
+HISTORIES = [MULTISETS, VERSIONS]
 
 
 def main() -> None:

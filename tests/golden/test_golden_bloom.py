@@ -31,8 +31,8 @@ STORED = ipc_read(FILE.read_bytes())
 
 
 def read(**known: Any) -> State:
-    said = {"layout": seen.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
-    tables = decode(SEEN_FILE.read_bytes(), **said, where="sketches.seen")
+    arguments = {"layout": seen.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
+    tables = decode(SEEN_FILE.read_bytes(), **arguments, where="sketches.seen")
     return State(NOW + BATCHES[-1][2] * SECOND, tables)
 
 
@@ -52,14 +52,14 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     found = read()
     assert (found.watermark, found.tables) == (state().watermark, state().tables)
     seen.check(SPEC, found)
-    cells = [each.cell for each in generations(found.tables["generations"])]
+    cells = [item.cell for item in generations(found.tables["generations"])]
     assert len(cells) > len(set(cells)) > 2
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
-    _, told = seen.annotate(SPEC, read(), [orders(0, 60, 501)])
-    words = told.column(SEEN).to_pylist()
-    assert words == ["first"] * 40 + ["again"] * 12 + ["first"] * 8
+    _, metrics = seen.annotate(SPEC, read(), [orders(0, 60, 501)])
+    decisions = metrics.column(SEEN).to_pylist()
+    assert decisions == ["first"] * 40 + ["again"] * 12 + ["first"] * 8
 
 
 def test_state_of_version_1_is_refused_by_another_version_and_with_other_parameters() -> None:

@@ -20,4 +20,4 @@ def test_payloads_of_version_1_are_the_sketches_of_their_items(row: int) -> None
     (p, distinct), sketch = CASES[row], HyperLogLog("v", CASES[row][0])
     revived = sketch.revive(STORED.column("payload").chunk(0)[row : row + 1])
     now = state(p, distinct)
-    assert [each.to_pylist() for each in revived] == [each.to_pylist() for each in now]
+    assert [item.to_pylist() for item in revived] == [item.to_pylist() for item in now]

@@ -29,9 +29,10 @@ def test_a_stream_goes_on_from_it() -> None:
     found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")
     columns = [["new"], [NOW + 90 * SECOND], [NOW + 110 * SECOND]]
     rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
-    told = producers.step(SPEC, State(state().watermark, found), producers.pack(SPEC, rows)).told
-    assert (told.active, told.joined, told.forgotten) == (4, 1, 3)
-    assert (told.clock, told.held_by) == (NOW - 600 * SECOND, "late")
+    step = producers.step(SPEC, State(state().watermark, found), producers.pack(SPEC, rows))
+    metrics = step.told
+    assert (metrics.active, metrics.joined, metrics.forgotten) == (4, 1, 3)
+    assert (metrics.clock, metrics.held_by) == (NOW - 600 * SECOND, "late")
 
 
 def test_it_is_refused_for_another_column_of_producers() -> None:

@@ -95,6 +95,6 @@ def test_the_order_of_the_columns_does_not_belong_to_the_state(history: History)
 
 @every
 def test_another_delay_reads_the_same_state(history: History) -> None:
-    said = {"delay": "5 minutes", "waits_for": "facts"}
-    other = dataclasses.replace(history, settings=history.settings | said)
+    arguments = {"delay": "5 minutes", "waits_for": "facts"}
+    other = dataclasses.replace(history, settings=history.settings | arguments)
     assert read(history, identity=other.spec.identity).rows > 0

@@ -20,4 +20,4 @@ def test_sketches_of_version_1_are_those_of_their_items(row: int) -> None:
     stored = sketches.read(STORED.column("sketch")[row].as_py())
     assert stored.parameters == {"k": CASES[row][0]}
     now = state(*CASES[row])
-    assert [each.to_pylist() for each in stored.states] == [each.to_pylist() for each in now]
+    assert [item.to_pylist() for item in stored.states] == [item.to_pylist() for item in now]

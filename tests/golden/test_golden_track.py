@@ -37,9 +37,9 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     now = read()
     for rows in MORE:
         now, out = track_clock.step(SPEC, now, track_clock.pack(SPEC, table(rows)))
-        said = [(row[OFFSET], row[METHOD]) for row in rows_of(out)]
-        assert said == oracle.judge(rows_of(table(rows)))
-    assert {how for _, how in said} == {"corrected"}  # a silence of more than an hour
+        arguments = [(row[OFFSET], row[METHOD]) for row in rows_of(out)]
+        assert arguments == oracle.judge(rows_of(table(rows)))
+    assert {how for _, how in arguments} == {"corrected"}  # a silence of more than an hour
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:

@@ -40,7 +40,7 @@ def state(k: int, distinct: int, less: int) -> list[pa.Array]:
 def table() -> pa.Table:
     """All cases, and their bytes, with the frame."""
     stored = [Sealed(Theta("v", case[0])).estimate(state(*case)) for case in CASES]
-    columns = [pa.array(each) for each in zip(*CASES, strict=True)]
+    columns = [pa.array(item) for item in zip(*CASES, strict=True)]
     return pa.table([*columns, pa.concat_arrays(stored)], ["k", "distinct", "less", "sketch"])
 
 

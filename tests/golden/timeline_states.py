@@ -21,13 +21,13 @@ from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.timeline import TimelineOracle
 
-PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 ROWS = pa.schema(
     [
         ("post", pa.int64()),
         ("author", pa.string()),
         ("at", pa.timestamp("us", tz="UTC")),
-        ("place", PLACE),
+        ("place", POSITION),
         ("user", pa.float64()),
         ("_change_type", pa.string()),
     ]

@@ -55,7 +55,7 @@ def table(rows: Rows) -> pa.Table:
     received = [NOW + second * SECOND for second, *_ in rows]
     sent = [r - row[1] * SECOND for r, row in zip(received, rows, strict=True)]
     columns = [pa.array([row[at] for row in rows], SCHEMA[at - 2].type) for at in (2, 3)]
-    columns += [pa.array(each, pa.int64()).cast(INSTANT) for each in (sent, received)]
+    columns += [pa.array(item, pa.int64()).cast(INSTANT) for item in (sent, received)]
     return pa.table(columns, schema=SCHEMA)
 
 

@@ -26,7 +26,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "dictionary": (pa.dictionary(pa.int32(), pa.string()), ["a", None, "b", "a"]),
     "null": (pa.null(), [None] * 4),
 }
-TABLE = pa.table({name: pa.array(values, kind) for name, (kind, values) in COLUMNS.items()})
+TABLE = pa.table({name: pa.array(values, dtype) for name, (dtype, values) in COLUMNS.items()})
 WHOLE = {"byte", "boolean", "string", "list", "struct", "map", "dictionary", "null"}
 
 

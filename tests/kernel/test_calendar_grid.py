@@ -31,13 +31,13 @@ ZONES = [
 
 
 def instant(text: str) -> int:
-    moment = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
-    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+    instant = dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+    return (instant - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 CHANGES = [
-    instant(each)
-    for each in (
+    instant(text)
+    for text in (
         "2013-03-10T07:00", "2013-11-03T06:00", "2013-03-31T01:00", "2013-10-27T01:00",
         "2013-04-06T15:00", "2013-10-05T15:30", "2018-02-18T02:00", "2018-11-04T03:00",
         "2013-11-03T05:00", "2006-10-29T02:31", "2011-12-30T10:00", "1867-10-18T00:00",
@@ -54,7 +54,7 @@ def grids(draw: st.DrawFn) -> CalendarGrid:
 
 
 near = st.builds(
-    lambda moment, hours, nudge: moment + hours * HOUR // 2 + nudge,
+    lambda instant, hours, nudge: instant + hours * HOUR // 2 + nudge,
     st.sampled_from(CHANGES),
     st.integers(-60, 60),
     st.integers(-1, 1),
@@ -68,11 +68,11 @@ def window(grid: CalendarGrid, instant: int) -> tuple[int, int]:
     return int(grid.start_of(first)[0]), int(grid.end_of(first)[0])
 
 
-def said(unit: Any, zone: str, text: str, week_start: Any = "monday") -> tuple[str, str, float]:
+def describe(unit: Any, zone: str, text: str, week_start: Any = "monday") -> tuple[str, str, float]:
     """Start and end of the window of an instant in UTC, and its length in hours."""
     start, end = window(CalendarGrid(unit, zone, week_start), instant(text))
-    shown = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=t) for t in (start, end))  # noqa: DTZ001
-    return (*(f"{each:%Y-%m-%dT%H:%M}" for each in shown), (end - start) / HOUR)  # type: ignore[return-value]
+    local = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=t) for t in (start, end))  # noqa: DTZ001
+    return (*(f"{text:%Y-%m-%dT%H:%M}" for text in local), (end - start) / HOUR)  # type: ignore[return-value]
 
 
 @given(grids(), everywhere)
@@ -125,14 +125,14 @@ def test_windows_are_numbered_from_that_of_1970(unit: Any) -> None:
 
 
 def test_days_have_23_and_25_hours_where_the_clock_is_changed() -> None:
-    assert said("day", "America/New_York", "2013-03-10T12:00") == (
+    assert describe("day", "America/New_York", "2013-03-10T12:00") == (
         "2013-03-10T05:00", "2013-03-11T04:00", 23,
     )  # fmt: skip
-    assert said("day", "America/New_York", "2013-11-03T12:00") == (
+    assert describe("day", "America/New_York", "2013-11-03T12:00") == (
         "2013-11-03T04:00", "2013-11-04T05:00", 25,
     )  # fmt: skip
-    assert said("day", "Australia/Lord_Howe", "2013-04-07T00:00")[2] == 24.5
-    assert said("day", "Australia/Lord_Howe", "2013-10-06T00:00")[2] == 23.5
+    assert describe("day", "Australia/Lord_Howe", "2013-04-07T00:00")[2] == 24.5
+    assert describe("day", "Australia/Lord_Howe", "2013-10-06T00:00")[2] == 23.5
 
 
 def test_a_day_that_was_left_out_has_no_instant() -> None:
@@ -143,7 +143,7 @@ def test_a_day_that_was_left_out_has_no_instant() -> None:
 
 
 def test_a_day_whose_midnight_is_skipped_begins_at_one_o_clock() -> None:
-    assert said("day", "America/Sao_Paulo", "2018-11-04T12:00") == (
+    assert describe("day", "America/Sao_Paulo", "2018-11-04T12:00") == (
         "2018-11-04T03:00", "2018-11-05T02:00", 23,
     )  # fmt: skip
 
@@ -151,14 +151,20 @@ def test_a_day_whose_midnight_is_skipped_begins_at_one_o_clock() -> None:
 def test_what_the_clock_shows_again_belongs_to_the_day_that_has_begun() -> None:
     # A minute past midnight the clock went back to 23:01; the day had begun by then.
     begun = "2006-10-29T02:30"
-    assert said("day", "America/St_Johns", "2006-10-29T03:00")[0] == begun
-    assert said("day", "America/St_Johns", "2006-10-29T02:29")[1] == begun
+    assert describe("day", "America/St_Johns", "2006-10-29T03:00")[0] == begun
+    assert describe("day", "America/St_Johns", "2006-10-29T02:29")[1] == begun
 
 
-def test_weeks_start_on_monday_unless_told_otherwise() -> None:
-    assert said("week", "UTC", "2013-01-01T00:00") == ("2012-12-31T00:00", "2013-01-07T00:00", 168)
-    assert said("week", "UTC", "2013-01-01T00:00", "sunday")[0] == "2012-12-30T00:00"
-    starts = [said("week", "UTC", "2013-01-01T00:00", day)[0][8:10] for day in get_args(Weekday)]
+def test_weeks_start_on_monday_by_default() -> None:
+    assert describe("week", "UTC", "2013-01-01T00:00") == (
+        "2012-12-31T00:00",
+        "2013-01-07T00:00",
+        168,
+    )
+    assert describe("week", "UTC", "2013-01-01T00:00", "sunday")[0] == "2012-12-30T00:00"
+    starts = [
+        describe("week", "UTC", "2013-01-01T00:00", day)[0][8:10] for day in get_args(Weekday)
+    ]
     assert starts == ["31", "01", "26", "27", "28", "29", "30"]
 
 
@@ -168,12 +174,12 @@ def test_months_quarters_and_years_have_the_days_of_the_calendar() -> None:
         ("1900-02-28T00:00", 28),
         ("2013-12-31T00:00", 31),
     ):
-        assert said("month", "UTC", text)[2] == days * 24
+        assert describe("month", "UTC", text)[2] == days * 24
     lengths = [
-        said("quarter", "UTC", f"2013-{m}-01T00:00")[2] / 24 for m in ("02", "05", "08", "11")
+        describe("quarter", "UTC", f"2013-{m}-01T00:00")[2] / 24 for m in ("02", "05", "08", "11")
     ]
     assert lengths == [90, 91, 92, 92]
-    assert said("year", "Europe/Berlin", "2012-12-31T22:59") == (
+    assert describe("year", "Europe/Berlin", "2012-12-31T22:59") == (
         "2011-12-31T23:00", "2012-12-31T23:00", 366 * 24,
     )  # fmt: skip
 

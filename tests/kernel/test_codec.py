@@ -44,7 +44,7 @@ def refused(blob: bytes, **known: Any) -> StateFormatError:
     return caught.value
 
 
-def sealed(frame: bytes) -> bytes:
+def with_checksum(frame: bytes) -> bytes:
     """The frame with the checksum that fits it: damage that only malice makes."""
     checksum = zlib.crc32(frame[32:], zlib.crc32(frame[:28]))
     return frame[:28] + struct.pack("<I", checksum) + frame[32:]
@@ -59,17 +59,20 @@ def test_what_was_written_is_read() -> None:
 
 
 def test_the_frame_is_laid_out_as_documented() -> None:
-    magic, frame, version, shards, kind, identity, body = struct.unpack_from("<4sHHIIIQ", FRAME)
+    magic, frame, version, shards, operator_size, identity, body = struct.unpack_from(
+        "<4sHHIIIQ", FRAME
+    )
     assert (magic, frame, version, shards) == (b"SOPS", 2, 3, 16)
     (checksum,) = struct.unpack_from("<I", FRAME, 28)
     assert checksum == zlib.crc32(FRAME[32:], zlib.crc32(FRAME[:28]))
-    assert FRAME[32 : 32 + kind] == b"doc.example"
+    assert FRAME[32 : 32 + operator_size] == b"doc.example"
     assert (
-        FRAME[32 + kind : 32 + kind + identity] == b'{"by":[["k","string"]],"hop":null,"size":10}'
+        FRAME[32 + operator_size : 32 + operator_size + identity]
+        == b'{"by":[["k","string"]],"hop":null,"size":10}'
     )
-    assert len(FRAME) == 32 + kind + identity + body
-    (name_size,) = struct.unpack_from("<H", FRAME, 32 + kind + identity)
-    assert FRAME[32 + kind + identity + 2 :][:name_size] == b"panes"
+    assert len(FRAME) == 32 + operator_size + identity + body
+    (name_size,) = struct.unpack_from("<H", FRAME, 32 + operator_size + identity)
+    assert FRAME[32 + operator_size + identity + 2 :][:name_size] == b"panes"
 
 
 def test_a_frame_of_version_1_is_read() -> None:
@@ -81,7 +84,7 @@ def test_a_frame_of_version_1_is_read() -> None:
     written = stream.getvalue().to_pybytes()
     body = struct.pack("<H", len(name)) + name + struct.pack("<Q", len(written)) + written
     header = struct.pack("<4sHHIIIQ", b"SOPS", 1, 3, 16, 11, 2, len(body))
-    frame = sealed(header + bytes(4) + b"doc.example{}" + body)
+    frame = with_checksum(header + bytes(4) + b"doc.example{}" + body)
     assert read(frame, identity={})["panes"].equals(TABLES["panes"])
 
 
@@ -89,7 +92,7 @@ def test_state_without_tables_is_read() -> None:
     assert read(encode(LAYOUT, IDENTITY, 16, {})) == {}
 
 
-def test_bytes_of_any_kind_are_read() -> None:
+def test_bytes_of_any_buffer_type_are_read() -> None:
     assert list(read(bytearray(FRAME))) == list(TABLES)  # type: ignore[arg-type]
 
 
@@ -130,12 +133,12 @@ def test_a_damaged_frame_is_refused() -> None:
 
 def test_a_frame_with_bytes_behind_it_is_refused() -> None:
     assert refused(FRAME + b"\x00").code == "STATE_CORRUPT"
-    assert refused(sealed(FRAME + b"\x00")).code == "STATE_CORRUPT"
+    assert refused(with_checksum(FRAME + b"\x00")).code == "STATE_CORRUPT"
 
 
 def test_a_frame_that_is_cut_short_is_refused() -> None:
     assert refused(FRAME[:-1]).code == "STATE_CORRUPT"
-    assert refused(sealed(FRAME[:-1])).code == "STATE_CORRUPT"
+    assert refused(with_checksum(FRAME[:-1])).code == "STATE_CORRUPT"
 
 
 def test_another_version_of_the_state_is_refused() -> None:
@@ -150,7 +153,7 @@ def test_another_version_of_the_state_is_refused() -> None:
 
 
 def test_another_version_of_the_frame_is_refused() -> None:
-    later = sealed(FRAME[:4] + struct.pack("<H", 3) + FRAME[6:])
+    later = with_checksum(FRAME[:4] + struct.pack("<H", 3) + FRAME[6:])
     error = refused(later)
     assert error.code == "STATE_VERSION"
     assert (error.got, error.expected) == ("frame 3", "frame 1 or 2")  # the rest may mean anything
@@ -159,7 +162,7 @@ def test_another_version_of_the_frame_is_refused() -> None:
 def test_a_later_frame_whose_inside_cannot_be_known_is_refused_by_its_version() -> None:
     # Nothing says that the first bytes after the header of frame 3 are text.
     later = FRAME[:4] + struct.pack("<H", 3) + FRAME[6:32] + b"\xff" * 11 + FRAME[43:]
-    assert refused(sealed(later)).code == "STATE_VERSION"
+    assert refused(with_checksum(later)).code == "STATE_VERSION"
 
 
 def test_the_state_of_another_operator_is_refused() -> None:
@@ -172,7 +175,7 @@ def test_the_state_of_another_operator_is_refused() -> None:
     )
 
 
-def test_another_operator_is_told_by_its_name_though_its_version_differs_too() -> None:
+def test_another_operator_is_refused_by_name_even_if_its_version_differs_too() -> None:
     assert refused(FRAME, layout=StateFormat("doc.other", 9)).code == "STATE_KIND"
 
 

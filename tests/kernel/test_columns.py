@@ -71,7 +71,7 @@ SAMPLES: dict[pa.DataType, list[Any]] = {
 
 
 def samples() -> Any:
-    return pytest.mark.parametrize("kind", SAMPLES, ids=str)
+    return pytest.mark.parametrize("dtype", SAMPLES, ids=str)
 
 
 def plain(value: Any) -> Any:
@@ -80,34 +80,34 @@ def plain(value: Any) -> Any:
 
 
 @samples()
-def test_codes_are_equal_where_values_are(kind: pa.DataType) -> None:
-    values = SAMPLES[kind]
-    found = value_codes(pa.array(values, kind))
+def test_codes_are_equal_where_values_are(dtype: pa.DataType) -> None:
+    values = SAMPLES[dtype]
+    found = value_codes(pa.array(values, dtype))
     for i, left in enumerate(values):
         for j, right in enumerate(values):
             assert (found[i] == found[j]) == (plain(left) == plain(right)), (left, right)
 
 
 @samples()
-def test_codes_of_a_slice_are_those_of_its_values(kind: pa.DataType) -> None:
-    array = pa.array(SAMPLES[kind] * 2, kind)
+def test_codes_of_a_slice_are_those_of_its_values(dtype: pa.DataType) -> None:
+    array = pa.array(SAMPLES[dtype] * 2, dtype)
     half = len(array) // 2
     found = value_codes(array.slice(half))
     assert len(found) == half
-    again = value_codes(pa.array(SAMPLES[kind], kind))
+    again = value_codes(pa.array(SAMPLES[dtype], dtype))
     assert (found[:, None] == found).tolist() == (again[:, None] == again).tolist()
 
 
 @samples()
-def test_codes_of_no_values_are_none(kind: pa.DataType) -> None:
-    assert len(value_codes(pa.array([], kind))) == 0
+def test_codes_of_no_values_are_none(dtype: pa.DataType) -> None:
+    assert len(value_codes(pa.array([], dtype))) == 0
 
 
 @samples()
-def test_a_column_is_unchanged_beside_itself_and_changed_beside_another(kind: pa.DataType) -> None:
-    values = SAMPLES[kind]
-    array = pa.array(values, kind)
-    turned = pa.array(values[1:] + values[:1], kind)
+def test_a_column_is_unchanged_beside_itself_and_changed_beside_another(dtype: pa.DataType) -> None:
+    values = SAMPLES[dtype]
+    array = pa.array(values, dtype)
+    turned = pa.array(values[1:] + values[:1], dtype)
     assert rows_differ([array], [array]).tolist() == [False] * len(values)
     differs = [plain(a) != plain(b) for a, b in zip(values, values[1:] + values[:1], strict=True)]
     assert rows_differ([array], [turned]).tolist() == differs
@@ -118,7 +118,7 @@ def test_nothing_has_not_changed() -> None:
     assert rows_differ([], []).tolist() == []
 
 
-def test_a_dictionary_is_the_values_it_stands_for() -> None:
+def test_a_dictionary_array_equals_its_decoded_values() -> None:
     encoded = pa.array(["a", None, "b", "a"]).dictionary_encode()
     assert value_codes(encoded).tolist() == value_codes(pa.array(["a", None, "b", "a"])).tolist()
 
@@ -128,7 +128,7 @@ def test_every_nan_is_one_key() -> None:
     assert len(set(value_codes(pa.array(bits.view(np.float64))).tolist())) == 1
 
 
-def test_what_stands_under_a_null_does_not_matter() -> None:
+def test_the_value_under_a_null_does_not_matter() -> None:
     array = pa.array(np.array([1.0, 2.0]), mask=np.array([True, True]))
     assert len(set(value_codes(array).tolist())) == 1
     lists = pa.ListArray.from_arrays([0, 2, 3], pa.array([1, 2, 3]), mask=pa.array([True, True]))
@@ -160,15 +160,15 @@ MAPS = st.dictionaries(st.sampled_from([0.0, 1.0, NAN, -1.0]), st.integers(0, 1)
 def test_maps_are_equal_whatever_the_order_of_their_entries(
     maps: list[dict[float, int | None] | None], dice: random.Random
 ) -> None:
-    entries = [None if each is None else list(each.items()) for each in maps * 2]
-    for each in entries:
-        dice.shuffle(each or [])
-    kind = pa.map_(pa.float64(), pa.int64())
+    entries = [None if item is None else list(item.items()) for item in maps * 2]
+    for item in entries:
+        dice.shuffle(item or [])
+    dtype = pa.map_(pa.float64(), pa.int64())
     equal = [[same(one, other) for other in maps * 2] for one in maps * 2]
     for outer, values in (
-        (kind, entries),
-        (pa.list_(kind), [[each] for each in entries]),
-        (pa.map_(pa.string(), kind), [[("b", each), ("a", None)] for each in entries]),
+        (dtype, entries),
+        (pa.list_(dtype), [[item] for item in entries]),
+        (pa.map_(pa.string(), dtype), [[("b", item), ("a", None)] for item in entries]),
     ):
         array = pa.array([None, *values], outer).slice(1)
         for found in (value_codes(array), ranks(array)):
@@ -209,9 +209,9 @@ def test_rows_are_taken_by_position() -> None:
 
 
 @samples()
-def test_rows_of_any_type_can_be_taken(kind: pa.DataType) -> None:
-    values = SAMPLES[kind]
-    table = take(pa.table({"a": pa.array(values, kind)}), np.arange(len(values))[::-1])
+def test_rows_of_any_type_can_be_taken(dtype: pa.DataType) -> None:
+    values = SAMPLES[dtype]
+    table = take(pa.table({"a": pa.array(values, dtype)}), np.arange(len(values))[::-1])
     assert [plain(row["a"]) for row in table.to_pylist()] == [plain(v) for v in values[::-1]]
 
 

@@ -15,12 +15,12 @@ from tests.oracles.calendars import CumulativeOracle
 
 
 def oracle(grid: CumulativeGrid) -> CumulativeOracle:
-    said = {"by": (), "time": "t", "agg": {}, "every": grid.every}
+    arguments = {"by": (), "time": "t", "agg": {}, "every": grid.every}
     match grid.periods:
         case FixedGrid(size, _, origin):
-            return CumulativeOracle(size=size, origin=origin, **said)
+            return CumulativeOracle(size=size, origin=origin, **arguments)
         case CalendarGrid(unit, zone, _):
-            return CumulativeOracle(size=unit, zone=zone, **said)
+            return CumulativeOracle(size=unit, zone=zone, **arguments)
 
 
 def windows(grid: CumulativeGrid, instant: int) -> list[tuple[int, int]]:
@@ -29,11 +29,11 @@ def windows(grid: CumulativeGrid, instant: int) -> list[tuple[int, int]]:
     return list(zip(grid.start_of(numbers).tolist(), grid.end_of(numbers).tolist(), strict=True))
 
 
-@given(moment=st.integers(-(10**15), 10**15), grid=st.deferred(lambda: grids()))
+@given(instant=st.integers(-(10**15), 10**15), grid=st.deferred(lambda: grids()))
 def test_the_windows_that_exist_are_those_with_an_instant_in_them(
-    moment: int, grid: CumulativeGrid
+    instant: int, grid: CumulativeGrid
 ) -> None:
-    period = grid.windows_of(np.array([moment]))[1][0] // grid.width
+    period = grid.windows_of(np.array([instant]))[1][0] // grid.width
     numbers = period * grid.width + np.arange(grid.width)
     expected = []
     reached = int(grid.start_of(numbers)[0])
@@ -100,7 +100,7 @@ def test_a_settled_pane_lies_in_the_windows_that_are_not_final(
     first, last = grid.windows_of(pane)
     if last[0] > closed:
         expected = max(int(first[0]), closed + 1), int(last[0])
-        assert tuple(int(each[0]) for each in grid.windows_of(settled)) == expected
+        assert tuple(int(item[0]) for item in grid.windows_of(settled)) == expected
     else:
         assert np.array_equal(settled, pane)
 

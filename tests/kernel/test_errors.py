@@ -11,7 +11,7 @@ from streamops.kernel import errors
 from streamops.kernel.errors import ColumnNotFound, SpecError, StreamopsError
 
 FACTS = {"where": "windows.tumbling", "got": 1, "expected": "2", "fix": "write 2"}
-KINDS = [getattr(errors, name) for name in errors.__all__ if name not in ("ColumnNotFound",)]
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name not in ("ColumnNotFound",)]
 
 
 def shipped(error: StreamopsError) -> Any:
@@ -21,9 +21,9 @@ def shipped(error: StreamopsError) -> Any:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_error_says_what_where_got_expected_and_fix(kind: type[StreamopsError]) -> None:
-    error = kind("SOME_CODE", "it broke", **FACTS)
+@pytest.mark.parametrize("error_class", CLASSES)
+def test_an_error_states_what_where_got_expected_and_fix(error_class: type[StreamopsError]) -> None:
+    error = error_class("SOME_CODE", "it broke", **FACTS)
     assert str(error) == (
         "[SOME_CODE] windows.tumbling: it broke\n"
         "  got:       1\n"
@@ -40,22 +40,22 @@ def test_an_error_says_what_where_got_expected_and_fix(kind: type[StreamopsError
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_error_keeps_its_facts_across_processes(kind: type[StreamopsError]) -> None:
-    error = kind("SOME_CODE", "it broke", **FACTS)
+@pytest.mark.parametrize("error_class", CLASSES)
+def test_an_error_keeps_its_facts_across_processes(error_class: type[StreamopsError]) -> None:
+    error = error_class("SOME_CODE", "it broke", **FACTS)
     received = shipped(error)
-    assert type(received) is kind
+    assert type(received) is error_class
     assert vars(received) == vars(error)
     assert str(received) == str(error)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_error_of_ours_can_be_caught_as_one(kind: type[StreamopsError]) -> None:
-    assert issubclass(kind, StreamopsError)
+@pytest.mark.parametrize("error_class", CLASSES)
+def test_every_error_of_ours_can_be_caught_as_one(error_class: type[StreamopsError]) -> None:
+    assert issubclass(error_class, StreamopsError)
 
 
 @pytest.mark.parametrize(
-    ("kind", "builtin"),
+    ("error_class", "builtin"),
     [
         (errors.SpecError, ValueError),
         (errors.SchemaError, ValueError),
@@ -65,8 +65,8 @@ def test_every_error_of_ours_can_be_caught_as_one(kind: type[StreamopsError]) ->
         (errors.ColumnNotFound, errors.SchemaError),
     ],
 )
-def test_an_error_is_also_the_builtin_that_it_resembles(kind: type, builtin: type) -> None:
-    assert issubclass(kind, builtin)
+def test_an_error_is_also_the_builtin_that_it_resembles(error_class: type, builtin: type) -> None:
+    assert issubclass(error_class, builtin)
 
 
 def test_a_missing_column_comes_with_the_nearest_name() -> None:

@@ -115,7 +115,7 @@ def test_pairs_are_equal_where_both_parts_are(rows: list[tuple[int, int]]) -> No
             assert (codes[i] == codes[j]) == (left == right)
 
 
-def test_pairs_of_codes_that_lie_far_apart_are_told_apart() -> None:
+def test_pairs_of_codes_from_a_wide_range_are_distinct() -> None:
     """The product of the two ranges does not fit into 64 bits."""
     left, right = ints(-(2**63), LARGEST, LARGEST, -(2**63)), ints(0, LARGEST, 0, 0)
     groups, _ = Groups.of(pair_codes(left, right))

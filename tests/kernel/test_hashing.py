@@ -64,33 +64,33 @@ def oracle_bytes(data: bytes, seed: int) -> int:
     return result
 
 
-def oracle(value: Any, kind: pa.DataType, seed: int) -> int:
+def oracle(value: Any, dtype: pa.DataType, seed: int) -> int:
     """Spark's rule for one value; times, dates and decimals come as the integers they are."""
     if value is None:
         return seed
-    if pa.types.is_struct(kind):
-        for field in kind:
+    if pa.types.is_struct(dtype):
+        for field in dtype:
             seed = oracle(value[field.name], field.type, seed)
         return seed
-    if pa.types.is_list(kind):
+    if pa.types.is_list(dtype):
         for element in value:
-            seed = oracle(element, kind.value_type, seed)
+            seed = oracle(element, dtype.value_type, seed)
         return seed
-    return oracle_bytes(oracle_bits(value, kind), seed)
+    return oracle_bytes(oracle_bits(value, dtype), seed)
 
 
-def oracle_bits(value: Any, kind: pa.DataType) -> bytes:
+def oracle_bits(value: Any, dtype: pa.DataType) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, float):
         canonical = np.nan if value != value else value + 0.0
-        return np.array(canonical, kind.to_pandas_dtype()).tobytes()
-    if pa.types.is_decimal(kind) and kind.precision > 18:
+        return np.array(canonical, dtype.to_pandas_dtype()).tobytes()
+    if pa.types.is_decimal(dtype) and dtype.precision > 18:
         size = max(value, ~value).bit_length() // 8 + 1
         return int(value).to_bytes(size, "big", signed=True)
-    return int(value).to_bytes(8 if kind.bit_width >= 64 else 4, "little", signed=True)
+    return int(value).to_bytes(8 if dtype.bit_width >= 64 else 4, "little", signed=True)
 
 
 def rows_of(array: pa.Array) -> list[int]:
@@ -141,8 +141,8 @@ def arrays_of(inner: Typed) -> Typed:
 
 
 def structs_of(inner: list[Typed]) -> Typed:
-    kind = pa.struct([(f"f{i}", field) for i, (field, _) in enumerate(inner)])
-    return kind, st.fixed_dictionaries({f"f{i}": nullable(v) for i, (_, v) in enumerate(inner)})
+    dtype = pa.struct([(f"f{i}", field) for i, (field, _) in enumerate(inner)])
+    return dtype, st.fixed_dictionaries({f"f{i}": nullable(v) for i, (_, v) in enumerate(inner)})
 
 
 TYPES = st.recursive(
@@ -155,26 +155,26 @@ TYPES = st.recursive(
 @st.composite
 def columns(draw: st.DrawFn, rows: int | None = None) -> tuple[list[Any], pa.Array]:
     """Values, and the Arrow array of them."""
-    kind, values = draw(TYPES)
+    dtype, values = draw(TYPES)
     size = draw(st.integers(0, 12)) if rows is None else rows
     listed = draw(st.lists(nullable(values), min_size=size, max_size=size))
-    return listed, pa.array([to_arrow(value, kind) for value in listed], kind)
+    return listed, pa.array([to_arrow(value, dtype) for value in listed], dtype)
 
 
-def to_arrow(value: Any, kind: pa.DataType) -> Any:
+def to_arrow(value: Any, dtype: pa.DataType) -> Any:
     if value is None:
         return None
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(dtype):
         return Decimal(value)
-    if pa.types.is_list(kind):
-        return [to_arrow(element, kind.value_type) for element in value]
-    if pa.types.is_struct(kind):
-        return {field.name: to_arrow(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(dtype):
+        return [to_arrow(element, dtype.value_type) for element in value]
+    if pa.types.is_struct(dtype):
+        return {field.name: to_arrow(value[field.name], field.type) for field in dtype}
     return value
 
 
-def raw(kind: pa.DataType, bits: int, width: int) -> pa.Array:
-    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bits.to_bytes(width, "little"))])
+def raw(dtype: pa.DataType, bits: int, width: int) -> pa.Array:
+    return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(bits.to_bytes(width, "little"))])
 
 
 def timedelta(micros: int) -> dt.timedelta:
@@ -315,13 +315,13 @@ def test_every_length_of_string_is_hashed_to_its_last_byte():
     assert [rows_of(pa.array([value]))[0] for value in values] == expected
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_all_layouts_of_a_string_hash_alike(kind):
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_all_layouts_of_a_string_hash_alike(dtype):
     values = pa.array(["EWR", None, "", "a name of more than thirty-two bytes", "EWR"])
     expected = rows_of(values)
-    assert rows_of(values.cast(kind)) == expected
-    assert rows_of(values.cast(kind).dictionary_encode()) == expected
-    assert rows_of(values.cast(kind).slice(1, 3)) == expected[1:4]
+    assert rows_of(values.cast(dtype)) == expected
+    assert rows_of(values.cast(dtype).dictionary_encode()) == expected
+    assert rows_of(values.cast(dtype).slice(1, 3)) == expected[1:4]
 
 
 def test_a_null_in_the_dictionary_is_a_null():
@@ -331,9 +331,9 @@ def test_a_null_in_the_dictionary_is_a_null():
 
 
 def test_dictionaries_inside_of_nested_types_hash_as_their_values():
-    words = pa.array(["EWR", "JFK", "EWR", None])
-    plain = pa.ListArray.from_arrays(pa.array([0, 3, 4], pa.int32()), words)
-    encoded = pa.ListArray.from_arrays(plain.offsets, words.dictionary_encode())
+    texts = pa.array(["EWR", "JFK", "EWR", None])
+    plain = pa.ListArray.from_arrays(pa.array([0, 3, 4], pa.int32()), texts)
+    encoded = pa.ListArray.from_arrays(plain.offsets, texts.dictionary_encode())
     assert rows_of(encoded) == rows_of(plain)
 
 
@@ -342,7 +342,7 @@ def test_large_lists_hash_as_lists():
     assert rows_of(plain.cast(pa.large_list(pa.int64()))) == rows_of(plain)
 
 
-def test_what_stands_under_a_null_is_not_hashed():
+def test_the_value_under_a_null_is_not_hashed():
     validity = pa.py_buffer(bytes([0b10]))
     longs = pa.Array.from_buffers(pa.int64(), 2, [validity, pa.py_buffer(np.array([7, 1]))])
     assert rows_of(longs) == [42, -7001672635703045582]
@@ -360,17 +360,17 @@ def test_what_stands_under_a_null_is_not_hashed():
 
 
 def test_the_hash_of_a_column_is_the_seed_of_the_next():
-    words, numbers = pa.array(["a", "b", None]), pa.array([1, None, 3])
-    seeds = xxhash64([words]).tolist()
+    texts, numbers = pa.array(["a", "b", None]), pa.array([1, None, 3])
+    seeds = xxhash64([texts]).tolist()
     expected = [xxhash64([numbers.slice(i, 1)], seed=seeds[i])[0] for i in range(3)]
-    assert xxhash64([words, numbers]).tolist() == expected
+    assert xxhash64([texts, numbers]).tolist() == expected
 
 
 def test_columns_may_be_cut_into_different_chunks():
-    words = pa.array([f"word {i}" for i in range(10)])
+    texts = pa.array([f"word {i}" for i in range(10)])
     numbers = pa.array(range(10))
-    expected = xxhash64([words, numbers]).tolist()
-    first = pa.chunked_array([words.slice(0, 3), words.slice(3, 0), words.slice(3)])
+    expected = xxhash64([texts, numbers]).tolist()
+    first = pa.chunked_array([texts.slice(0, 3), texts.slice(3, 0), texts.slice(3)])
     second = pa.chunked_array([numbers.slice(0, 8), numbers.slice(8)])
     assert xxhash64([first, second]).tolist() == expected
 
@@ -378,15 +378,15 @@ def test_columns_may_be_cut_into_different_chunks():
 def test_a_long_column_hashes_as_its_parts_do():
     rng = np.random.default_rng(0)
     numbers = pa.array(rng.integers(-5, 5, 100_000), mask=rng.random(100_000) < 0.1)
-    words = numbers.cast(pa.string())
-    parts = [xxhash64([numbers.slice(i, 999), words.slice(i, 999)]) for i in range(0, 100_000, 999)]
-    np.testing.assert_array_equal(xxhash64([numbers, words]), np.concatenate(parts))
+    texts = numbers.cast(pa.string())
+    parts = [xxhash64([numbers.slice(i, 999), texts.slice(i, 999)]) for i in range(0, 100_000, 999)]
+    np.testing.assert_array_equal(xxhash64([numbers, texts]), np.concatenate(parts))
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.list_(pa.float64()), pa.null()])
-def test_no_rows_have_no_hashes(kind):
-    assert rows_of(pa.array([], kind)) == []
-    assert rows_of(pa.chunked_array([], kind)) == []
+@pytest.mark.parametrize("dtype", [pa.int64(), pa.string(), pa.list_(pa.float64()), pa.null()])
+def test_no_rows_have_no_hashes(dtype):
+    assert rows_of(pa.array([], dtype)) == []
+    assert rows_of(pa.chunked_array([], dtype)) == []
 
 
 def test_times_of_any_unit_hash_as_microseconds():
@@ -411,7 +411,7 @@ MARKED = pa.struct(
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "dtype",
     [
         pa.map_(pa.string(), pa.int64()),
         pa.list_(pa.map_(pa.string(), pa.int64())),
@@ -424,18 +424,18 @@ MARKED = pa.struct(
     ],
     ids=str,
 )
-def test_what_spark_does_not_hash_is_refused_by_name(kind):
+def test_what_spark_does_not_hash_is_refused_by_name(dtype):
     with pytest.raises(SchemaError) as caught:
-        shard_of(pa.table({"k": pa.array([], kind)}), ["k"], 4)
+        shard_of(pa.table({"k": pa.array([], dtype)}), ["k"], 4)
     assert caught.value.code == "KEY_NOT_HASHABLE"
     assert caught.value.where == "key column 'k'"
     with pytest.raises(SchemaError, match=r"KEY_NOT_HASHABLE.*key column 1"):
-        xxhash64([pa.array([], pa.int64()), pa.array([], kind)])
+        xxhash64([pa.array([], pa.int64()), pa.array([], dtype)])
 
 
-@pytest.mark.parametrize(("kind", "_"), LEAVES, ids=str)
-def test_every_type_that_spark_hashes_is_accepted(kind, _):
-    require_hashable(pa.list_(pa.struct([("a", kind)])), where="key column 'k'")
+@pytest.mark.parametrize(("dtype", "_"), LEAVES, ids=str)
+def test_every_type_that_spark_hashes_is_accepted(dtype, _):
+    require_hashable(pa.list_(pa.struct([("a", dtype)])), where="key column 'k'")
 
 
 def test_the_shard_is_the_positive_remainder():

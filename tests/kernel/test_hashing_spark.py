@@ -121,7 +121,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def answered(spark) -> tuple[pa.Table, pa.Table]:
-    """What Spark says of every key: its hash, its shard, and the columns as it hands them out."""
+    """What Spark computes per key: the hash, the shard, and the columns it passes to Python."""
     table = pa.table({"row": range(ROWS), **COLUMNS})
     frame = spark.createDataFrame(table)
     hashes = [F.xxhash64(*names).alias(f"hash of {key}") for key, names in KEYS.items()]
@@ -136,21 +136,21 @@ def answered(spark) -> tuple[pa.Table, pa.Table]:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_hash_and_shard_of_random_keys_are_those_of_spark(answered, key):
-    table, spark_says = answered
+    table, spark_values = answered
     names = KEYS[key]
-    expected = np.asarray(spark_says.column(f"hash of {key}"))
+    expected = np.asarray(spark_values.column(f"hash of {key}"))
     assert len(np.unique(expected)) > 1 or key == "null"
     np.testing.assert_array_equal(xxhash64([table.column(name) for name in names]), expected)
-    shards = np.asarray(spark_says.column(f"shard of {key}"))
+    shards = np.asarray(spark_values.column(f"shard of {key}"))
     np.testing.assert_array_equal(shard_of(table, names, SHARDS), shards)
     # The same columns as Spark hands them to Python: other chunks, other buffers.
-    np.testing.assert_array_equal(shard_of(spark_says, names, SHARDS), shards)
+    np.testing.assert_array_equal(shard_of(spark_values, names, SHARDS), shards)
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_slices_of_random_keys_hash_as_in_spark(answered, key):
-    table, spark_says = answered
-    expected = np.asarray(spark_says.column(f"hash of {key}"))
+    table, spark_values = answered
+    expected = np.asarray(spark_values.column(f"hash of {key}"))
     for start, size in ((0, 1), (1, 63), (777, 1_001), (ROWS - 5, 5)):
         columns = [table.column(name).chunk(0).slice(start, size) for name in KEYS[key]]
         np.testing.assert_array_equal(xxhash64(columns), expected[start : start + size])

@@ -69,10 +69,10 @@ def test_equal_values_have_equal_ranks_whatever_the_type() -> None:
     assert ranks(pa.array([], pa.month_day_nano_interval())).tolist() == []
 
 
-@pytest.mark.parametrize("kind", NESTED, ids=str)
-def test_lists_compare_item_by_item_and_structs_field_by_field(kind: pa.DataType) -> None:
-    ascending = NESTED[kind]
-    twice = pa.array([*reversed(ascending), *ascending, *ascending], kind).slice(len(ascending))
+@pytest.mark.parametrize("dtype", NESTED, ids=str)
+def test_lists_compare_item_by_item_and_structs_field_by_field(dtype: pa.DataType) -> None:
+    ascending = NESTED[dtype]
+    twice = pa.array([*reversed(ascending), *ascending, *ascending], dtype).slice(len(ascending))
     found = ranks(twice).tolist()
     again = found[len(ascending) :]
     assert found[: len(ascending)] == again == sorted(again)
@@ -101,7 +101,7 @@ def test_an_array_is_not_changed_by_ranking_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "dtype",
     [
         pa.list_(pa.int64()),
         pa.map_(pa.string(), pa.int64()),
@@ -111,8 +111,8 @@ def test_an_array_is_not_changed_by_ranking_it() -> None:
     ],
     ids=str,
 )
-def test_what_has_no_order_is_known_by_its_type(kind: pa.DataType) -> None:
-    assert not is_orderable(kind)
+def test_what_has_no_order_is_known_by_its_type(dtype: pa.DataType) -> None:
+    assert not is_orderable(dtype)
 
 
 @pytest.mark.parametrize("name", TYPES)

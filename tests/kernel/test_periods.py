@@ -11,7 +11,7 @@ import pytest
 from streamops.kernel.calendar import DAY, CalendarPeriod, FixedPeriod, from_local, to_local
 from streamops.kernel.grids import CalendarGrid
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_instant
-from tests.oracles.compare import places_before
+from tests.oracles.compare import places_before as previous_windows
 
 HOUR = DAY // 24
 BERLIN = "Europe/Berlin"
@@ -25,12 +25,12 @@ def at(text: str) -> int:
 def found(period: CalendarPeriod, start: str, hours: float = 1) -> list[tuple[str, float]]:
     """Where the previous window may be: local start, and length in hours."""
     begin = np.array([at(start)])
-    places = period.before(begin, begin + int(hours * HOUR))
-    said = []
-    for first, last in places:
+    positions = period.before(begin, begin + int(hours * HOUR))
+    found = []
+    for first, last in positions:
         local = dt.datetime.fromtimestamp(int(first[0]) / 1e6, ZoneInfo(period.zone))
-        said.append((local.isoformat(timespec="minutes"), int(last[0] - first[0]) / HOUR))
-    return said
+        found.append((local.isoformat(timespec="minutes"), int(last[0] - first[0]) / HOUR))
+    return found
 
 
 def test_a_fixed_period_is_a_length_of_time() -> None:
@@ -65,7 +65,7 @@ def test_an_hour_that_was_skipped_was_not() -> None:
     ]
 
 
-def test_an_hour_that_came_twice_is_the_first_of_the_two() -> None:
+def test_an_hour_that_occurs_twice_is_the_first_of_the_two() -> None:
     day = CalendarPeriod("day", BERLIN)
     assert found(day, "2013-10-28T02:00+01:00") == [
         ("2013-10-27T02:00+02:00", 2),  # both of them, where a window is as long
@@ -108,8 +108,8 @@ def test_days_are_compared_with_days(zone: str, unit: str) -> None:
 def test_months_are_those_of_the_calendar(
     unit: str, start: str, hours: int, before: tuple[str, float]
 ) -> None:
-    places = found(CalendarPeriod(unit, BERLIN), start, hours)  # type: ignore[arg-type]
-    assert places[0] == before
+    positions = found(CalendarPeriod(unit, BERLIN), start, hours)  # type: ignore[arg-type]
+    assert positions[0] == before
 
 
 def test_a_day_that_the_month_before_did_not_have_has_no_previous_one() -> None:
@@ -147,14 +147,14 @@ def test_every_place_is_where_the_oracle_finds_it(
     ]
     for length in (HOUR, DAY):
         start = np.array(instants)
-        places = period.before(start, start + length)
+        positions = period.before(start, start + length)
         last = period.over(start, start + length)
         for row, instant in enumerate(instants):
-            expected = places_before(unit, zone, instant, instant + length)
-            got = [(int(begin[row]), int(over[row])) for begin, over in places]
+            expected = previous_windows(unit, zone, instant, instant + length)
+            got = [(int(begin[row]), int(over[row])) for begin, over in positions]
             assert [p for p in got if p[0] < p[1]] == [p for p in expected if p[0] < p[1]]
         # Whatever has one of these as its previous one ends no later than `over` says.
-        for begin, over in places:
+        for begin, over in positions:
             real = begin < over
             assert (period.over(begin, over) >= start + length)[real].all()
         assert (last > start).all()
@@ -181,7 +181,7 @@ def test_years_at_both_ends_of_the_calendar_have_their_days() -> None:
         ("America/Juneau", "1867-01-01T00:00+00:00"),
     ],
 )
-def test_no_window_is_over_sooner_than_a_period_says(unit: str, zone: str, begin: str) -> None:
+def test_no_window_is_over_sooner_than_its_lower_bound(unit: str, zone: str, begin: str) -> None:
     period = CalendarPeriod(unit, zone)  # type: ignore[arg-type]
     start = at(begin) + np.arange(0, 800 * DAY, 5 * HOUR)
     for length in (1, HOUR, DAY):
@@ -193,10 +193,10 @@ def test_no_window_is_over_sooner_than_a_period_says(unit: str, zone: str, begin
 def test_a_clock_shows_what_it_is_read_at() -> None:
     instants = at("2013-10-27T00:30+00:00") + np.arange(-3, 4) * HOUR
     readings = to_local(BERLIN, instants)
-    first, last, is_shown = from_local(BERLIN, readings)
+    first, last, occurs = from_local(BERLIN, readings)
     assert ((first == instants) | (last == instants)).all()
-    assert is_shown.all()
+    assert occurs.all()
     assert (last - first).tolist() == [0, 0, 0, HOUR, HOUR, 0, 0]
     nothing = np.empty(0, np.int64)
-    assert [len(each) for each in from_local(BERLIN, nothing)] == [0, 0, 0]
+    assert [len(item) for item in from_local(BERLIN, nothing)] == [0, 0, 0]
     assert len(to_local(BERLIN, nothing)) == 0

@@ -53,7 +53,7 @@ def refused(value: Any, **limits: int) -> SpecError:
         ("0 seconds", 0),
     ],
 )
-def test_a_duration_in_words_is_read(text: str, expected: int) -> None:
+def test_a_duration_is_parsed_from_text(text: str, expected: int) -> None:
     assert micros(text) == expected
 
 
@@ -98,7 +98,7 @@ def test_what_is_not_a_duration_is_refused(value: Any) -> None:
         ("1 hour, 2 minutes", "1 hour 2 minutes"),
     ],
 )
-def test_a_duration_in_short_or_with_a_slip_is_told_in_full(text: str, meant: str) -> None:
+def test_an_abbreviated_or_misspelt_duration_is_suggested_in_full(text: str, meant: str) -> None:
     error = refused(text)
     assert (error.code, error.fix) == ("BAD_DURATION", f'did you mean "{meant}"?')
     assert parse_duration(meant, parameter="size", where="windows.tumbling")
@@ -154,7 +154,7 @@ def test_a_duration_written_out_reads_as_itself(value: int) -> None:
 
 
 @given(st.timedeltas(dt.timedelta(days=-100_000), dt.timedelta(days=100_000)))
-def test_a_timedelta_and_its_words_are_the_same_duration(value: dt.timedelta) -> None:
+def test_a_timedelta_and_its_text_are_the_same_duration(value: dt.timedelta) -> None:
     assert micros(format_duration(micros(value))) == micros(value)
 
 
@@ -166,16 +166,16 @@ def test_a_duration_is_written_in_the_largest_units_that_fit() -> None:
 
 def test_an_aware_datetime_is_an_instant_whatever_its_zone() -> None:
     paris = dt.timezone(dt.timedelta(hours=2))
-    moment = dt.datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=paris)
-    assert parse_instant(moment, parameter="origin", where="windows.tumbling") == 1
+    instant = dt.datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=paris)
+    assert parse_instant(instant, parameter="origin", where="windows.tumbling") == 1
     before = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
     assert parse_instant(before, parameter="origin", where="windows.tumbling") == -1
 
 
 def test_a_datetime_without_a_zone_is_refused() -> None:
-    moment = dt.datetime(2024, 1, 1)  # noqa: DTZ001  (this is the mistake)
+    instant = dt.datetime(2024, 1, 1)  # noqa: DTZ001  (this is the mistake)
     with pytest.raises(SpecError) as caught:
-        parse_instant(moment, parameter="origin", where="windows.tumbling")
+        parse_instant(instant, parameter="origin", where="windows.tumbling")
     assert str(caught.value) == (
         "[NAIVE_DATETIME] windows.tumbling: `origin` has no time zone\n"
         "  got:       origin=datetime.datetime(2024, 1, 1, 0, 0)\n"

@@ -15,8 +15,8 @@ EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
 def begin(zone: str, *dates: str) -> list[str]:
-    days = [dt.date.fromisoformat(each).toordinal() - EPOCH for each in dates]
-    return [format_instant(int(each)) for each in midnights(zone, np.array(days, np.int64))]
+    days = [dt.date.fromisoformat(item).toordinal() - EPOCH for item in dates]
+    return [format_instant(int(item)) for item in midnights(zone, np.array(days, np.int64))]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def begin(zone: str, *dates: str) -> list[str]:
         ("Asia/Kolkata", "2013-03-10", "2013-03-09 18:30:00Z"),
         ("Australia/Lord_Howe", "2013-04-07", "2013-04-06 13:00:00Z"),
         ("Australia/Lord_Howe", "2013-04-08", "2013-04-07 13:30:00Z"),
-        # Before there were zones: what the sun said, to the second.
+        # Before there were zones: solar time, to the second.
         ("America/New_York", "1850-01-01", "1850-01-01 04:56:02Z"),
         ("Europe/Berlin", "0001-01-01", "-62135600008000000 microseconds since 1970"),
     ],

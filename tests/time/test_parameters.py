@@ -131,7 +131,7 @@ def test_two_parameters_that_name_one_column_are_told() -> None:
     assert str(caught.value) == (
         "[SAME_COLUMN] time.guard: `time` and `arrival` name the same column\n"
         "  got:       time='ts', arrival='ts'\n"
-        "  expected:  a column for each\n"
+        "  expected:  different columns\n"
         "  fix:       name the column that holds what `arrival` describes"
     )
 

@@ -9,29 +9,29 @@ import pytest
 from streamops.testing.scenarios import assert_replays
 from streamops.testing.transcripts import Transcript, load
 
-TRANSCRIPTS = [each for file in sorted(Path(__file__).parent.glob("*.yaml")) for each in load(file)]
+TRANSCRIPTS = [item for file in sorted(Path(__file__).parent.glob("*.yaml")) for item in load(file)]
 
-each_transcript = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda each: each.name)
+with_every_transcript = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda item: item.name)
 
 
-@each_transcript
+@with_every_transcript
 def test_on_the_core(transcript: Transcript) -> None:
     assert_replays(transcript, shards=1)
 
 
 @pytest.mark.thorough
-@each_transcript
+@with_every_transcript
 def test_on_the_core_with_a_restart_between_every_two_lines(transcript: Transcript) -> None:
     assert_replays(transcript, shards=3, restart=True)
 
 
 @pytest.mark.thorough
-@each_transcript
+@with_every_transcript
 def test_on_as_many_shards_as_by_default(transcript: Transcript) -> None:
     assert_replays(transcript)
 
 
-def test_a_name_stands_for_one_transcript() -> None:
+def test_names_of_transcripts_are_unique() -> None:
     names = [transcript.name for transcript in TRANSCRIPTS]
     assert len(names) == len(set(names))
     assert len(names) >= 25

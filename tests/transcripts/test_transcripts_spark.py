@@ -18,8 +18,8 @@ from streamops.testing.scenarios import assert_streams
 from streamops.testing.transcripts import Transcript, load
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
-TRANSCRIPTS = [each for file in FILES for each in load(file)]
-CHOSEN = {each.name for file in FILES for each in load(file)[::3]}
+TRANSCRIPTS = [item for file in FILES for item in load(file)]
+CHOSEN = {item.name for file in FILES for item in load(file)[::3]}
 APIS: tuple[StateApi, ...] = ("transformWithStateInPandas", "applyInPandasWithState")
 
 # These are about what wakes a shard, and what a restart remembers: each API has a way of its own.
@@ -29,7 +29,7 @@ BOTH = {
     "the frame brings its own watermark",
     "windows before 1970 come out once the watermark has passed 1970",
 }
-FIRST = {each.operator.name: each.name for each in reversed(TRANSCRIPTS) if each.name in CHOSEN}
+FIRST = {item.operator.name: item.name for item in reversed(TRANSCRIPTS) if item.name in CHOSEN}
 
 
 def apis(transcript: Transcript, turn: StateApi) -> tuple[StateApi, ...]:
@@ -47,7 +47,7 @@ SCENARIOS = [
         marks=[pytest.mark.smoke] if transcript.name in FIRST.values() else [],
     )
     for transcript, turn in zip(
-        (each for each in TRANSCRIPTS if each.name in CHOSEN | BOTH), cycle(APIS), strict=False
+        (item for item in TRANSCRIPTS if item.name in CHOSEN | BOTH), cycle(APIS), strict=False
     )
     for api in apis(transcript, turn)
 ]
