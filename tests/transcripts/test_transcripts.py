@@ -11,7 +11,9 @@ from streamops.testing.transcripts import Transcript, load
 
 TRANSCRIPTS = [item for file in sorted(Path(__file__).parent.glob("*.yaml")) for item in load(file)]
 
-with_every_transcript = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda item: item.name)
+with_every_transcript = pytest.mark.parametrize(
+    "transcript", TRANSCRIPTS, ids=lambda item: item.name
+)
 
 
 @with_every_transcript
