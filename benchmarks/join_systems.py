@@ -44,11 +44,13 @@ def kernel(state_api: StateApi) -> Join:
         arguments: dict[str, Any] = {"state_api": state_api}
         if shards is not None:
             arguments["shards"] = shards
+        options = dict(arguments)
         match dtype:
             case "interval":
-                arguments |= {"by": "k", "time": ("ts", "ts"), "how": "left", "delay": DELAY}
-                arguments |= {"engine": "kernel"}
-                joined = left.transform(joins.interval(right, "0 seconds", "1 hour", **arguments))
+                clicked = joins.interval(
+                    right, "0 seconds", "1 hour", by="k", time="ts", how="left", delay=DELAY
+                ).options(engine="kernel", **options)
+                joined = left.transform(clicked)
                 return joined.withColumnRenamed("ts_right", "clicked")
             case "temporal":
                 arguments |= {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}

@@ -150,7 +150,9 @@ one_row_each = {**half_an_hour, "matches": "first", "tie_break": "click"}
 place = Path(tempfile.mkdtemp(prefix="streamops-"))
 query = (
     frames[0]
-    .transform(joins.interval(frames[1], "0 seconds", "30 minutes", shards=1, **one_row_each))
+    .transform(
+        joins.interval(frames[1], "0 seconds", "30 minutes", **one_row_each).options(shards=1)
+    )
     .withColumn("clicked", is_click)
     .transform(per_half_hour)
     .writeStream.format("parquet")

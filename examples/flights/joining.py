@@ -28,9 +28,8 @@ def arrivals(landings: DataFrame | None) -> Transform:
         by="flight_id",
         time=("scheduled", "landed"),
         how="left",
-        name="arrivals",
-        **_SETTINGS,
-    )
+        delay=_SETTINGS["delay"],
+    ).options(name="arrivals", shards=_SETTINGS["shards"])
 
 
 def weather(observations: DataFrame | None) -> Transform:

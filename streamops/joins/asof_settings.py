@@ -18,8 +18,7 @@ from streamops.joins.core.asof_spec import (
     TooLate,
     WaitsFor,
 )
-from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.inputs import (
+from streamops.joins.core.inputs import (
     Both,
     delays_of,
     keys_of,
@@ -31,6 +30,7 @@ from streamops.joins.inputs import (
     shown_both,
     shown_keys,
 )
+from streamops.joins.core.naming import named, refuse_reserved
 from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.time import Duration, format_duration, parse_duration

@@ -21,9 +21,7 @@ from streamops.changelog.table import (
     value_columns,
 )
 from streamops.joins.core.enrich_spec import CopiedTable, How, LatestSpec, Rejected
-from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import (
+from streamops.joins.core.inputs import (
     keys_of,
     refuse_into,
     refuse_keys,
@@ -31,6 +29,8 @@ from streamops.joins.inputs import (
     sequence_of_revisions,
     shown_keys,
 )
+from streamops.joins.core.naming import named, refuse_reserved
+from streamops.joins.core.untimed import UntimedSettings
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, type_name

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from streamops.joins.core import interval as core
-from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, TooLate
-from streamops.joins.interval_native import native
-from streamops.joins.interval_settings import IntervalJoin
-from streamops.kernel.time import Duration
-from streamops.spark.pairs import PairTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi
+from streamops.joins.core.inputs import delays_of, keys_of, times_of
+from streamops.joins.core.interval_spec import (
+    Early,
+    How,
+    IntervalSpec,
+    Matches,
+    Stragglers,
+    TooLate,
+)
+from streamops.kernel.core import Input
+from streamops.kernel.parameters import parse_delay
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.columns import column
+from streamops.spark.operator import Operator
 
 __all__ = ["interval"]
+
+_JOIN_TYPES = {"semi": "left_semi", "anti": "left_anti"}
+_PRESENT = "{}_is_present"
 
 
 def interval(
@@ -33,11 +46,7 @@ def interval(
     too_late: TooLate = "drop",
     early: Early = "never",
     into: str = "status",
-    engine: Engine = "auto",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> PairTransform:
+) -> Operator:
     """Rows of two streams that have one key and lie close to one another in time.
 
     A left row ``l`` and a right row ``r`` meet if their keys are equal and ``r.time`` lies in
@@ -105,22 +114,13 @@ def interval(
         with "first" and "last" also the partner so far.
     into : str
         Name of the column that says what a row is.
-    engine : "auto", "kernel" or "native"
-        "native" is Spark's own join: for "every" match, without corrections, early results and
-        routing, and on streams without "anti" and `allowed_lateness`. "auto" is the kernel.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams.
 
     Returns
     -------
-    PairTransform
-        For use with ``DataFrame.transform`` on the left frame.
+    Operator
+        For use with ``DataFrame.transform`` on the left frame. Spark's own join,
+        ``.options(engine="native")``, supports "every" match without corrections, early results and
+        routing, and on streams no "anti" and no `allowed_lateness`; "auto" is the kernel.
 
     Raises
     ------
@@ -172,28 +172,84 @@ def interval(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-stream join".
     """
-    settings = IntervalJoin.of(
-        "joins.interval",
-        lower,
-        upper,
-        by=by,
-        time=time,
+    where = IntervalSpec.where
+    parameters = IntervalSpec(
+        lower=parse_duration(lower, parameter="lower", where=where),
+        upper=parse_duration(upper, parameter="upper", where=where),
+        by=keys_of(by, where=where),
+        time=times_of(time, where=where),
         how=how,
         matches=matches,
         tie_break=tie_break,
-        delay=delay,
-        allowed_lateness=allowed_lateness,
+        delay=delays_of(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
         into=into,
     )
-    options = Options(engine, state_api, shards, name or "interval")
-    return PairTransform(
-        operator=settings.where,
-        settings=settings,
-        options=options.validated(settings.where),
-        core=core,
-        right=right,
-        native=native,
-    )
+    return Operator(where, parameters, core, right=right, native=_native)
+
+
+def _native(
+    left: DataFrame, right: DataFrame, spec: IntervalSpec, required: bool
+) -> DataFrame | None:
+    """The same result by Spark's own join; None if it has none, or if it is not required.
+
+    Spark joins every match, drops late rows, has no corrections, and no anti join of two streams.
+    """
+    streaming = left.isStreaming
+    differs = spec.attributes or spec.routes or spec.takes_back
+    if not required or differs:
+        return None
+    if streaming and (spec.how == "anti" or spec.allowed_lateness):
+        return None
+    left_rows = _rename(left, spec.left, "left")
+    right_rows = _rename(right, spec.right, "right")
+    both = left_rows.join(right_rows, _condition(spec), _JOIN_TYPES.get(spec.how, spec.how))
+    return both.select(*_columns(spec))
+
+
+def _rename(frame: DataFrame, side: Input, name: str) -> DataFrame:
+    """The columns that are read under names that the other side does not have."""
+    columns = [column(own).alias(f"{name}_{i}") for i, own in enumerate(side.schema.names)]
+    rows = frame.select(*columns, F.lit(True).alias(_PRESENT.format(name)))
+    if not frame.isStreaming or side.delay is None:
+        return rows
+    assert side.time is not None
+    return rows.withWatermark(_column(side, name, side.time), f"{side.delay // 1_000} milliseconds")
+
+
+def _column(side: Input, name: str, own: str) -> str:
+    return f"{name}_{side.schema.names.index(own)}"
+
+
+def _condition(spec: IntervalSpec) -> Column:
+    condition = F.lit(True)
+    for ours, theirs in spec.by:
+        condition &= F.col(_column(spec.left, "left", ours)) == F.col(
+            _column(spec.right, "right", theirs)
+        )
+    time = F.col(_column(spec.left, "left", spec.time[0]))
+    partner = F.col(_column(spec.right, "right", spec.time[1]))
+    lower, upper = (F.lit(dt.timedelta(microseconds=m)) for m in (spec.lower, spec.upper))
+    return condition & (partner >= time + lower) & (partner <= time + upper)
+
+
+def _columns(spec: IntervalSpec) -> list[Column]:
+    """The columns of the output."""
+    keys = dict(spec.by)
+    columns = []
+    for name in spec.left.schema.names:
+        value = F.col(_column(spec.left, "left", name))
+        if name in keys and spec.preserves("right"):
+            value = F.coalesce(value, F.col(_column(spec.right, "right", keys[name])))
+        columns.append(value.alias(name))
+    if spec.joins:
+        for own, name in spec.names.right:
+            columns.append(F.col(_column(spec.right, "right", own)).alias(name))
+        both = F.col(_PRESENT.format("left")) & F.col(_PRESENT.format("right"))
+        status = F.when(both, "matched").otherwise("expired")
+    else:
+        status = F.lit("expired" if spec.how == "anti" else "matched")
+    return [*columns, status.alias(spec.into)]

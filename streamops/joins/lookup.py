@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, UserDefinedType
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.joins.core.inputs import keys_of, refuse_missing, shown_keys
 from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.inputs import keys_of, refuse_missing, shown_keys
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups

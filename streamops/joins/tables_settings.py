@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.changelog.table import refuse_change_type
-from streamops.joins.core.naming import named, refuse_reserved
-from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
-from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import (
+from streamops.joins.core.inputs import (
     keys_of,
     refuse_missing,
     sequence_of_revisions,
     shown_keys,
 )
+from streamops.joins.core.naming import named, refuse_reserved
+from streamops.joins.core.tables_spec import How, Rejected, TableSide, TablesSpec
+from streamops.joins.core.untimed import UntimedSettings
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.spark.columns import require_name, type_name

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.table import refuse_change_type
+from streamops.joins.core.inputs import refuse_missing, shown_keys
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.joins.core.untimed import UntimedSettings
-from streamops.joins.inputs import refuse_missing, shown_keys
 from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable

@@ -14,11 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops import joins
 from streamops.joins.core import interval
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.interval_settings import IntervalJoin
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
+from streamops.spark.drive import resolve
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
 from tests.oracles.interval import IntervalOracle
@@ -124,8 +125,8 @@ class History:
         }
         lower, upper = self.settings["bounds"]
         by, time = self.settings.get("by", BY), "ts"
-        made = IntervalJoin.of(
-            "joins.interval",
+        made = joins.interval(
+            None,
             lower,
             upper,
             by=by,
@@ -134,7 +135,9 @@ class History:
             **durations,
             **self.arguments,
         )
-        return made.bind(LEFT, RIGHT, carried=(None, None))
+        spec = resolve(made, (LEFT, RIGHT), (None, None))
+        assert isinstance(spec, IntervalSpec)
+        return spec
 
     @property
     def watermark(self) -> int | None:
@@ -177,10 +180,10 @@ def stepped(
     """One step of the core."""
     one, other = tables(left, right)
     packed = (
-        interval.pack(spec, "left", one),
-        interval.pack(spec, "right", other.select(spec.right.input.names)),
+        interval.pack(spec, one, "left"),
+        interval.pack(spec, other.select(spec.right.schema.names), "right"),
     )
-    return interval.step(spec, state, *packed, watermark)
+    return interval.step(spec, state, packed, watermark)
 
 
 HISTORIES = [

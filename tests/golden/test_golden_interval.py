@@ -39,8 +39,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         watermark = NOW + second * SECOND
         step = stepped(spec, state, left, right, watermark)
         expected = oracle.step(*map(rows_of, tables(left, right)), watermark)
-        same_rows(rows_of(step.emitted), expected.emitted, "emitted, and the oracle")
-        assert dataclasses.asdict(step.counts) == expected.counts
+        same_rows(rows_of(step.output), expected.emitted, "emitted, and the oracle")
+        assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state
     assert published > 0

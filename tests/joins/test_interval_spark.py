@@ -81,7 +81,7 @@ SCRIPT: list[Any] = [
     (None, clicks(("g", 196, 11), ("g", 240, 12))),
     (searches(("h", 250)), None),
 ]
-COMMON: dict[str, Any] = {"by": {"query": "search"}, "time": ("ts", "at"), "shards": 3}
+COMMON: dict[str, Any] = {"by": {"query": "search"}, "time": ("ts", "at")}
 RETRACT: dict[str, Any] = {"stragglers": "retract", "allowed_lateness": "1 minute"}
 POLICIES: list[dict[str, Any]] = [
     {"how": "full", "too_late": "route", **RETRACT},
@@ -121,9 +121,8 @@ def test_a_stream_on_spark_gives_what_its_replay_gives_also_after_a_restart(
 ) -> None:
     policy, api = POLICIES[number], APIS[number % 2]
     join = joins.interval(
-        None, "-5 seconds", "10 seconds", delay=("2 seconds", "3 seconds"), state_api=api,
-        **policy, **COMMON,
-    )  # fmt: skip
+        None, "-5 seconds", "10 seconds", delay=("2 seconds", "3 seconds"), **policy, **COMMON,
+    ).options(state_api=api, shards=3)  # fmt: skip
     played = Replay(join, BOTH)
     for part in (SCRIPT[:3], SCRIPT[3:]):
         expected = played.run(part)
@@ -133,7 +132,9 @@ def test_a_stream_on_spark_gives_what_its_replay_gives_also_after_a_restart(
 
 def test_a_checkpoint_of_other_bounds_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     for upper in ("10 seconds", "20 seconds"):
-        join = joins.interval(None, "0 seconds", upper, delay="2 seconds", **COMMON)
+        join = joins.interval(None, "0 seconds", upper, delay="2 seconds", **COMMON).options(
+            shards=3
+        )
         if upper == "10 seconds":
             stream(spark, join, SCRIPT[:1], schema=BOTH, directory=tmp_path)
             continue
@@ -148,7 +149,9 @@ def test_a_batch_gives_the_same_on_both_engines(spark: SparkSession, how: str) -
     left, right = frames_of(spark)
     kernel, native = (
         left.transform(
-            joins.interval(right, "-5 seconds", "10 seconds", how=how, engine=engine, **COMMON)  # type: ignore[arg-type]
+            joins.interval(right, "-5 seconds", "10 seconds", how=how, **COMMON).options(
+                engine=engine
+            )  # type: ignore[arg-type]
         )
         for engine in ("kernel", "native")
     )
@@ -175,8 +178,7 @@ def test_both_engines_agree_on_odd_keys(spark: SparkSession) -> None:
                 by=["gate", "flag", "pair"],
                 time="ts",
                 how="full",
-                engine=engine,
-            )
+            ).options(engine=engine)
         )
         for engine in ("kernel", "native")
     )
@@ -192,9 +194,8 @@ def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) 
     rows = []
     for engine in ("kernel", "native"):
         join = joins.interval(
-            None, "-5 seconds", "10 seconds", delay="5 seconds", how=how, engine=engine,  # type: ignore[arg-type]
-            **COMMON,
-        )  # fmt: skip
+            None, "-5 seconds", "10 seconds", delay="5 seconds", how=how, **COMMON,
+        ).options(engine=engine, shards=3)  # fmt: skip
         rows.append([row for each in stream(spark, join, script, schema=BOTH) for row in each.rows])
     # By now both have told all that lies far behind the last rows.
     kernel, native = ([row for row in each if row["query"] not in ("y", "h")] for each in rows)
@@ -205,7 +206,9 @@ def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) 
 def test_spark_has_no_join_that_corrects_or_chooses(spark: SparkSession) -> None:
     left, right = frames_of(spark)
     for said in (RETRACT, {"stragglers": "route"}, {"matches": "first", "tie_break": "n"}):
-        join = joins.interval(right, "0 seconds", "1 hour", engine="native", **said, **COMMON)
+        join = joins.interval(right, "0 seconds", "1 hour", **said, **COMMON).options(
+            engine="native"
+        )
         with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
             left.transform(join)
 
@@ -285,8 +288,13 @@ def test_a_stream_joined_with_itself(spark: SparkSession, tmp_path: Path) -> Non
         spark, [clicks(("a", 1, 1), ("a", 3, 2)), clicks(("a", 9, 3), ("b", 60, 4))], schema=CLICKS
     )
     join = joins.interval(
-        frame, "1 second", "6 seconds", by="search", time="at", delay="2 seconds", shards=2
-    )
+        frame,
+        "1 second",
+        "6 seconds",
+        by="search",
+        time="at",
+        delay="2 seconds",
+    ).options(shards=2)
     found = published(spark, frame.transform(join), tmp_path)
     assert sorted((row["n"], row["n_right"]) for row in found) == [(1, 2), (2, 3)]
 

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops import joins
 from streamops.joins.core import interval
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.interval_settings import IntervalJoin
+from streamops.spark.drive import resolve
 from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
 from tests.laws.strategies import NAN, NUDGES, PACES, STRANGERS, moments
 from tests.oracles.interval import IntervalOracle
@@ -134,15 +135,15 @@ def case_of(
         ]
         left, right = tables_of(*rows)
         packed = (
-            interval.pack(spec, "left", left),
-            interval.pack(spec, "right", right.select(spec.right.input.names)),
+            interval.pack(spec, left, "left"),
+            interval.pack(spec, right.select(spec.right.schema.names), "right"),
         )
-        return rows_of(interval.run(spec, *packed))
+        return rows_of(interval.run(spec, packed))
 
     return PairCase(
         core=interval,
         spec=spec,
-        batches=tuple((left, right.select(spec.right.input.names)) for left, right in batches),
+        batches=tuple((left, right.select(spec.right.schema.names)) for left, right in batches),
         oracle=settings.fresh,
         accepted=accepted,
         # Whether a match was late is said by the stream alone.
@@ -155,8 +156,8 @@ def spec_of(
     settings: IntervalOracle, delay: int, schemas: tuple[pa.Schema, pa.Schema] = SCHEMAS
 ) -> IntervalSpec:
     """The core's spec of the oracle's settings."""
-    made = IntervalJoin.of(
-        "joins.interval",
+    made = joins.interval(
+        None,
         dt.timedelta(microseconds=settings.lower),
         dt.timedelta(microseconds=settings.upper),
         by=dict(settings.by),
@@ -171,4 +172,6 @@ def spec_of(
         early=settings.early,  # type: ignore[arg-type]
         into="status",
     )
-    return made.bind(*schemas, carried=(None, None))
+    spec = resolve(made, schemas, (None, None))
+    assert isinstance(spec, IntervalSpec)
+    return spec

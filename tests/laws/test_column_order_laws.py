@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.naming import named
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.testing.laws import rows_of
@@ -52,6 +53,10 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
 }
 
 
+def _turn(schema: pa.Schema, dice: random.Random) -> pa.Schema:
+    return pa.schema(dice.sample(list(schema), k=len(schema)))
+
+
 def turned(spec: Any, dice: random.Random) -> Any:
     """The same settings over a frame with its columns in another order."""
 
@@ -73,6 +78,9 @@ def turned(spec: Any, dice: random.Random) -> Any:
         return replace(spec, facts=facts, table=replace(table, came=came), names=names)
     if hasattr(spec, "input"):
         return among(spec)
+    if isinstance(spec, IntervalSpec):
+        inputs = [replace(one, schema=_turn(one.schema, dice)) for one in spec.inputs]
+        return replace(spec, inputs=tuple(inputs))
     return replace(spec, left=among(spec.left), right=among(spec.right))
 
 

@@ -17,16 +17,14 @@ is final once the watermark has reached its own time, the last when the left row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.joins.core.deciding import answered, joined, settles
+from streamops.joins.core.interval_results import answered, answers, joined, settles, told
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.line import Line
-from streamops.joins.core.partners import answers
-from streamops.joins.core.results import told
 from streamops.joins.core.sides import (
     EARLY,
     EXPIRED,
@@ -40,9 +38,9 @@ from streamops.joins.core.sides import (
     times_of,
 )
 from streamops.kernel.columns import combine_chunks, concat, conform
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import SIDES, Metrics, SideName, Step
 from streamops.kernel.groups import Ids
-from streamops.kernel.pairs import SideName
 from streamops.kernel.time import Instants
 
 __all__ = [
@@ -60,12 +58,11 @@ __all__ = [
 STATE = StateFormat("joins.interval", 1)
 
 _BEGINNING, _END = -(1 << 62), 1 << 62
-_SIDES: tuple[SideName, SideName] = ("left", "right")
 
 
 def layout(spec: IntervalSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables: one for each side."""
-    return {side: kept_schema(spec, side) for side in _SIDES}
+    return {side: kept_schema(spec, side) for side in SIDES}
 
 
 def empty(spec: IntervalSpec) -> State:
@@ -73,15 +70,16 @@ def empty(spec: IntervalSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: IntervalSpec, side: SideName, rows: pa.Table) -> pa.Table:
-    """The rows as they are: each is judged by itself."""
-    return conform(rows, spec.side(side).input)
+def pack(spec: IntervalSpec, rows: pa.Table, side: SideName) -> pa.Table:
+    """Return the rows unchanged: nothing can be summarised before rows meet."""
+    return conform(rows, spec.side(side).schema)
 
 
 def step(
-    spec: IntervalSpec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
+    spec: IntervalSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
     """One micro-batch: see the module's docstring."""
+    left, right = inputs
     judged_by = state.watermark
     watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
     was_by = _BEGINNING if judged_by is None else judged_by
@@ -95,7 +93,7 @@ def step(
     results, said = play(spec, ours, theirs, was_by, now_by)
     inserted = [each.status for each in results if each.inserts]
     late = sum(int((status == LATE).sum()) for status in inserted)
-    counts += counted + Counts(results=sum(map(len, inserted)) - late, corrections=late)
+    counts += counted + Metrics(results=sum(map(len, inserted)) - late, corrections=late)
     tables = {
         "left": _kept(spec, "left", ours, said["left"], now_by, state.tables["left"]),
         "right": _kept(spec, "right", theirs, said["right"], now_by, state.tables["right"]),
@@ -110,20 +108,20 @@ def step(
 
 def finish(spec: IntervalSpec, state: State) -> pa.Table:
     """What waits for partners that do not come any more."""
-    return step(spec, state, *_nothing(spec), _END).emitted
+    return step(spec, state, _nothing(spec), _END).output
 
 
-def run(spec: IntervalSpec, left: pa.Table, right: pa.Table) -> pa.Table:
+def run(spec: IntervalSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), left, right, _END)
-    return concat([only.emitted, only.late])
+    only = step(spec, empty(spec), inputs, _END)
+    return concat([only.output, only.late])
 
 
 def next_deadline(spec: IntervalSpec, state: State) -> int | None:
     """The first watermark at which a row is final or forgotten."""
     now_by = _BEGINNING if state.watermark is None else state.watermark
     due = _END
-    for side in _SIDES:
+    for side in SIDES:
         table = state.tables[side]
         times = times_of(spec, side, table)
         due = min(due, int(times.min(initial=_END)) + spec.kept_for(side))
@@ -140,7 +138,7 @@ def next_deadline(spec: IntervalSpec, state: State) -> int | None:
 def check(spec: IntervalSpec, state: State) -> None:
     """Rows are in order, none is kept beyond its time, and what was said of each is possible."""
     watermark = _BEGINNING if state.watermark is None else state.watermark
-    for side, nothing in zip(_SIDES, _nothing(spec), strict=True):
+    for side, nothing in zip(SIDES, _nothing(spec), strict=True):
         table = state.tables[side]
         rows = Rows.of(spec, side, table, nothing)
         shown = f"{side}, watermark {state.watermark}\n{table.to_pylist()}"
@@ -164,7 +162,7 @@ def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:
     """The watermarks at which these rows of the left in state are published, as things stand."""
     ours, theirs = (
         Rows.of(spec, side, state.tables[side], came)
-        for side, came in zip(_SIDES, _nothing(spec), strict=True)
+        for side, came in zip(SIDES, _nothing(spec), strict=True)
     )
     answer = answers(spec, ours, waits, theirs, theirs.line, theirs.order)
     final = settles(spec, ours, waits, theirs, answer)
@@ -190,4 +188,4 @@ def _kept(
 
 
 def _nothing(spec: IntervalSpec) -> tuple[pa.Table, pa.Table]:
-    return spec.left.input.empty_table(), spec.right.input.empty_table()
+    return spec.left.schema.empty_table(), spec.right.schema.empty_table()

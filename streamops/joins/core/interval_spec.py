@@ -1,17 +1,37 @@
-"""Settings of an interval join, bound to the schemas of both sides."""
+"""The parameters of an interval join."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.joins.core.inputs import (
+    ADDED,
+    Both,
+    own_delays,
+    refuse_into,
+    refuse_keys,
+    refuse_missing,
+    shown_both,
+    shown_keys,
+    shown_names,
+)
 from streamops.joins.core.late import late_type
-from streamops.joins.core.naming import Names
-from streamops.kernel.pairs import Side, SideName
+from streamops.joins.core.naming import Names, named, refuse_reserved
+from streamops.kernel.core import SIDES, Input, SideName
+from streamops.kernel.errors import SpecError
+from streamops.kernel.ordering import is_comparable
+from streamops.kernel.parameters import (
+    refuse_type,
+    require_choice,
+    require_instant,
+    require_name,
+    show_duration,
+)
 
 __all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate", "held_back"]
 
@@ -41,42 +61,124 @@ def held_back(how: How, lower: int, upper: int) -> int:
     return -(-max(reach, 0) // 1_000) * 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalSpec:
-    """An interval join over columns of known types.
+    """The parameters of an interval join, and what is resolved against the schemas of its inputs.
 
     Parameters
     ----------
-    left, right : Side
-        Of the left all columns; of the right all, or its key and time where the output has none
-        of them.
-    how, matches, stragglers, too_late, early : str
-        The user's words.
-    lower, upper : int
-        Microseconds from a left row's time to those of its partners, both ends included.
-    tie_break : str, optional
-        Column of the right that orders rows of one time; with ``matches`` other than "every".
-    allowed_lateness : int
-        Microseconds that stragglers are accepted.
-    into : str
-        Name of the column that says what a row is.
+    lower, upper, allowed_lateness : int
+        Microseconds.
+    by : tuple of (str, str)
+        Key columns: name on the left, name on the right.
+    time : tuple of str
+        Event-time columns, left and right.
+    delay : tuple of int, optional
+        Delays of the watermarks that the operator defines, in microseconds. Resolved, None for an
+        input that brings a watermark.
+    how, matches, tie_break, stragglers, too_late, early, into
+        As in :func:`streamops.joins.interval`.
+    inputs : tuple of Input
+        Resolved: all columns of the left; of the right all, or its keys and time if the output has
+        no other.
     names : Names
-        Columns of a joined row.
+        Resolved: columns of a joined row.
     """
 
-    left: Side
-    right: Side
+    where: ClassVar[str] = "joins.interval"
+    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, False)
+    needs_preimages: ClassVar[bool] = False
+
+    lower: int = field(metadata={"shown": show_duration})
+    upper: int = field(metadata={"shown": show_duration})
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
+    time: tuple[str, str] = field(metadata={"shown": shown_names})
     how: How
-    lower: int
-    upper: int
     matches: Matches
     tie_break: str | None
-    allowed_lateness: int
+    delay: Both = field(metadata={"shown": shown_both})
+    allowed_lateness: int = field(metadata={"shown": show_duration})
     stragglers: Stragglers
     too_late: TooLate
     early: Early
     into: str
-    names: Names
+    inputs: tuple[Input, ...] = field(default=(), repr=False)
+    names: Names = field(default=Names(pa.schema([]), ()), repr=False)
+
+    def __post_init__(self) -> None:
+        for value, known, parameter in (
+            (self.how, How, "how"),
+            (self.matches, Matches, "matches"),
+            (self.stragglers, Stragglers, "stragglers"),
+            (self.too_late, TooLate, "too_late"),
+            (self.early, Early, "early"),
+        ):
+            require_choice(value, known, parameter=parameter, where=self.where)
+        refuse_into(self.into, where=self.where)
+        if self.tie_break is not None:
+            require_name(self.tie_break, parameter="tie_break", where=self.where)
+        self._refuse_contradictions()
+
+    @property
+    def times(self) -> tuple[str, str]:
+        """Event-time columns."""
+        return self.time
+
+    @property
+    def delays(self) -> Both:
+        """Delays of the watermarks that the operator defines."""
+        return self.delay
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns whose values are compared."""
+        left, right = zip(*self.by, strict=True)
+        ties = () if self.tie_break is None else (self.tie_break,)
+        return (*left, self.times[0]), (*right, self.times[1], *ties)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> IntervalSpec:
+        """The parameters over these columns."""
+        left, right = schemas
+        left_by, right_by = zip(*self.by, strict=True)
+        ties = [] if self.tie_break is None else [self.tie_break]
+        asked = {"time": self.time[:1], "by": left_by}
+        refuse_missing(left, asked, where=f"{self.where}, left frame")
+        asked = {"time": self.time[1:], "by": right_by}
+        refuse_missing(right, asked | {"tie_break": ties}, where=f"{self.where}, right frame")
+        require_instant(left, self.time[0], where=f"{self.where}, left frame")
+        require_instant(right, self.time[1], where=f"{self.where}, right frame")
+        refuse_keys(left, right, self.by, where=self.where)
+        if ties and not is_comparable(right.field(ties[0]).type):
+            fix = "name a column that counts: a log position, an id that grows"
+            use, expected = "a tie-break", "values that have an order"
+            refuse_type(right, ties[0], use, expected, fix, where=f"{self.where}, right frame")
+        names = named(left, right if self.joins else pa.schema([]), self.by, self.where)
+        changes, late = ADDED
+        added = [self.into]
+        added += [changes] if self.takes_back else []
+        added += [late] if self.routes else []
+        fix = "rename the column before the join, or name the added one otherwise by into=..."
+        refuse_reserved(names.schema.names, added, fix, self.where)
+        if not (self.joins or self.routes):
+            right = pa.schema([f for f in right if f.name in {*right_by, self.time[1]}])
+        delay = own_delays(self.delay, (carried[0], carried[1]))
+        inputs = (
+            Input(left_by, self.time[0], left, delay[0]),
+            Input(right_by, self.time[1], right, delay[1]),
+        )
+        return replace(self, delay=delay, inputs=inputs, names=names)
+
+    @property
+    def left(self) -> Input:
+        """The left input, resolved."""
+        return self.inputs[0]
+
+    @property
+    def right(self) -> Input:
+        """The right input, resolved."""
+        return self.inputs[1]
 
     @property
     def attributes(self) -> bool:
@@ -134,34 +236,34 @@ class IntervalSpec:
         longer = max(self.upper, 0) if side == "right" and self.attributes else 0
         return self.reach(side) + longer + self.patience
 
-    def side(self, side: SideName) -> Side:
-        """The side of this name."""
-        return self.left if side == "left" else self.right
+    def side(self, side: SideName) -> Input:
+        """The input of this name, resolved."""
+        return self.inputs[SIDES.index(side)]
 
     def kept(self, side: SideName) -> tuple[str, ...]:
         """Columns of the side that are kept in state, by name: their order in a frame may change."""
         of = self.side(side)
         assert of.time is not None
         whole = side == "left" or self.joins
-        return tuple(sorted(of.input.names if whole else {*of.by, of.time}))
+        return tuple(sorted(of.schema.names if whole else {*of.by, of.time}))
 
     @property
-    def origins(self) -> Mapping[str, tuple[SideName, str]]:
+    def origins(self) -> Mapping[str, tuple[int, str]]:
         """Columns of the output that hold values of one of an input."""
-        found: dict[str, tuple[SideName, str]] = {n: ("left", n) for n in self.left.input.names}
+        found = {name: (0, name) for name in self.left.schema.names}
         if self.joins:
-            found |= {name: ("right", own) for own, name in self.names.right}
+            found |= {name: (1, own) for own, name in self.names.right}
         return found
 
     @property
     def output(self) -> pa.Schema:
         """The columns of both sides, what the row is, and what corrections and routing add."""
-        fields = list(self.names.schema if self.joins else self.left.input)
+        fields = list(self.names.schema if self.joins else self.left.schema)
         fields.append(pa.field(self.into, pa.string()))
         if self.takes_back:
             fields.append(pa.field(CHANGE_TYPE, pa.string()))
         if self.routes:
-            fields.append(pa.field("late", late_type(self.left.input, self.right.input)))
+            fields.append(pa.field("late", late_type(self.left.schema, self.right.schema)))
         return pa.schema([field.with_nullable(True) for field in fields])
 
     @property
@@ -171,20 +273,22 @@ class IntervalSpec:
         A watermark that a frame brings is Spark's, and cannot be held back for the results that
         lie behind it: then the output has none, unless there are no such results.
         """
-        brought = self.left.delay is None or self.right.delay is None
-        if self.how == "full" or (brought and self._behind):
+        if self.how == "full" or (None in self.delay and self._behind):
             return None
         if self.how != "right":
-            return self.left.time
-        joined = dict(self.names.right) | dict(zip(self.right.by, self.left.by, strict=True))
-        return joined[self.right.time or ""]
+            return self.time[0]
+        joined = dict(self.names.right) | {right: left for left, right in self.by}
+        return joined[self.time[1]]
 
     @property
     def lag(self) -> int:
         """How far Spark's watermark must lie behind the operator's own.
 
-        Stragglers are accepted so far back, and results that have waited lie so far back.
+        By the allowed lateness, and by what results that have waited lie behind. A watermark that a
+        frame brings cannot be held back for them.
         """
+        if not self.inputs:
+            return self.allowed_lateness + (0 if None in self.delay else self._behind)
         return self.allowed_lateness + self.held_back
 
     @property
@@ -200,8 +304,8 @@ class IntervalSpec:
     def identity(self) -> Mapping[str, Any]:
         """Everything the state depends on. ``delay`` is not in it: it may change."""
         said: dict[str, Any] = {
-            "by": [list(pair) for pair in zip(self.left.by, self.right.by, strict=True)],
-            "time": [self.left.time, self.right.time],
+            "by": [list(pair) for pair in self.by],
+            "time": list(self.time),
             "left": self._columns("left"),
             "right": self._columns("right"),
             "how": self.how,
@@ -218,5 +322,67 @@ class IntervalSpec:
         return said
 
     def _columns(self, side: SideName) -> list[list[str]]:
-        schema = self.side(side).input
+        schema = self.side(side).schema
         return [[name, str(schema.field(name).type)] for name in self.kept(side)]
+
+    def _refuse_contradictions(self) -> None:
+        if self.lower > self.upper:
+            raise SpecError(
+                "BOUNDS_REVERSED",
+                "no time lies between the bounds",
+                where=self.where,
+                got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}",
+                expected="lower <= upper, both measured from the left row's time to the right's",
+                fix="exchange them; a right row that comes first has a negative bound",
+            )
+        if self.too_late == "route" and self.stragglers != "retract":
+            raise SpecError(
+                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "`too_late` says what happens beyond the lateness of corrections",
+                where=self.where,
+                got=f"too_late='route' with stragglers={self.stragglers!r}",
+                expected="stragglers='retract' beside it",
+                fix="stragglers='route' delivers every late row",
+            )
+        self._refuse_attribution()
+        lone = self.how in ("left", "right", "full", "anti")
+        if self.early != "never" and not lone and self.matches == "every":
+            raise SpecError(
+                "NOTHING_EARLY",
+                "a match is final at once, and nothing else is published",
+                where=self.where,
+                got=f"early={self.early!r} with how={self.how!r}",
+                expected="how='left', 'right', 'full' or 'anti', or matches='first' or 'last'",
+                fix="leave early out",
+            )
+
+    def _refuse_attribution(self) -> None:
+        if self.matches == "every":
+            if self.tie_break is not None:
+                raise SpecError(
+                    "TIE_BREAK_WITHOUT_CHOICE",
+                    "every match is published: there is nothing to choose",
+                    where=self.where,
+                    got=f"tie_break={self.tie_break!r} with matches='every'",
+                    expected="matches='first' or 'last' beside it",
+                    fix="leave tie_break out",
+                )
+            return
+        if self.how not in ("inner", "left"):
+            raise SpecError(
+                "MATCHES_OF_LEFT_ROWS",
+                "one match is chosen for each left row, which says nothing of the right's",
+                where=self.where,
+                got=f"matches={self.matches!r} with how={self.how!r}",
+                expected="how='inner' or 'left'; 'semi' and 'anti' ask for no particular match",
+                fix="how='left', or matches='every'",
+            )
+        if self.tie_break is None:
+            raise SpecError(
+                "TIE_BREAK_MISSING",
+                "which of two right rows of the same time is meant would be left to chance",
+                where=self.where,
+                got=f"matches={self.matches!r} without tie_break",
+                expected="a column of the right that orders rows of one time",
+                fix='tie_break="id", say: an id that grows, a log position, an offset',
+            )

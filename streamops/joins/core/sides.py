@@ -12,9 +12,8 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.late import deliver
 from streamops.joins.core.line import Line, hashed
 from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics, SideName
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
 __all__ = [
@@ -39,7 +38,7 @@ Said = npt.NDArray[np.int8]
 
 def kept_schema(spec: IntervalSpec, side: SideName) -> pa.Schema:
     """Columns of the table of state of one side."""
-    schema = spec.side(side).input
+    schema = spec.side(side).schema
     fields = [(f"column.{i}", schema.field(n).type) for i, n in enumerate(spec.kept(side))]
     return pa.schema([*fields, ("said", pa.int8())] if spec.remembers(side) else fields)
 
@@ -160,7 +159,7 @@ def _keyed(spec: IntervalSpec, side: SideName, table: pa.Table) -> Mask:
 
 def judge(
     spec: IntervalSpec, side: SideName, rows: pa.Table, judged_by: int | None
-) -> tuple[pa.Table, pa.Table, Counts]:
+) -> tuple[pa.Table, pa.Table, Metrics]:
     """Judge the rows of one side by their own times.
 
     Returns
@@ -169,7 +168,7 @@ def judge(
         The rows that are joined.
     late : Table
         The others, as they are delivered.
-    counts : Counts
+    counts : Metrics
     """
     of = spec.side(side)
     assert of.time is not None
@@ -183,11 +182,11 @@ def judge(
             pieces.append(deliver(spec.output, side, take(rows, bad), reason, None, None))
         good = np.flatnonzero(usable)
         rows, times = take(rows, good), times[good]
-    counts = Counts(rows=total, rejected=total - len(rows))
+    counts = Metrics(rows=total, rejected=total - len(rows))
     if judged_by is None:
-        return rows, concat(pieces), counts + Counts(on_time=len(rows))
+        return rows, concat(pieces), counts + Metrics(on_time=len(rows))
     on_time, too_late = times > judged_by, times <= judged_by - spec.allowed_lateness
-    counts += Counts(
+    counts += Metrics(
         on_time=int(on_time.sum()),
         stragglers=int((~on_time & ~too_late).sum()),
         too_late=int((~on_time & too_late).sum()),

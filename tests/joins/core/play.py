@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.joins.core import interval
-from streamops.kernel.contract import State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Step
 from streamops.testing.laws import rows_of
 from tests.laws.interval_strategies import row_of, spec_of, tables_of
 from tests.oracles.interval import IntervalOracle
@@ -31,11 +32,11 @@ class Play:
 
     def step(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> list[str]:
         """One micro-batch; what came out of it, in words."""
-        return said(self.stepped(left, right, watermark).emitted)
+        return said(self.stepped(left, right, watermark).output)
 
     def stepped(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> Step:
         """One micro-batch."""
-        step = interval.step(self.spec, self.state, *self.packed(left, right), watermark)
+        step = interval.step(self.spec, self.state, self.packed(left, right), watermark)
         interval.check(self.spec, step.state)
         self.state = step.state
         return step
@@ -46,8 +47,8 @@ class Play:
             [_row(0, *each) for each in left],
             [_row(1, *each) for each in right],
         )
-        other = other.select(self.spec.right.input.names)
-        return interval.pack(self.spec, "left", one), interval.pack(self.spec, "right", other)
+        other = other.select(self.spec.right.schema.names)
+        return interval.pack(self.spec, one, "left"), interval.pack(self.spec, other, "right")
 
     @property
     def kept(self) -> tuple[list[int], list[int]]:

@@ -30,7 +30,7 @@ def test_of_two_partners_of_one_time_the_tie_break_says_which() -> None:
     for matches, n in (("first", 3), ("last", 8)):
         play = Play(0, 9, matches=matches, tie_break="n")
         step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
-        assert [row["n_right"] for row in rows_of(step.emitted)] == [n]
+        assert [row["n_right"] for row in rows_of(step.output)] == [n]
 
 
 def test_where_the_tie_break_is_the_same_the_values_say_which_and_not_who_came_first() -> None:
@@ -39,7 +39,7 @@ def test_where_the_tie_break_is_the_same_the_values_say_which_and_not_who_came_f
         for came, cut in product(permutations(clicks), range(4)):
             play = Play(0, 9, matches=matches, tie_break="n")
             steps = [play.stepped([("a", 1)], came[:cut], 3), play.stepped([], came[cut:], 10)]
-            found = [row["number_right"] for step in steps for row in rows_of(step.emitted)]
+            found = [row["number_right"] for step in steps for row in rows_of(step.output)]
             assert found == [number]
 
 
@@ -47,7 +47,7 @@ def test_a_tie_break_that_is_null_is_below_all_others() -> None:
     for matches, n in (("first", None), ("last", 3)):
         play = Play(0, 9, matches=matches, tie_break="n")
         step = play.stepped([("a", 1)], [("a", 4, 3), ("a", 4, None)], 10)
-        assert [row["n_right"] for row in rows_of(step.emitted)] == [n]
+        assert [row["n_right"] for row in rows_of(step.output)] == [n]
 
 
 def test_one_click_can_be_the_first_of_two_searches() -> None:

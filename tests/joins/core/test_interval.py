@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import interval, line, partners
+from streamops.joins.core import interval, interval_results, line
 from streamops.testing.laws import rows_of
 from tests.joins.core.play import Play, said
 
@@ -135,22 +135,22 @@ def test_a_late_row_meets_nothing_also_in_its_own_step() -> None:
     play = Play(0, 5)
     play.step(watermark=10)
     step = play.stepped([("a", 10)], [("a", 11)], 10)
-    assert said(step.emitted) == []
-    assert (step.counts.on_time, step.counts.too_late) == (1, 1)
+    assert said(step.output) == []
+    assert (step.metrics.on_time, step.metrics.too_late) == (1, 1)
 
 
 def test_a_straggler_takes_the_expired_row_back() -> None:
     play = Play(0, 5, how="left", stragglers="retract", allowed_lateness=4_000)
     assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 ~ None expired"]
     step = play.stepped([], [("a", 10_003)], 11_000)
-    assert said(step.emitted) == ["+ a 10000 ~ 10003 late_match", "- a 10000 ~ None expired"]
-    assert (step.counts.stragglers, step.counts.corrections, step.counts.results) == (1, 1, 0)
+    assert said(step.output) == ["+ a 10000 ~ 10003 late_match", "- a 10000 ~ None expired"]
+    assert (step.metrics.stragglers, step.metrics.corrections, step.metrics.results) == (1, 1, 0)
 
 
 def test_what_is_taken_back_comes_before_what_replaces_it() -> None:
     play = Play(0, 5, how="full", stragglers="retract", allowed_lateness=4_000)
     play.step([("a", 10_000)], [], 11_000)
-    changes = rows_of(play.stepped([], [("a", 10_003)], 11_000).emitted)
+    changes = rows_of(play.stepped([], [("a", 10_003)], 11_000).output)
     assert [row["_change_type"] for row in changes] == ["delete", "insert"]
 
 
@@ -198,9 +198,9 @@ def test_rows_that_cannot_be_placed_are_delivered_or_counted(time: int | None, r
     (late,) = [row["late"] for row in rows_of(step.late)]
     assert (late["side"], late["reason"], late["watermark"]) == ("right", reason, None)
     assert late["right"]["at"] == time
-    assert (step.counts.rejected, step.counts.on_time) == (1, 0)
+    assert (step.metrics.rejected, step.metrics.on_time) == (1, 0)
     dropped = Play(0, 5, how="full").stepped([], [("a", time)], 9)
-    assert (len(dropped.late), dropped.counts.rejected) == (0, 1)
+    assert (len(dropped.late), dropped.metrics.rejected) == (0, 1)
 
 
 # Early results.
@@ -225,7 +225,7 @@ def test_early_a_row_that_finds_its_partner_at_once_was_never_alone() -> None:
 def test_a_batch_is_the_relational_join() -> None:
     play = Play(0, 5, how="full", early="every batch", stragglers="route")
     rows = play.packed([("a", 100), ("a", 1), ("c", 1)], [("a", 3), ("b", None), ("d", 2)])
-    found = interval.run(play.spec, *rows)
+    found = interval.run(play.spec, rows)
     results = found.filter(found.column("late").is_null())
     assert said(results) == [
         "+ a 1 ~ 3 matched",
@@ -269,7 +269,7 @@ def test_every_match_of_two_keys_of_one_hash_has_one_key() -> None:
 
 def test_null_keys_are_never_paired_to_be_told_apart() -> None:
     """A thousand of them on each side would be a million pairs."""
-    with mock.patch.object(partners, "expanded", wraps=partners.expanded) as looked:
+    with mock.patch.object(interval_results, "expanded", wraps=interval_results.expanded) as looked:
         play = Play(0, 9, how="full")
         for _ in range(2):
             play.step([(None, 1)] * 1_000, [(None, 1)] * 1_000)
@@ -279,7 +279,7 @@ def test_null_keys_are_never_paired_to_be_told_apart() -> None:
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_whether_there_is_a_partner_is_asked_without_the_pairs(how: str) -> None:
     """A thousand rows of one key on each side would be a million pairs."""
-    with mock.patch.object(partners, "expanded", wraps=partners.expanded) as looked:
+    with mock.patch.object(interval_results, "expanded", wraps=interval_results.expanded) as looked:
         play = Play(0, 9, how=how)
         found = play.step([("a", 1)] * 1_000, [("a", 2)] * 1_000, 20)
     assert found == ["+ a 1 matched"] * (1_000 if how == "semi" else 0)

@@ -1,4 +1,4 @@
-"""What a user says about the two sides of a join: keys, event times, delays."""
+"""Parameters of joins about both inputs: keys, event times, delays."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import ColumnNotFound, SpecError
-from streamops.kernel.time import Duration
-from streamops.spark.columns import require_name
-from streamops.spark.parameters import (
+from streamops.kernel.parameters import (
     parse_delay,
     parse_distinct_names,
     parse_names,
     require_keys,
+    require_name,
     show_duration,
 )
+from streamops.kernel.time import Duration
 
 __all__ = [
     "ADDED",
