@@ -271,7 +271,7 @@ def test_every_column_of_an_account_is_documented_and_every_operator_in_the_read
     assert set(observe.__all__) - terms(ROOT / "README.md") == set()
 
 
-def test_a_word_that_is_not_in_the_glossary_is_noticed() -> None:
+def test_a_name_that_is_not_documented_is_noticed() -> None:
     def unheard(size: str, cutoff: str) -> None: ...
 
     planted = ModuleType("planted")
