@@ -1,31 +1,15 @@
 """Encode the state of a shard as one frame of bytes, and verify a frame before it is read.
 
-Layout, little-endian (normative description: ``docs/state-formats.md``)::
-
-    magic        4 bytes   b"SOPS"
-    frame        uint16    version of this layout: 2
-    version      uint16    version of the operator's state
-    shards       uint32    number of shards
-    kind_size    uint32    bytes of kind
-    ident_size   uint32    bytes of identity
-    body_size    uint64    bytes of body
-    checksum     uint32    CRC-32 of everything but these four bytes
-    kind         UTF-8     the operator, such as "windows.fixed"
-    identity     JSON      the parameters that the state depends on
-    body                   per table: uint16 name size, name, uint64 size, Arrow IPC stream,
-                           with split byte streams (see :func:`split_bytes`),
-                           compressed by Zstandard; in version 1 not split, and compressed by
-                           LZ4
-
-Nothing is ever unpickled. The checksum detects accidental damage, not manipulation: anyone with
-write access to a checkpoint can write any state.
+The frame is that of :mod:`streamops.kernel.frame`. Its parameters are the identity: what the state
+depends on. Its body is, per table: uint16 name size, name, uint64 size, Arrow IPC stream, with split
+byte streams (see :func:`split_bytes`), compressed by Zstandard; in version 1 not split, and
+compressed by LZ4. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NoReturn
 
@@ -36,6 +20,7 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import StateFormatError
+from streamops.kernel.frame import FRAME, Content, Header, read_frame
 
 __all__ = [
     "decode",
@@ -47,15 +32,16 @@ __all__ = [
     "split_bytes",
 ]
 
-MAGIC = b"SOPS"
-FRAME = 2
 _UNSPLIT = 1
-"""The version without split byte streams."""
-_HEADER = struct.Struct("<4sHHIIIQ")
-_CHECKSUM = struct.Struct("<I")
+"""The version of the frame without split byte streams."""
 _NAME = struct.Struct("<H")
 _SIZE = struct.Struct("<Q")
-_START = _HEADER.size + _CHECKSUM.size
+_STATE = Content(
+    "state",
+    StateFormatError,
+    "check that the checkpoint belongs to this query",
+    "restore the checkpoint from a copy, or start from a new one and replay",
+)
 _RESTART = "start from a new checkpoint, or use the code that wrote this one"
 
 Bytes = npt.NDArray[np.uint8]
@@ -73,15 +59,11 @@ def encode(
     >>> decode(blob, layout, {"size": 10}, 4, where="doc")["panes"].column("pane").to_pylist()
     [1, 2]
     """
-    kind, ident = layout.kind.encode(), _to_json(identity)
     parts = []
     for name, table in tables.items():
         stream = ipc_write(split_bytes(table), compression="zstd")
         parts += [_NAME.pack(len(name.encode())), name.encode(), _SIZE.pack(len(stream)), stream]
-    body = b"".join(parts)
-    header = _HEADER.pack(MAGIC, FRAME, layout.version, shards, len(kind), len(ident), len(body))
-    rest = b"".join((kind, ident, body))
-    return b"".join((header, _CHECKSUM.pack(zlib.crc32(rest, zlib.crc32(header))), rest))
+    return Header(layout, identity, shards).frame(b"".join(parts))
 
 
 def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -> int:
@@ -93,12 +75,8 @@ def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -
     >>> fingerprint(layout, {"size": 10}, 4) == fingerprint(layout, {"size": 11}, 4)
     False
     """
-    header = _HEADER.pack(MAGIC, FRAME, layout.version, shards, 0, 0, 0)
-    return zlib.crc32(b"".join((header, layout.kind.encode(), b"\0", _to_json(identity))))
-
-
-def _to_json(identity: Mapping[str, Any]) -> bytes:
-    return json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()
+    header = Header(layout, identity, shards)
+    return header.checksum(0)
 
 
 def decode(
@@ -112,10 +90,11 @@ def decode(
         ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``,
         ``STATE_SHARDS`` or ``STATE_PARAMETERS``: with what differs.
     """
-    rest, (frame, version, spread, kind_size, ident_size) = _verify(bytes(blob), where)
+    found = read_frame(bytes(blob), _STATE, where=where)
+    frame, version, spread = found.layout, found.version, found.shards
     if frame not in (_UNSPLIT, FRAME):  # the rest of the layout is unknown
         _refuse_version(f"frame {frame}", f"frame {_UNSPLIT} or {FRAME}", where)
-    kind = rest[:kind_size].decode()
+    kind = found.type_name.decode()
     if kind != layout.kind:
         _refuse(
             "STATE_KIND",
@@ -137,7 +116,7 @@ def decode(
             expected=f"shards={spread}, as in the checkpoint",
             fix=f"pass shards={spread}, or start from a new checkpoint",
         )
-    ident = json.loads(rest[kind_size : kind_size + ident_size])
+    ident = json.loads(found.parameters)
     wanted = json.loads(json.dumps(identity))
     changed = sorted(k for k in ident.keys() | wanted.keys() if ident.get(k) != wanted.get(k))
     if changed:
@@ -149,34 +128,8 @@ def decode(
             expected=", ".join(f"{k}={ident.get(k)!r}" for k in changed) + ", as written",
             fix="pass the parameters of the checkpoint, or start from a new checkpoint",
         )
-    tables = _tables(rest[kind_size + ident_size :])
+    tables = _tables(found.body)
     return {name: table if frame == _UNSPLIT else join_bytes(table) for name, table in tables}
-
-
-def _verify(blob: bytes, where: str) -> tuple[bytes, tuple[int, int, int, int, int]]:
-    if len(blob) < _START or blob[:4] != MAGIC:
-        _refuse(
-            "STATE_FOREIGN",
-            "these bytes are not a state of streamops",
-            where=where,
-            got=f"{len(blob)} bytes that begin with {blob[:4]!r}",
-            expected=f"a frame that begins with {MAGIC!r}",
-            fix="check that the checkpoint belongs to this query",
-        )
-    _, frame, version, shards, kind_size, ident_size, body_size = _HEADER.unpack_from(blob)
-    (checksum,) = _CHECKSUM.unpack_from(blob, _HEADER.size)
-    rest = blob[_START:]
-    actual = zlib.crc32(rest, zlib.crc32(blob[: _HEADER.size]))
-    if kind_size + ident_size + body_size != len(rest) or checksum != actual:
-        _refuse(
-            "STATE_CORRUPT",
-            "this state is damaged",
-            where=where,
-            got=f"{len(rest)} bytes with checksum {actual:08x}",
-            expected=f"{kind_size + ident_size + body_size} bytes with checksum {checksum:08x}",
-            fix="restore the checkpoint from a copy, or start from a new one and replay",
-        )
-    return rest, (frame, version, shards, kind_size, ident_size)
 
 
 def _tables(body: bytes) -> list[tuple[str, pa.Table]]:

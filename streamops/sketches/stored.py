@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Format, Parameter, Sketch
-from streamops.sketches.core.frame import header_of, opened
+from streamops.sketches.core.frame import read_header, unpack_frames
 from streamops.sketches.core.stored import Sealed, revived
 
 __all__ = ["KINDS", "Kind", "StoredSketch", "read"]
@@ -131,7 +131,7 @@ def read(blob: bytes) -> StoredSketch:
     """
     where = "sketches.read"
     blob = bytes(blob)
-    header = header_of(blob, where=where)
+    header = read_header(blob, where=where)
     if header.format.kind not in KINDS:
         raise SketchFormatError(
             "SKETCH_KIND",
@@ -143,7 +143,7 @@ def read(blob: bytes) -> StoredSketch:
         )
     kind: Kind = importlib.import_module(KINDS[header.format.kind]).KIND
     blobs = pa.array([blob], pa.binary())
-    opened(blobs, kind.format, header.parameters, where=where)  # or its version is another
+    unpack_frames(blobs, kind.format, header.parameters, where=where)  # or its version is another
     try:
         sketch = kind.sketch(header.parameters)
     except (KeyError, TypeError, ValueError) as error:

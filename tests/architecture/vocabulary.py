@@ -78,8 +78,8 @@ PROSE = {
 _HEADER = "the name of the field in the documented header (docs/state-formats.md)"
 ALLOWED = {
     ("streamops/kernel/codec.py", "kind"): _HEADER,
-    ("streamops/kernel/codec.py", "kind_size"): _HEADER,
     ("streamops/kernel/contract.py", "kind"): _HEADER,
+    ("streamops/kernel/frame.py", "kind"): _HEADER,
     ("tests/golden/reading.py", "kind"): _HEADER,
     ("tests/golden/test_golden_frequency.py", "kind"): _HEADER,
     ("streamops/kernel/clocks.py", "told"): "a field that goes with this module",

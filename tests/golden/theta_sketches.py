@@ -17,6 +17,7 @@ from streamops.sketches.core.stored import Sealed
 from streamops.sketches.core.theta import Theta
 
 FILE = Path(__file__).parent / "sketches.theta-v1.bin"
+OLD_FRAMES = Path(__file__).parent / "sketches.frame-v1.bin"
 # k, and of how many integers from 0 on; less those of another sketch, if there is one.
 CASES = [
     *((k, distinct, 0) for k in (16, 64) for distinct in (0, 1, 2, 16, 17, 500)),

@@ -14,7 +14,7 @@ from streamops import aggregates, sketches
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import sealed
+from streamops.sketches.core.frame import pack_frames
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.stored import Sealed
 from tests.sketches.linear import Linear
@@ -161,7 +161,7 @@ GOOD = {"type": "bigint", "capacity": 10, "false_positive_rate": 0.01, "bits": 1
 )
 def test_bytes_with_impossible_parameters_are_refused(wrong: dict[str, Any]) -> None:
     def blob(parameters: Any) -> bytes:
-        found: bytes = sealed(Format("bloom", 1), parameters, pa.array([b""]))[0].as_py()
+        found: bytes = pack_frames(Format("bloom", 1), parameters, pa.array([b""]))[0].as_py()
         return found
 
     assert sketches.read(blob(GOOD)).estimate()["estimate"] == 0

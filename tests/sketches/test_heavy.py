@@ -13,7 +13,7 @@ from streamops.aggregates import approx_top_k, count_min
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
 from streamops.sketches import count_min_sketch, top_k_sketch_agg
 from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import sealed
+from streamops.sketches.core.frame import pack_frames
 from streamops.sketches.counting import counted
 from streamops.testing import at, replay
 
@@ -319,7 +319,7 @@ def test_a_sketch_of_something_else_is_not_asked_by_item() -> None:
 
 
 def stored(kind: str, payload: bytes, **parameters: Any) -> bytes:
-    (blob,) = sealed(Format(kind, 1), parameters, pa.array([payload])).to_pylist()
+    (blob,) = pack_frames(Format(kind, 1), parameters, pa.array([payload])).to_pylist()
     return bytes(blob)
 
 

@@ -17,7 +17,7 @@ from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
 from streamops.sketches import StoredHll, datasketch_hash, hll_sketch_agg
-from streamops.sketches.core.frame import sealed, sound
+from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.hyperloglog import HyperLogLog
 from streamops.sketches.core.stored import Sealed
 from streamops.testing import at, replay
@@ -116,7 +116,7 @@ def test_values_are_merged_and_asked() -> None:
 
 @pytest.mark.parametrize("parameters", [{}, {"p": 3}, {"p": 12.0}, {"p": "12"}, {"p": 12, "q": 1}])
 def test_bytes_with_parameters_that_there_are_not_are_refused(parameters: Any) -> None:
-    (blob,) = sealed(HyperLogLog.format, parameters, pa.array([b"\0"])).to_pylist()
+    (blob,) = pack_frames(HyperLogLog.format, parameters, pa.array([b"\0"])).to_pylist()
     with pytest.raises(SketchFormatError) as caught:
         sketches.read(blob)
     assert caught.value.code == "SKETCH_PARAMETERS"
@@ -205,10 +205,10 @@ def test_a_kind_that_apache_does_not_have_is_told() -> None:
 
 
 def refused(count: int) -> None:
-    """Damaged bytes in their frame: none of them is sound, unless nothing was damaged."""
+    """Damaged bytes in their frame: none of them is valid, unless nothing was damaged."""
     whole = [stored(LONGS[:size], p=6).to_bytes() for size in (0, 1, 7, 8, 3000)]
     blobs = list(mutated(whole, count, 4))
-    found = sound(pa.array(blobs, pa.binary()), HyperLogLog.format, {"p": 6})
+    found = are_valid(pa.array(blobs, pa.binary()), HyperLogLog.format, {"p": 6})
     assert found.tolist() == [blob in whole for blob in blobs]
     for blob in blobs[: count // 100]:
         if blob not in whole:

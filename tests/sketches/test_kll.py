@@ -14,7 +14,7 @@ from streamops import aggregates as agg
 from streamops import sketches, windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.frame import sealed, sound
+from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.stored import Sealed
 from streamops.testing import at, replay
@@ -244,7 +244,7 @@ def test_numbers_of_any_type_will_do(kind: pa.DataType) -> None:
 @pytest.mark.parametrize("parameters", [{"k": 5}, {"k": 200.0}, {"k": "200"}, {}])
 def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
     payload = pa.array([bytes.fromhex("02010f01c8000800")])
-    (blob,) = sealed(QuantileSketch.format, parameters, payload).to_pylist()
+    (blob,) = pack_frames(QuantileSketch.format, parameters, payload).to_pylist()
     with pytest.raises(SketchFormatError) as caught:
         sketches.read(blob)
     assert caught.value.code == "SKETCH_PARAMETERS"
@@ -260,8 +260,8 @@ def test_no_damaged_bytes_are_accepted(count: int) -> None:
     damaged = [hurt(whole[int(rng.integers(len(whole)))], rng) for _ in range(count)]
     blobs = pa.array([each for each in damaged if each not in whole], pa.binary())
     assert len(blobs) > 0.9 * count
-    assert not sound(blobs, sketch.format, sketch.parameters).any()
-    assert sound(pa.array(whole), sketch.format, sketch.parameters).all()
+    assert not are_valid(blobs, sketch.format, sketch.parameters).any()
+    assert are_valid(pa.array(whole), sketch.format, sketch.parameters).all()
 
 
 def hurt(blob: bytes, rng: np.random.Generator) -> bytes:

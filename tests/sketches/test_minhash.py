@@ -14,7 +14,7 @@ from streamops import sketches, windows
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.sketches import StoredMinHash, minhash_hash, minhash_sketch_agg
 from streamops.sketches.core import minhash as core
-from streamops.sketches.core.frame import sealed, sound
+from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.minhash import SCHEMES
 from streamops.testing import at, replay
 from tests.sketches.core.test_hll_mutations import mutated
@@ -151,7 +151,7 @@ def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
         "affine32, affine64, legacy\n"
         "  fix:       leave out what is not needed: minhash_sketch_agg(column)"
     )
-    (blob,) = sealed(core.MinHash.format, said, pa.array([b""])).to_pylist()
+    (blob,) = pack_frames(core.MinHash.format, said, pa.array([b""])).to_pylist()
     with pytest.raises(SketchFormatError) as refused:
         sketches.read(blob)
     assert refused.value.code in ("SKETCH_PARAMETERS", "SKETCH_CORRUPT")
@@ -194,11 +194,11 @@ def test_columns_are_compared_on_spark(spark: SparkSession) -> None:
 
 
 def refused(count: int) -> None:
-    """Damaged bytes in their frame: none of them is sound, unless nothing was damaged."""
+    """Damaged bytes in their frame: none of them is valid, unless nothing was damaged."""
     several = [StoredMinHash.from_datasketch(theirs(range(n), count=16)) for n in (0, 1, 50)]
     whole = [each.to_bytes() for each in several]
     blobs = list(mutated(whole, count, 5))
-    found = sound(pa.array(blobs, pa.binary()), core.MinHash.format, several[0].parameters)
+    found = are_valid(pa.array(blobs, pa.binary()), core.MinHash.format, several[0].parameters)
     assert found.tolist() == [blob in whole for blob in blobs]
 
 

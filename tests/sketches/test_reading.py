@@ -15,7 +15,7 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches import stored as stored_module
 from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import sealed
+from streamops.sketches.core.frame import pack_frames
 from streamops.sketches.core.stored import Sealed
 from tests.sketches.linear import FORMAT, Linear
 
@@ -77,12 +77,12 @@ def test_what_is_no_sketch_is_refused() -> None:
     assert refused(b"").code == "SKETCH_FOREIGN"
     assert refused(b"\x02\x01\x07" * 20).code == "SKETCH_FOREIGN"
     assert refused(blob_of("a")[:-1]).code == "SKETCH_CORRUPT"
-    (whole,) = sealed(FORMAT, {"cells": 4}, pa.array([b"\xff" * 32])).to_pylist()
+    (whole,) = pack_frames(FORMAT, {"cells": 4}, pa.array([b"\xff" * 32])).to_pylist()
     assert refused(whole).what == "no counts"
 
 
 def test_a_kind_that_nobody_knows_is_refused() -> None:
-    (blob,) = sealed(Format("quadratic", 1), {}, pa.array([b""])).to_pylist()
+    (blob,) = pack_frames(Format("quadratic", 1), {}, pa.array([b""])).to_pylist()
     assert str(refused(blob)) == (
         "[SKETCH_KIND] sketches.read: no sketch of this kind is known here\n"
         "  got:       quadratic\n"
@@ -92,13 +92,13 @@ def test_a_kind_that_nobody_knows_is_refused() -> None:
 
 
 def test_a_version_of_the_future_is_refused_before_its_parameters_are_looked_at() -> None:
-    (blob,) = sealed(Format("linear", 2), {"rows": 1}, pa.array([b""])).to_pylist()
+    (blob,) = pack_frames(Format("linear", 2), {"rows": 1}, pa.array([b""])).to_pylist()
     assert refused(blob).code == "SKETCH_VERSION"
 
 
 @pytest.mark.parametrize("parameters", [{}, {"cells": 0}, {"cells": "4"}])
 def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
-    (blob,) = sealed(FORMAT, parameters, pa.array([b""])).to_pylist()
+    (blob,) = pack_frames(FORMAT, parameters, pa.array([b""])).to_pylist()
     error = refused(blob)
     assert error.code == "SKETCH_PARAMETERS"
     assert error.what == "a sketch of this kind cannot have these parameters"

@@ -46,7 +46,7 @@ def test_windows_store_sketches_and_larger_windows_merge_them(
         ("a", at(60)): 1,
         ("b", at(60)): 0,
     }
-    assert all(row["s"][:4] == b"SOSK" for row in rows)
+    assert all(row["s"][:4] == b"SOPS" for row in rows)
     schema = "k string, window_start timestamp, s binary"
     stored = spark.createDataFrame([(r["k"], r["window_start"], r["s"]) for r in rows], schema)
     asked = stored.select("k", sketches.estimate("s", like=linear_sketch("v"))["estimate"])

@@ -21,7 +21,7 @@ from streamops.kernel.errors import (
 )
 from streamops.sketches import StoredTheta, theta_sketch_agg
 from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import sealed, sound
+from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.stored import Sealed
 from streamops.sketches.core.theta import Theta
 from streamops.testing import at, replay
@@ -119,7 +119,7 @@ def test_sketches_of_another_k_or_kind_are_not_set_against_each_other(
 
 @pytest.mark.parametrize("parameters", [{}, {"k": 12}, {"k": 16.0}, {"k": "16"}, {"k": 16, "p": 1}])
 def test_parameters_that_a_theta_sketch_cannot_have_are_refused(parameters: Any) -> None:
-    (blob,) = sealed(Format("theta", 1), parameters, pa.array([b""], pa.binary())).to_pylist()
+    (blob,) = pack_frames(Format("theta", 1), parameters, pa.array([b""], pa.binary())).to_pylist()
     error = refused(SketchFormatError, sketches.read, blob)
     assert error.code == "SKETCH_PARAMETERS"
 
@@ -222,7 +222,7 @@ def test_framed_bytes_that_were_changed_are_never_taken_for_a_sketch(count: int)
                     blob[rng.randrange(len(blob))] ^= rng.randrange(1, 256)
         if bytes(blob) not in blobs:
             changed.append(bytes(blob))
-    assert not sound(pa.array(changed, pa.binary()), Theta.format, {"k": 32}).any()
+    assert not are_valid(pa.array(changed, pa.binary()), Theta.format, {"k": 32}).any()
     for blob in changed[:200]:
         with pytest.raises(SketchFormatError):
             sketches.read(blob)

@@ -120,7 +120,7 @@ def test_a_running_aggregate_reads_the_results_of_windows(
     told = {(each["k"], each["revision"]): each["n"]["estimate"] for each in kept}
     assert told == {("a", 0): 2, ("b", 0): 1, ("a", 1): 3}
     (newest,) = (each["all"] for each in kept if (each["k"], each["revision"]) == ("a", 1))
-    assert newest[:4] == b"SOSK"
+    assert newest[:4] == b"SOPS"
     names = {name for progress in query.recentProgress for name in progress.observedMetrics}
     assert names == {"tumbling", "running"}
 

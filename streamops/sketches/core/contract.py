@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.contract import StateFormat, Summary
 
 __all__ = ["Format", "Parameter", "Sketch"]
 
 Parameter = int | float | str
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """Name and version of a layout of bytes, as written into every sketch that is stored."""
-
-    kind: str
-    version: int
+Format = StateFormat
+"""Name and version of a layout of bytes, as written into every stored sketch."""
 
 
 class Sketch(Summary, Protocol):

@@ -14,7 +14,7 @@ from streamops.kernel.contract import Summary, merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Sketch
-from streamops.sketches.core.frame import opened, sealed
+from streamops.sketches.core.frame import pack_frames, unpack_frames
 
 __all__ = ["Merged", "Sealed", "answers", "revived"]
 
@@ -53,7 +53,7 @@ class Sealed:
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """The sketches."""
         sketch = self.sketch
-        return sealed(sketch.format, sketch.parameters, sketch.payload(states))
+        return pack_frames(sketch.format, sketch.parameters, sketch.payload(states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def revived(sketch: Sketch, blobs: pa.Array, *, where: str) -> list[pa.Array]:
     SketchFormatError
         Some bytes are not a sketch of this kind with these parameters.
     """
-    payloads = opened(blobs, sketch.format, sketch.parameters, where=where)
+    payloads = unpack_frames(blobs, sketch.format, sketch.parameters, where=where)
     try:
         return sketch.revive(payloads.drop_null())
     except SketchFormatError as error:  # a payload does not know where it stands

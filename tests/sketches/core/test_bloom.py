@@ -13,7 +13,7 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.core import bloom
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.filters import Shape
-from streamops.sketches.core.frame import sound
+from streamops.sketches.core.frame import are_valid
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.stored import Sealed
 from tests.sketches.bloom_accuracy import measured
@@ -162,7 +162,7 @@ def survive(count: int) -> None:
     framed = Sealed(SMALL).estimate(states).to_pylist()
     blobs = [each for each in mutated(framed, count, 2) if each not in framed]
     kind = SMALL.format, SMALL.parameters
-    assert not sound(pa.array(blobs, pa.binary()), *kind).any()
+    assert not are_valid(pa.array(blobs, pa.binary()), *kind).any()
 
 
 def test_damaged_bytes_are_never_taken_for_a_filter() -> None:

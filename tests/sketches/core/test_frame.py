@@ -1,9 +1,10 @@
-"""The frame of a sketch: opened as sealed, or refused in words."""
+"""Frames of sketches: unpacked as they were packed, or refused with the reason."""
 
 from __future__ import annotations
 
 import random
 import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -13,97 +14,90 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.errors import SketchFormatError
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.frame import Header
 from streamops.sketches.core.buffers import binary_of
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.frame import Header, header_of, opened, sealed, sound
+from streamops.sketches.core.frame import are_valid, pack_frames, read_header, unpack_frames
 
 FORMAT = Format("hll", 3)
 PARAMETERS: dict[str, Parameter] = {"p": 12, "how": "ä", "rate": 0.01}
 PAYLOADS = [b"", b"abc", bytes(range(256)) * 5, b"\x00" * 1024, b"\x00" * 1025, b"z" * 300_000]
-BLOBS = sealed(FORMAT, PARAMETERS, pa.array(PAYLOADS, pa.binary()))
-HEADER = Header(FORMAT, PARAMETERS).to_bytes()
+BLOBS = pack_frames(FORMAT, PARAMETERS, pa.array(PAYLOADS, pa.binary()))
+NAMES = b'hll{"how":"\\u00e4","p":12,"rate":0.01}'
 
 
-def hashed(data: bytes, seed: int = 42) -> int:
-    return int(xxhash64([pa.array([data], pa.binary())], seed=seed)[0]) % 2**64
-
-
-def checksum(payload: bytes, seed: int) -> int:
-    """As docs/state-formats.md says it."""
-    while len(payload) > 1024:
-        pieces = [payload[at : at + 1024] for at in range(0, len(payload), 1024)]
-        payload = b"".join(struct.pack("<Q", hashed(piece, seed)) for piece in pieces)
-    return hashed(payload, seed)
-
-
-def framed(header: bytes, payload: bytes) -> bytes:
-    """A frame whose checksum fits, whatever the header says."""
-    tail = struct.pack("<IQ", len(payload), checksum(payload, hashed(header)))
-    return header + tail + payload
+def framed(
+    names: bytes, payload: bytes, *, layout: int = 2, kind: int = 3, shards: int = 0
+) -> bytes:
+    """A frame whose checksum fits, whatever the header contains."""
+    sizes = (kind, len(names) - kind, len(payload))
+    start = struct.pack("<4sHHIIIQ", b"SOPS", layout, 3, shards, *sizes)
+    return start + struct.pack("<I", zlib.crc32(start + names + payload)) + names + payload
 
 
 def refused(blob: bytes, **known: Any) -> SketchFormatError:
     said: dict[str, Any] = {"format": FORMAT, "parameters": PARAMETERS} | known
     good = BLOBS[1].as_py()
     with pytest.raises(SketchFormatError) as caught:
-        opened(pa.array([None, good, blob, blob[:3]], pa.binary()), **said, where="day")
+        unpack_frames(pa.array([None, good, blob, blob[:3]], pa.binary()), **said, where="day")
     if not known:
         assert caught.value.where == "day, sketch 2"
     return caught.value
 
 
 def test_what_was_sealed_is_opened() -> None:
-    assert opened(BLOBS, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS
+    assert unpack_frames(BLOBS, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS
     assert BLOBS.type == pa.binary()
 
 
 def test_the_bytes_are_those_of_the_document() -> None:
-    start = struct.pack("<4sHHHH", b"SOSK", 1, 3, 3, 35)
-    assert start + b'hll{"how":"\\u00e4","p":12,"rate":0.01}' == HEADER
-    assert BLOBS.to_pylist() == [framed(HEADER, payload) for payload in PAYLOADS]
+    assert BLOBS.to_pylist() == [framed(NAMES, payload) for payload in PAYLOADS]
 
 
-def test_the_bytes_of_version_1_stay_what_they_are() -> None:
-    golden = (
-        b"SOSK\x01\x00\x01\x00\x03\x00\x08\x00"
-        b'hll{"p":12}\x03\x00\x00\x00\x44\xb4\xc0\xa6\x95\xa2\xb5\x16abc'
-    )
+def test_the_bytes_of_version_2_stay_what_they_are() -> None:
     known = Format("hll", 1), {"p": 12}
-    blobs = sealed(*known, pa.array([b"abc", b"z" * 3000]))
-    assert blobs[0].as_py() == golden
-    assert blobs[1].as_py()[23:35].hex() == "b80b0000e1ed2c0bc43da375"
+    blobs = pack_frames(*known, pa.array([b"abc", b"z" * 3000]))
+    assert blobs[0].as_py() == (
+        b"SOPS\x02\x00\x01\x00\x00\x00\x00\x00\x03\x00\x00\x00\x08\x00\x00\x00"
+        b'\x03\x00\x00\x00\x00\x00\x00\x00\xe6\x39\x27\xb9hll{"p":12}abc'
+    )
+    assert blobs[1].as_py()[20:32].hex() == "b80b000000000000763637c2"
+
+
+def test_a_state_of_the_same_kind_is_no_sketch() -> None:
+    state = Header(FORMAT, PARAMETERS, shards=16).frame(b"abc")
+    assert refused(state).code == "SKETCH_CORRUPT"
 
 
 def test_a_null_is_no_sketch() -> None:
     some = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
-    assert opened(some, FORMAT, PARAMETERS, where="").to_pylist() == [None, *PAYLOADS, None]
+    assert unpack_frames(some, FORMAT, PARAMETERS, where="").to_pylist() == [None, *PAYLOADS, None]
     nothing = pa.nulls(2, pa.binary())
-    assert opened(nothing, FORMAT, PARAMETERS, where="").equals(nothing)
+    assert unpack_frames(nothing, FORMAT, PARAMETERS, where="").equals(nothing)
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_columns_come_in_pieces_and_slices_and_with_large_offsets(kind: pa.DataType) -> None:
     parts = pa.chunked_array([BLOBS.cast(kind)[1:3], BLOBS.cast(kind)[4:4], BLOBS.cast(kind)[3:]])
-    assert opened(parts, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS[1:]
+    assert unpack_frames(parts, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS[1:]
     for none in (BLOBS[:0], pa.chunked_array([], pa.binary()), pa.array([], pa.binary())):
-        assert len(opened(none, FORMAT, PARAMETERS, where="")) == 0
-    assert sealed(FORMAT, PARAMETERS, pa.array([], pa.binary())).equals(BLOBS[:0])
-    assert sealed(FORMAT, PARAMETERS, pa.array(PAYLOADS)[2:4]).equals(BLOBS[2:4])
+        assert len(unpack_frames(none, FORMAT, PARAMETERS, where="")) == 0
+    assert pack_frames(FORMAT, PARAMETERS, pa.array([], pa.binary())).equals(BLOBS[:0])
+    assert pack_frames(FORMAT, PARAMETERS, pa.array(PAYLOADS)[2:4]).equals(BLOBS[2:4])
 
 
 def test_a_header_is_read_without_knowing_the_sketch() -> None:
     for blob in BLOBS.to_pylist():
-        assert header_of(blob, where="") == Header(FORMAT, PARAMETERS)
+        assert read_header(blob, where="") == Header(FORMAT, PARAMETERS)
 
 
-@pytest.mark.parametrize("blob", [b"", b"SOSK", b"\x01\x01\x07" * 40, b"SOPS" + bytes(40)])
+@pytest.mark.parametrize("blob", [b"", b"SOPS", b"\x01\x01\x07" * 40, b"SOSK" + bytes(40)])
 def test_bytes_of_something_else_are_foreign(blob: bytes) -> None:
     error = refused(blob)
     assert str(error) == (
         "[SKETCH_FOREIGN] day, sketch 2: these bytes are not a sketch of streamops\n"
         f"  got:       {len(blob)} bytes that begin with {blob[:4]!r}\n"
-        "  expected:  a frame that begins with b'SOSK'\n"
+        "  expected:  a frame that begins with b'SOPS'\n"
         "  fix:       name the column that has the sketches; a sketch of another library has no "
         "frame"
     )
@@ -111,14 +105,18 @@ def test_bytes_of_something_else_are_foreign(blob: bytes) -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS[:4])
 def test_what_is_cut_prolonged_or_changed_is_corrupt(payload: bytes) -> None:
-    blob = framed(HEADER, payload)
-    for wrong in (blob[:-1], blob + b"\x00", blob[:20], blob[:-1] + bytes([blob[-1] ^ 64])):
+    blob = framed(NAMES, payload)
+    for wrong in (blob[:-1], blob + b"\x00", blob[:40], blob[:-1] + bytes([blob[-1] ^ 64])):
         assert refused(wrong).code == "SKETCH_CORRUPT"
-    assert str(refused(blob + b"\x00")).startswith(
+    rest = len(blob) - 32
+    error = refused(blob + b"\x00")
+    assert str(error).startswith(
         "[SKETCH_CORRUPT] day, sketch 2: this sketch is damaged\n"
-        f"  got:       {len(payload) + 1} bytes of payload with checksum "
+        f"  got:       {rest + 1} bytes with checksum "
     )
-    assert refused(blob[:20]).expected == f"{len(HEADER) + 12} bytes or more"
+    (checksum,) = struct.unpack_from("<I", blob, 28)
+    assert error.expected == f"{rest} bytes with checksum {checksum:08x}"
+    assert refused(blob[:31]).code == "SKETCH_FOREIGN"
 
 
 @pytest.mark.parametrize(
@@ -126,26 +124,25 @@ def test_what_is_cut_prolonged_or_changed_is_corrupt(payload: bytes) -> None:
     [b"[1]", b"{", b'{"p":[1]}', b'{"p": 12}', b'{"q":1,"p":1}', b"\xff", b"[" * 60_000, b"1"],
 )
 def test_a_header_that_no_sketch_has_is_corrupt(said: bytes) -> None:
-    start = struct.pack("<4sHHHH", b"SOSK", 1, 3, 3, len(said)) + b"hll" + said
-    assert refused(framed(start, b"abc")).code == "SKETCH_CORRUPT"
+    assert refused(framed(b"hll" + said, b"abc")).code == "SKETCH_CORRUPT"
 
 
 def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
-    newer = BLOBS[1].as_py()[:4] + b"\x02\x00" + BLOBS[1].as_py()[6:]
+    newer = framed(b"\xff" * 30, b"abc", layout=3)
     assert str(refused(newer)) == (
         "[SKETCH_VERSION] day, sketch 2: this sketch was written in another format\n"
-        "  got:       frame 2\n"
-        "  expected:  frame 1\n"
+        "  got:       frame 3\n"
+        "  expected:  frame 2\n"
         "  fix:       use a release of streamops that reads it (docs/state-formats.md)"
     )
-    (other,) = sealed(Format("hll", 4), PARAMETERS, pa.array([b"abc"])).to_pylist()
+    (other,) = pack_frames(Format("hll", 4), PARAMETERS, pa.array([b"abc"])).to_pylist()
     error = refused(other)
     assert (error.code, error.got) == ("SKETCH_VERSION", "hll version 4")
     assert error.expected == "hll version 3"
 
 
 def test_another_kind_is_refused() -> None:
-    (other,) = sealed(Format("theta", 3), PARAMETERS, pa.array([b"abc"])).to_pylist()
+    (other,) = pack_frames(Format("theta", 3), PARAMETERS, pa.array([b"abc"])).to_pylist()
     assert str(refused(other)) == (
         "[SKETCH_KIND] day, sketch 2: this is a sketch of another kind\n"
         "  got:       theta\n"
@@ -156,7 +153,7 @@ def test_another_kind_is_refused() -> None:
 
 def test_other_parameters_are_refused_each_by_its_name() -> None:
     said = {"p": 14, "rate": 0.01, "wide": "ä"}
-    (other,) = sealed(FORMAT, said, pa.array([b"abc"])).to_pylist()
+    (other,) = pack_frames(FORMAT, said, pa.array([b"abc"])).to_pylist()
     assert str(refused(other)) == (
         "[SKETCH_PARAMETERS] day, sketch 2: this sketch was made with other parameters: "
         "how, p, wide\n"
@@ -168,7 +165,7 @@ def test_other_parameters_are_refused_each_by_its_name() -> None:
 
 
 def test_a_whole_number_is_not_the_same_number_with_a_point() -> None:
-    (other,) = sealed(FORMAT, PARAMETERS | {"p": 12.0}, pa.array([b"abc"])).to_pylist()
+    (other,) = pack_frames(FORMAT, PARAMETERS | {"p": 12.0}, pa.array([b"abc"])).to_pylist()
     error = refused(other)
     assert (error.code, error.got, error.expected) == ("SKETCH_PARAMETERS", "p=12.0", "p=12")
 
@@ -181,9 +178,9 @@ def test_a_whole_number_is_not_the_same_number_with_a_point() -> None:
 def test_any_payloads_come_back(parts: list[Any]) -> None:
     payloads = [random.Random(n).randbytes(n) if isinstance(n, int) else n for n in parts]
     there = [payload for payload in payloads if payload is not None]
-    blobs = iter(sealed(FORMAT, {}, pa.array(there, pa.binary())).to_pylist())
+    blobs = iter(pack_frames(FORMAT, {}, pa.array(there, pa.binary())).to_pylist())
     some = pa.array([None if p is None else next(blobs) for p in payloads], pa.binary())
-    assert opened(some, FORMAT, {}, where="").to_pylist() == payloads
+    assert unpack_frames(some, FORMAT, {}, where="").to_pylist() == payloads
 
 
 def mutated(blob: bytes, dice: random.Random) -> bytes:
@@ -205,7 +202,7 @@ def mutated(blob: bytes, dice: random.Random) -> bytes:
 def test_no_mutated_frame_is_taken_for_sound(number: int, count: int) -> None:
     dice, blob = random.Random(7), BLOBS[number].as_py()
     wrong = [mutated(blob, dice) for _ in range(count)]
-    judged = sound(pa.array([*wrong, blob], pa.binary()), FORMAT, PARAMETERS)
+    judged = are_valid(pa.array([*wrong, blob], pa.binary()), FORMAT, PARAMETERS)
     assert judged.tolist() == [each == blob for each in wrong] + [True]
     for each in wrong[:500]:
         if each != blob:
@@ -215,8 +212,8 @@ def test_no_mutated_frame_is_taken_for_sound(number: int, count: int) -> None:
 def test_many_frames_are_as_one() -> None:
     sizes = np.random.default_rng(3).integers(0, 5_000, 300)
     payloads = pa.array([b"q" * int(size) for size in sizes], pa.binary())
-    alone = [sealed(FORMAT, {}, payloads[i : i + 1])[0].as_py() for i in range(len(sizes))]
-    assert sealed(FORMAT, {}, payloads).to_pylist() == alone
+    alone = [pack_frames(FORMAT, {}, payloads[i : i + 1])[0].as_py() for i in range(len(sizes))]
+    assert pack_frames(FORMAT, {}, payloads).to_pylist() == alone
 
 
 def test_more_bytes_than_an_array_can_hold_are_refused() -> None:

@@ -13,7 +13,7 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import countmin, frequent, frequent_bytes, layout
 from streamops.sketches.core.countmin import CountMin
-from streamops.sketches.core.frame import sealed, sound
+from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.frequent import Frequent
 from streamops.testing.values import comparable
 
@@ -132,10 +132,10 @@ def test_a_hundred_thousand_of_them_are_never_read(
 def test_of_a_hundred_thousand_damaged_frames_none_is_taken_for_a_sketch(name: str) -> None:
     sketch, through = SKETCHES[name]
     payloads = pa.array(payloads_of(sketch, through), pa.binary())
-    whole = sealed(sketch.format, sketch.parameters, payloads).to_pylist()
+    whole = pack_frames(sketch.format, sketch.parameters, payloads).to_pylist()
     rng = np.random.default_rng(9)
     blobs = [mutated(whole[n % len(whole)], rng) for n in range(100_000)]
-    fine = sound(pa.array(blobs, pa.binary()), sketch.format, sketch.parameters)
+    fine = are_valid(pa.array(blobs, pa.binary()), sketch.format, sketch.parameters)
     untouched = np.array([blob in whole for blob in blobs])
     assert np.array_equal(fine, untouched)
     assert untouched.sum() < 10_000

@@ -1,0 +1,151 @@
+"""The frame of all stored bytes, of states and of sketches: what they are, and whether they are whole.
+
+Layout, little-endian (normative description: ``docs/state-formats.md``)::
+
+    magic        4 bytes   b"SOPS"
+    frame        uint16    version of this layout: 2
+    version      uint16    version of the format of the body
+    shards       uint32    number of shards; 0 for a sketch
+    kind_size    uint32    bytes of kind
+    params_size  uint32    bytes of parameters
+    body_size    uint64    bytes of body
+    checksum     uint32    CRC-32 of everything but these four bytes
+    kind         UTF-8     an operator, such as "windows.fixed", or a sketch, such as "hll"
+    parameters   JSON      keys sorted, no spaces
+    body
+
+The checksum detects accidental damage, not manipulation: anyone with write access to a checkpoint
+or a table can write any state and any sketch.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamops.kernel.contract import StateFormat
+from streamops.kernel.errors import StreamopsError
+
+__all__ = ["FRAME", "MAGIC", "START", "Content", "Frame", "Header", "read_frame"]
+
+MAGIC = b"SOPS"
+FRAME = 2
+_HEADER = struct.Struct("<4sHHIIIQ")
+_CHECKSUM = struct.Struct("<I")
+START = _HEADER.size + _CHECKSUM.size
+"""Bytes before the kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Everything before the body: equal in frames that can replace one another, but for sizes."""
+
+    format: StateFormat
+    parameters: Mapping[str, Any]
+    shards: int = 0
+
+    @property
+    def names(self) -> bytes:
+        """Kind and parameters, as they precede the body.
+
+        Examples
+        --------
+        >>> Header(StateFormat("hll", 1), {"p": 12}).names
+        b'hll{"p":12}'
+        """
+        return self._type + self._json
+
+    def start(self, size: int) -> bytes:
+        """The first bytes of a frame whose body has this size, without the checksum."""
+        type_size, params = len(self._type), len(self._json)
+        version = self.format.version
+        return _HEADER.pack(MAGIC, FRAME, version, self.shards, type_size, params, size)
+
+    def checksum(self, size: int) -> int:
+        """The running checksum before a body of this size."""
+        return zlib.crc32(self.names, zlib.crc32(self.start(size)))
+
+    def frame(self, body: bytes) -> bytes:
+        """The frame around a body."""
+        checksum = zlib.crc32(body, self.checksum(len(body)))
+        return b"".join((self.start(len(body)), _CHECKSUM.pack(checksum), self.names, body))
+
+    @property
+    def _type(self) -> bytes:
+        return self.format.kind.encode()
+
+    @property
+    def _json(self) -> bytes:
+        return json.dumps(dict(self.parameters), sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame without damage. Kind and parameters are as written, and not parsed."""
+
+    layout: int
+    version: int
+    shards: int
+    type_name: bytes
+    parameters: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a frame is expected to contain, for the errors of other bytes."""
+
+    name: str
+    error: type[StreamopsError]
+    if_foreign: str
+    if_corrupt: str
+
+    def foreign(self, blob: bytes, where: str) -> StreamopsError:
+        """The error of bytes that are no frame."""
+        return self.error(
+            f"{self.name.upper()}_FOREIGN",
+            f"these bytes are not a {self.name} of streamops",
+            where=where,
+            got=f"{len(blob)} bytes that begin with {blob[:4]!r}",
+            expected=f"a frame that begins with {MAGIC!r}",
+            fix=self.if_foreign,
+        )
+
+    def corrupt(self, got: str, expected: str, where: str) -> StreamopsError:
+        """The error of a frame with damage."""
+        return self.error(
+            f"{self.name.upper()}_CORRUPT",
+            f"this {self.name} is damaged",
+            where=where,
+            got=got,
+            expected=expected,
+            fix=self.if_corrupt,
+        )
+
+
+def read_frame(blob: bytes, content: Content, *, where: str) -> Frame:
+    """Split a frame into its parts, after its length and its checksum were verified.
+
+    Raises
+    ------
+    StreamopsError
+        The class that the content names: ``..._FOREIGN`` or ``..._CORRUPT``.
+    """
+    if len(blob) < START or blob[:4] != MAGIC:
+        raise content.foreign(blob, where)
+    _, layout, version, shards, type_size, params, size = _HEADER.unpack_from(blob)
+    (checksum,) = _CHECKSUM.unpack_from(blob, _HEADER.size)
+    rest = blob[START:]
+    actual = zlib.crc32(rest, zlib.crc32(blob[: _HEADER.size]))
+    if type_size + params + size != len(rest) or checksum != actual:
+        raise content.corrupt(
+            f"{len(rest)} bytes with checksum {actual:08x}",
+            f"{type_size + params + size} bytes with checksum {checksum:08x}",
+            where,
+        )
+    end = type_size + params
+    return Frame(layout, version, shards, rest[:type_size], rest[type_size:end], rest[end:])
