@@ -1,4 +1,4 @@
-"""Temporal joins: the table as it was at the event time."""
+"""As-of joins: each row of a stream with the version of a table closest to its event time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from pyspark.sql import DataFrame
 
 from streamops.joins.asof_settings import TemporalJoin
 from streamops.joins.core import asof as core
-from streamops.joins.core.asof_spec import How, LateVersions, Stragglers, TooLate, WaitsFor
+from streamops.joins.core.asof_spec import (
+    Direction,
+    How,
+    LateVersions,
+    Stragglers,
+    TooLate,
+    WaitsFor,
+)
 from streamops.kernel.time import Duration
 from streamops.spark.pairs import PairTransform
 from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
@@ -28,6 +35,8 @@ def asof(
     deleted: str | None = None,
     how: How = "left",
     tolerance: Duration | None = None,
+    direction: Direction = "backward",
+    allow_exact: bool = True,
     waits_for: WaitsFor = "both",
     delay: Duration | tuple[Duration | None, Duration | None] | None = None,
     allowed_lateness: Duration = "0 seconds",
@@ -39,13 +48,14 @@ def asof(
     shards: int = DEFAULT_SHARDS,
     name: str | None = None,
 ) -> PairTransform:
-    """Join each fact with the version of its key that held at its event time.
+    """Join each fact with the version of its key that is closest to its event time.
 
-    The table is a stream of *versions*: what a row was from an instant on. A fact at ``t`` gets the
-    newest version of its key with `version` <= ``t``; of several at one instant the one that is last
-    by `sequence`. It waits until the watermark has reached ``t``, so the answer depends neither on the
-    order in which facts and versions arrive, nor on how the streams are cut, and a replay gives it
-    again.
+    The table is a stream of *versions*: the state of a row from an instant on. A fact at ``t`` gets the
+    newest version of its key with `version` <= ``t``, the one that held at ``t``; with `direction`
+    "forward" the first with `version` >= ``t``, with "nearest" the closer of the two. Of several
+    versions at one instant the last by `sequence` counts. The fact waits until the watermark has
+    reached ``t``, or ``t`` + `tolerance` if it looks ahead. So the answer does not depend on the order
+    in which facts and versions arrive, nor on the micro-batches, and a replay gives the same answer.
 
     Input        facts: `time`: timestamp (event time) · key columns of any type but maps · versions:
                  key columns of the same types · `version`: timestamp · `sequence`: values that have an
@@ -58,12 +68,14 @@ def asof(
     Output mode  append
     Watermark    defined by `delay`, or brought by the frames: that of the side that is further
                  behind, or of the facts alone (`waits_for`); Spark's own delay is delay +
-                 allowed_lateness
+                 allowed_lateness, and + tolerance for "forward" and "nearest": so far results are held
+                 back
     State        per shard: facts above the watermark (with "retract": less than allowed_lateness below
-                 it, too) · of each key every version above the watermark (with "retract" or "answer":
-                 less than allowed_lateness below it, too), and the newest of the others. Without
-                 `tolerance` it grows with the number of keys, deleted ones among them; with it a key
-                 is forgotten once its newest version is older
+                 it, too; for "forward" and "nearest", tolerance longer) · of each key every version above the watermark (with "retract" or "answer":
+                 less than allowed_lateness below it, too; for "forward" and "nearest", tolerance
+                 longer), and but for "forward" the newest of the others. Without `tolerance` it grows
+                 with the number of keys, deleted ones among them; with it a key is evicted once its
+                 newest version is older
     Order        rows may come in any order; of versions of one instant `sequence` decides
     Batch        same rows out, no watermark needed, nothing is late
 
@@ -88,16 +100,26 @@ def asof(
     until : str, optional
         Column of versions, of type timestamp: from which instant on one holds no more, null while it
         does. For histories with validities, ``[valid_from, valid_to)``. Also a validity that is over
-        hides the versions before it.
+        hides the versions before it. Refused with direction="forward", which ignores it; "nearest"
+        applies it to the version before the fact, and skips a later one that ends as it begins.
     deleted : str, optional
         A boolean column of versions: true for one that says that the row is gone. A change stream
         needs none: in a table with a column ``_change_type``, a ``delete`` says so, and an
         ``update_preimage`` says nothing; nor does a row whose ``_tombstone`` is true. None of these
-        columns is in the output.
+        columns is in the output. A delete hides the versions before it; a forward search skips it, and
+        finds the next version with a value.
     how : "left" or "inner"
         "left": a fact without a version comes out with nulls. "inner": not at all.
     tolerance : duration, optional
-        A version that is older than this at the event time is none. Bounds the state.
+        Greatest distance between the event time and `version`, inclusive. Bounds the state. Required
+        on streams for "forward" and "nearest": a fact waits this much longer.
+    direction : "backward", "forward" or "nearest"
+        "backward": the newest version at or before the event time, the state of the row then.
+        "forward": the first version at or after it. "nearest": whichever of the two is closer, the
+        one before if both are equally far. As in pandas' ``merge_asof``.
+    allow_exact : bool
+        Whether a version at exactly the event time is a candidate. False: only versions strictly
+        before or after it; for a table that is derived from the facts themselves.
     waits_for : "both" or "facts"
         Whose event times the watermark goes by. "both": the answers wait until the versions have come
         as far. "facts": a table that seldom changes does not hold them back; its versions are late if
@@ -106,7 +128,8 @@ def asof(
     delay : duration or pair of durations, optional
         How long a fact waits for versions, and for those that come before it. A pair: on facts and on
         versions. Whole milliseconds. The operator then defines the watermarks. Left out on frames
-        that have one: their delay less `allowed_lateness`.
+        that have one: their delay less `allowed_lateness`, and for "forward" and "nearest" less
+        `tolerance`.
     allowed_lateness : duration
         How much longer late facts are answered and answers are revised, >= 0.
     stragglers : "drop", "route" or "answer"
@@ -116,10 +139,10 @@ def asof(
         needed for that are kept.
     late_versions : "ignore" or "retract"
         What happens to answers when a version comes that should have been the answer. "ignore": they
-        stand. "retract": those given to facts less than `allowed_lateness` below the watermark are
-        taken back and given anew, as a change stream; a fact has no identity, so a preimage or a
-        delete takes back one row that equals it. In both cases the version counts for all facts
-        that are yet to be answered, however late it is.
+        stand. "retract": those given to facts less than `allowed_lateness` (for "forward" and
+        "nearest", plus `tolerance`) below the watermark are taken back and given anew, as a change
+        stream; a fact has no identity, so a preimage or a delete takes back one row that equals it.
+        In both cases the version counts for all facts that are yet to be answered, however late it is.
     too_late : "drop" or "route"
         With "answer" or "retract": what happens to facts and versions beyond the allowed lateness. A
         version that is delivered counts nevertheless: the row says that answers which are final may
@@ -145,7 +168,8 @@ def asof(
     ------
     SpecError
         A parameter has the wrong type, is out of range or contradicts another; ``CHANGE_TYPE_ASKED``,
-        ``SEQUENCE_OF_REVISIONS``.
+        ``SEQUENCE_OF_REVISIONS``; ``TOLERANCE_MISSING``: "forward" or "nearest" on a stream;
+        ``UNTIL_WITHOUT_BACKWARD``; ``NO_VERSION_CAN_MATCH``: no distance is left that would match.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type or finds no name in the output; ``ROWS_REVISED``:
         the facts are results that are told again; ``ROWS_NOT_WHOLE``: the versions have a column
@@ -198,6 +222,8 @@ def asof(
         "deleted": deleted,
         "how": how,
         "tolerance": tolerance,
+        "direction": direction,
+        "allow_exact": allow_exact,
         "waits_for": waits_for,
         "delay": delay,
         "allowed_lateness": allowed_lateness,
@@ -207,6 +233,8 @@ def asof(
         "into": into,
     }
     settings = TemporalJoin.of("joins.asof", **said)
+    if right is None or getattr(right, "isStreaming", True):
+        settings.require_tolerance()
     options = Options("kernel", state_api, shards, name or "asof")
     return PairTransform(
         operator=settings.where,

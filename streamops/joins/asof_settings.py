@@ -11,12 +11,15 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.changelog.table import TOMBSTONE, UNAVAILABLE, refuse_change_type
 from streamops.joins.core.asof_spec import (
+    Direction,
     How,
     LateVersions,
     Stragglers,
     TemporalSpec,
     TooLate,
     WaitsFor,
+    held_back,
+    look_ahead,
 )
 from streamops.joins.core.inputs import (
     Both,
@@ -54,6 +57,8 @@ class TemporalJoin:
     deleted: str | None
     how: How
     tolerance: int | None = field(metadata={"shown": show_duration})
+    direction: Direction
+    allow_exact: bool
     waits_for: WaitsFor
     delay: Both = field(metadata={"shown": shown_both})
     allowed_lateness: int = field(metadata={"shown": show_duration})
@@ -77,6 +82,8 @@ class TemporalJoin:
         deleted: str | None,
         how: How,
         tolerance: Duration | None,
+        direction: Direction,
+        allow_exact: bool,
         waits_for: WaitsFor,
         delay: Duration | tuple[Duration | None, Duration | None] | None,
         allowed_lateness: Duration,
@@ -88,6 +95,7 @@ class TemporalJoin:
         """Settings as the user wrote them, normalised, or an error."""
         for value, known, parameter in (
             (how, How, "how"),
+            (direction, Direction, "direction"),
             (waits_for, WaitsFor, "waits_for"),
             (stragglers, Stragglers, "stragglers"),
             (late_versions, LateVersions, "late_versions"),
@@ -113,6 +121,8 @@ class TemporalJoin:
             deleted=deleted,
             how=how,
             tolerance=oldest,
+            direction=direction,
+            allow_exact=allow_exact,
             waits_for=waits_for,
             delay=_delays(delay, waits_for, where),
             allowed_lateness=lateness,
@@ -142,13 +152,31 @@ class TemporalJoin:
     @property
     def lag(self) -> int:
         """How far Spark's watermark must lie behind the operator's own."""
-        return self.allowed_lateness
+        return self.allowed_lateness + held_back(look_ahead(self.direction, self.tolerance))
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Columns whose values are compared."""
         left, right = zip(*self.by, strict=True)
         return (*left, self.time), (*right, self.version, self.sequence)
+
+    def require_tolerance(self) -> None:
+        """Refuse a stream that looks ahead without a bound.
+
+        Raises
+        ------
+        SpecError
+            ``TOLERANCE_MISSING``.
+        """
+        if self.direction != "backward" and self.tolerance is None:
+            raise SpecError(
+                "TOLERANCE_MISSING",
+                "a later version could always arrive: a fact without a match would wait for ever",
+                where=self.where,
+                got=f"direction={self.direction!r} on a stream, without tolerance",
+                expected="a tolerance: a fact is answered once the watermark has passed its time by that",
+                fix='tolerance="10 minutes", say; on batches it may be left out',
+            )
 
     def bind(self, left: pa.Schema, right: pa.Schema, *, carried: Both) -> TemporalSpec:
         """The spec over these columns."""
@@ -176,6 +204,8 @@ class TemporalJoin:
             into=self.into,
             how=self.how,
             tolerance=self.tolerance,
+            direction=self.direction,
+            allow_exact=self.allow_exact,
             waits_for=self.waits_for,
             delay=own_delays(self.delays, carried),
             allowed_lateness=self.allowed_lateness,
@@ -212,6 +242,33 @@ class TemporalJoin:
                 ),
                 expected="a column of its own for each",
                 fix="name another column, or give the versions one more before the join",
+            )
+        if type(self.allow_exact) is not bool:
+            raise SpecError(
+                "NOT_A_BOOLEAN",
+                "`allow_exact` is neither true nor false",
+                where=self.where,
+                got=f"allow_exact={self.allow_exact!r}",
+                expected="True or False",
+                fix="allow_exact=False excludes versions at exactly the event time",
+            )
+        if self.direction == "forward" and self.until is not None:
+            raise SpecError(
+                "UNTIL_WITHOUT_BACKWARD",
+                "`until` ends a version that began before the fact, and forward finds later ones only",
+                where=self.where,
+                got=f"until={self.until!r} with direction='forward'",
+                expected="until with direction='backward' or 'nearest'",
+                fix="leave until out: the column is in the output all the same",
+            )
+        if self.tolerance == 0 and not self.allow_exact:
+            raise SpecError(
+                "NO_VERSION_CAN_MATCH",
+                "versions at the event time are excluded, and so are all others",
+                where=self.where,
+                got="tolerance of 0 with allow_exact=False",
+                expected="a tolerance above 0, or allow_exact=True",
+                fix="allow_exact=True matches versions at exactly the event time",
             )
         if self.too_late == "route" and self.stragglers != "answer" and not self.retracts:
             raise SpecError(

@@ -59,6 +59,8 @@ class History:
             changes=spec.changes,
             how=spec.how,
             tolerance=spec.tolerance,
+            direction=spec.direction,
+            allow_exact=spec.allow_exact,
             allowed_lateness=spec.allowed_lateness,
             stragglers=spec.stragglers,
             late_versions=spec.late_versions,
@@ -88,7 +90,7 @@ SECOND_ROWS = [("a", 20, 2, "three"), ("b", 50, 1, "four"), ("", 1, 1, "five")]
 
 HISTORIES = [
     History(
-        "joins.temporal-v2-ignore",
+        "joins.asof-v3-ignore",
         ("until",),
         {"until": "until", "tolerance": "1 hour"},
         (
@@ -97,7 +99,7 @@ HISTORIES = [
         ),
     ),
     History(
-        "joins.temporal-v2-retract",
+        "joins.asof-v3-retract",
         ("_change_type",),
         {
             "late_versions": "retract",
@@ -108,6 +110,21 @@ HISTORIES = [
         (
             (EARLY, [(*row, "insert") for row in FIRST], 14),
             (LATER, [(*row, "delete") for row in SECOND_ROWS], 30),
+        ),
+    ),
+    History(
+        "joins.asof-v3-nearest",
+        ("_change_type",),
+        {
+            "direction": "nearest",
+            "allow_exact": False,
+            "tolerance": "8 seconds",
+            "late_versions": "retract",
+            "allowed_lateness": "20 seconds",
+        },
+        (
+            (EARLY, [(*row, "insert") for row in FIRST], 14),
+            (LATER, [(*row, "insert") for row in SECOND_ROWS], 30),
         ),
     ),
 ]

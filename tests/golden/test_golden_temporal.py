@@ -21,12 +21,12 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 
 @every
-def test_state_of_version_2_is_the_state_that_its_history_leaves(history: History) -> None:
+def test_state_of_version_3_is_the_state_that_its_history_leaves(history: History) -> None:
     FORMAT.equals_its_history(history)
 
 
 @every
-def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
+def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
     history: History,
 ) -> None:
     spec, state, oracle = history.spec, read(history), history.oracle()
@@ -50,14 +50,15 @@ def test_a_stream_goes_on_from_state_of_version_2_as_if_nothing_had_happened(
 
 
 @every
-def test_state_of_version_2_is_refused_by_another_version(history: History) -> None:
+def test_state_of_version_3_is_refused_by_another_version(history: History) -> None:
     FORMAT.refuses_another_version(history)
 
 
-@every
-def test_state_of_version_1_is_refused_with_what_to_do(history: History) -> None:
-    older = FOLDER / f"{history.name.replace('-v2-', '-v1-')}.bin"
-    FORMAT.refuses_an_older_version(history, older, 1)
+def test_state_written_under_the_former_name_of_the_join_is_refused() -> None:
+    older = (FOLDER / "joins.temporal-v2-ignore.bin").read_bytes()
+    error = refused(HISTORIES[0], older)
+    assert error.code == "STATE_KIND"
+    assert (error.got, error.expected) == ("joins.temporal", "joins.asof")
 
 
 @every
@@ -67,11 +68,14 @@ def test_state_of_version_1_is_refused_with_what_to_do(history: History) -> None
         ("tolerance", {"tolerance": "2 hours"}),
         ("allowed_lateness", {"allowed_lateness": "21 seconds"}),
         ("stragglers", {"stragglers": "route"}),
+        ("allow_exact", {"allow_exact": None}),
     ],
 )
 def test_state_is_refused_by_a_temporal_join_with_another(
     name: str, settings: dict[str, Any], history: History
 ) -> None:
+    if name == "allow_exact":
+        settings = {name: not history.spec.allow_exact}
     other = dataclasses.replace(history, settings=history.settings | settings)
     error = refused(history, identity=other.spec.identity)
     assert error.code == "STATE_PARAMETERS"

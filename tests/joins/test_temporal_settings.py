@@ -124,6 +124,9 @@ def test_what_state_depends_on_is_its_identity() -> None:
         {"deleted": "gone"},
         {"how": "inner"},
         {"tolerance": "1 day"},
+        {"tolerance": "1 day", "direction": "forward"},
+        {"tolerance": "1 day", "direction": "nearest"},
+        {"allow_exact": False},
         {"allowed_lateness": "1 hour"},
         {"stragglers": "answer"},
         {"late_versions": "retract"},
@@ -137,11 +140,34 @@ def test_what_state_depends_on_is_its_identity() -> None:
 def test_the_transform_shows_what_it_is() -> None:
     assert repr(joins.asof(None, **SAID, tolerance="1 day")) == (
         "joins.asof(by='symbol', time='ts', version='since', sequence='seq', until=None, "
-        "deleted=None, how='left', tolerance='1 day', waits_for='both', delay='1 minute', "
+        "deleted=None, how='left', tolerance='1 day', direction='backward', "
+        "allow_exact=True, waits_for='both', delay='1 minute', "
         "allowed_lateness='0 seconds', stragglers='drop', late_versions='ignore', "
         "too_late='drop', into='status', engine='kernel', state_api='auto', shards=8, "
         "name='asof')"
     )
+
+
+def test_a_join_that_looks_ahead_holds_its_results_back_by_the_tolerance() -> None:
+    ahead = {"direction": "nearest", "tolerance": "1500 microseconds"}
+    spec = bound(**ahead, allowed_lateness="1 minute")
+    assert (spec.look_ahead, spec.held_back, spec.lag) == (1_500, 2_000, 60_002_000)
+    assert settings(**ahead, allowed_lateness="1 minute").lag == spec.lag
+    assert spec.retention == 1_500
+    lateness = {"allowed_lateness": "1 minute"}
+    assert bound(**ahead, **lateness, stragglers="answer").retention == 60_000_000
+    assert bound(**ahead, **lateness, late_versions="retract").retention == 60_001_500
+    backward = bound(tolerance="1500 microseconds")
+    assert (backward.look_ahead, backward.held_back, backward.lag) == (0, 0, 0)
+
+
+def test_a_join_of_batches_looks_ahead_without_a_bound() -> None:
+    class Table:
+        isStreaming = False
+
+    said = SAID | {"delay": None}
+    join = joins.asof(Table(), **said, direction="forward")  # type: ignore[arg-type]
+    assert join.settings.bind(TRADES, PRICES, carried=(None, None)).look_ahead == 0  # type: ignore[union-attr]
 
 
 # Mistakes.
@@ -175,6 +201,16 @@ def test_the_transform_shows_what_it_is() -> None:
         ({"sequence": "_change_type"}, "CHANGE_TYPE_ASKED"),
         ({"version": "_change_type"}, "CHANGE_TYPE_ASKED"),
         ({"deleted": "_change_type"}, "CHANGE_TYPE_ASKED"),
+        ({"direction": "backwards"}, "UNKNOWN_CHOICE"),
+        ({"allow_exact": 1}, "NOT_A_BOOLEAN"),
+        ({"direction": "forward"}, "TOLERANCE_MISSING"),
+        ({"direction": "nearest", "until": "until"}, "TOLERANCE_MISSING"),
+        ({"direction": "forward", "tolerance": "1 s", "until": "until"}, "BAD_DURATION"),
+        (
+            {"direction": "forward", "tolerance": "1 second", "until": "until"},
+            "UNTIL_WITHOUT_BACKWARD",
+        ),
+        ({"tolerance": "0 seconds", "allow_exact": False}, "NO_VERSION_CAN_MATCH"),
         ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS"),
         ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
         ({"state_api": "map"}, "UNKNOWN_CHOICE"),

@@ -70,6 +70,11 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
     )
     keys = {name for _, name in by}
     rest = [name for name in columns if name not in keys | aside]
+    direction = draw(st.sampled_from(["backward", "backward", "forward", "nearest"]))
+    tolerances = (
+        [4 * pace, pace, 0] if direction != "backward" else [None] * 3 + [4 * pace, pace, 0]
+    )
+    tolerance = draw(st.sampled_from(tolerances))
     return TemporalOracle(
         by=by,
         time="ts",
@@ -77,11 +82,13 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
         sequence="seq",
         columns=columns,
         joined=tuple((n, f"{n}_right" if n in FACTS.names else n) for n in rest),
-        until=draw(st.sampled_from([None, "till"])),
+        until=draw(st.sampled_from([None, "till"])) if direction != "forward" else None,
         deleted="gone" if deletes == "deleted" else None,
         changes=deletes == "changes",
         how=draw(st.sampled_from(["left", "inner"])),
-        tolerance=draw(st.sampled_from([None, None, None, 4 * pace, pace, 0])),
+        tolerance=tolerance,
+        direction=direction,
+        allow_exact=tolerance == 0 or draw(st.booleans()),
         allowed_lateness=pace * draw(st.sampled_from([3, 100, 1, 0])),
         stragglers=stragglers,
         late_versions=late_versions,
@@ -137,10 +144,11 @@ def case_of(
 def over_accepted_rows(settings: TemporalOracle, judged: Sequence[JudgedPair]) -> list[Row]:
     """For each fact that was accepted, the answer by all that came before it was final.
 
-    An answer is final once the watermark has passed the event time; where answers are retracted,
-    by the allowed lateness. A version that comes before that counts, be it late or not.
+    An answer is final once the watermark has passed the event time, plus the tolerance where it looks
+    ahead; where answers are retracted, plus the allowed lateness. A version that comes before that
+    counts, be it late or not.
     """
-    patience = settings.allowed_lateness if settings.retracts else 0
+    patience = settings.ahead + (settings.allowed_lateness if settings.retracts else 0)
     told: list[tuple[list[Row], int | None]] = []
     facts: list[tuple[int, Row]] = []
     for number, (left, right, judged_by) in enumerate(judged):
@@ -214,6 +222,8 @@ def spec_of(
         deleted=settings.deleted,
         how=settings.how,  # type: ignore[arg-type]
         tolerance=duration(settings.tolerance),
+        direction=settings.direction,  # type: ignore[arg-type]
+        allow_exact=settings.allow_exact,
         waits_for=waits_for,
         delay=duration(delay),
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),

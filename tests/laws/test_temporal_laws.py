@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from streamops.joins.core import asof as core
 from streamops.testing import laws
+from tests.joins.core.temporal_play import bound, packed
 from tests.laws.temporal_strategies import histories
 
 pytestmark = pytest.mark.laws
@@ -22,3 +26,37 @@ def test_joins_whose_facts_lead_the_watermark_keep_every_law_of_late_rows(
 ) -> None:
     # A version can be late that came before all facts: its time has no part in the watermark.
     laws.keep_pair(case, [law for law in laws.PAIR if law.__name__ != "stream_equals_batch"])
+
+
+@given(data=st.data())
+def test_a_batch_equals_merge_asof_of_pandas(data: st.DataObject) -> None:
+    instants = st.integers(0, 12)
+    facts = data.draw(st.lists(st.tuples(st.sampled_from("ab"), instants), min_size=1, max_size=12))
+    versions = data.draw(
+        st.lists(st.tuples(st.sampled_from("abc"), instants), max_size=12, unique=True)
+    )
+    direction = data.draw(st.sampled_from(["backward", "forward", "nearest"]))
+    tolerance = data.draw(st.sampled_from([None, 3, 1]))
+    allow_exact = data.draw(st.booleans())
+    spec = bound(
+        direction=direction,
+        tolerance=None if tolerance is None else f"{tolerance} seconds",
+        allow_exact=allow_exact,
+    )
+    left = [(key, time, number) for number, (key, time) in enumerate(facts)]
+    right = [(key, time, 1, f"{key}{time}") for key, time in versions]
+    rows = core.run(spec, *packed(spec, left, right)).to_pylist()
+    theirs = pd.merge_asof(
+        pd.DataFrame(left, columns=["k", "ts", "n"]).sort_values("ts", kind="stable"),
+        pd.DataFrame(right, columns=["k", "since", "seq", "v"])
+        .astype({"since": "int64", "k": "object"})
+        .sort_values("since"),
+        left_on="ts",
+        right_on="since",
+        by="k",
+        direction=direction,
+        tolerance=tolerance,
+        allow_exact_matches=allow_exact,
+    )
+    expected = {row.n: row.v if isinstance(row.v, str) else None for row in theirs.itertuples()}
+    assert {row["n"]: row["v"] for row in rows} == expected

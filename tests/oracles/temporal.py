@@ -40,6 +40,8 @@ class TemporalOracle:
     changes: bool = False
     how: str = "left"
     tolerance: int | None = None
+    direction: str = "backward"
+    allow_exact: bool = True
     allowed_lateness: int = 0
     stragglers: str = "drop"
     late_versions: str = "ignore"
@@ -64,7 +66,13 @@ class TemporalOracle:
 
     @property
     def retention(self) -> int:
-        return self.allowed_lateness if self.retracts or self.stragglers == "answer" else 0
+        lateness = self.allowed_lateness if self.retracts or self.stragglers == "answer" else 0
+        return self.ahead + lateness if self.retracts else max(self.ahead, lateness)
+
+    @property
+    def ahead(self) -> int:
+        """How far above a fact its answer may lie."""
+        return 0 if self.direction == "backward" else self.tolerance or 0
 
     def gone(self, row: Row) -> bool:
         by_flag = self.deleted is not None and row[self.deleted] is True
@@ -75,16 +83,43 @@ class TemporalOracle:
         key, t = self._key(fact, 0), fact[self.time]
         if any(part is None for part in key):
             return None
-        of_key = [row for (k, v, _), row in self.ever.items() if k == comparable(key) and v <= t]
-        if not of_key:
+        of_key = [row for (k, _, _), row in self.ever.items() if k == comparable(key)]
+        found = []
+        if self.direction != "forward":
+            found.append(self._before(of_key, t))
+        if self.direction != "backward":
+            found.append(self._after(of_key, t))
+        near = [row for row in found if row is not None]
+        # The first of those that are equally far: the one before the fact.
+        return min(near, key=lambda row: abs(t - row[self.version]), default=None)
+
+    def _before(self, of_key: Sequence[Row], t: int) -> Row | None:
+        """The newest version, if it has a value, still holds, and is not too far away."""
+        past = [r for r in of_key if r[self.version] < t or (self.allow_exact and self._at(r, t))]
+        if not past:
             return None
-        newest = max(of_key, key=lambda r: (r[self.version], comparable(r[self.sequence])))
-        if self.gone(newest):
-            return None
-        if self.until is not None and newest[self.until] is not None and t >= newest[self.until]:
-            return None
-        too_old = self.tolerance is not None and t - newest[self.version] > self.tolerance
-        return None if too_old else newest
+        newest = max(past, key=lambda r: (r[self.version], comparable(r[self.sequence])))
+        return newest if self._holds(newest, t) and self._near(newest, t) else None
+
+    def _after(self, of_key: Sequence[Row], t: int) -> Row | None:
+        """The version of the first instant at which there is a value."""
+        for instant in sorted({row[self.version] for row in of_key}):
+            if instant > t or (self.allow_exact and instant == t):
+                there = [row for row in of_key if self._at(row, instant)]
+                last = max(there, key=lambda r: comparable(r[self.sequence]))
+                if self._holds(last, instant):
+                    return last if self._near(last, t) else None
+        return None
+
+    def _at(self, row: Row, instant: int) -> bool:
+        return bool(row[self.version] == instant)
+
+    def _holds(self, row: Row, instant: int) -> bool:
+        end = None if self.until is None else row[self.until]
+        return not self.gone(row) and (end is None or instant < end)
+
+    def _near(self, row: Row, t: int) -> bool:
+        return self.tolerance is None or abs(t - row[self.version]) <= self.tolerance
 
     def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
         """One micro-batch: rows are judged by the watermark of before, facts answered by this one."""
@@ -102,12 +137,13 @@ class TemporalOracle:
         if self.retracts:
             for fact in self.facts:
                 final = (
-                    judged_by is None or fact.row[self.time] <= judged_by - self.allowed_lateness
+                    judged_by is None
+                    or fact.row[self.time] + self.ahead <= judged_by - self.allowed_lateness
                 )
                 if fact.said is not False and not final:
                     self._revise(fact, said)
         for fact in self.facts:
-            if fact.said is False and self._passed(fact.row[self.time]):
+            if fact.said is False and self._passed(fact.row[self.time] + self.ahead):
                 self.say(fact, said)
         self._forget()
         return said
@@ -126,11 +162,13 @@ class TemporalOracle:
         facts = sum(1 for fact in self.facts if self._waits(fact))
         newer = [p for p, row in self.ever.items() if not self._passed(p[1] + self.retention)]
         base = {key for key, v, _ in self.ever if self._passed(v + self.retention)}
+        if self.direction == "forward":
+            base = set()
         return facts + len(newer) + len(base)
 
     def _waits(self, fact: Fact) -> bool:
         t, matchable = fact.row[self.time], None not in self._key(fact.row, 0)
-        if not self._passed(t):
+        if not self._passed(t + self.ahead):
             return matchable or self.how == "left"
         return self.retracts and matchable and not self._passed(t + self.retention)
 
@@ -254,7 +292,7 @@ class TemporalOracle:
             for place in old:
                 oldest = None if self.tolerance is None else place[1] + self.tolerance
                 expired = oldest is not None and self._passed(oldest + self.retention)
-                if place != max(old) or expired:
+                if place != max(old) or expired or self.direction == "forward":
                     del self.kept[place]
 
     def _row(self, fact: Row, version: Row | None, change: str) -> Row:

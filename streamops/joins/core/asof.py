@@ -1,7 +1,8 @@
-"""Temporal join: for each fact the version of its key that held at its event time.
+"""As-of join: for each fact the version of its key closest to its event time, in one direction or both.
 
-A fact at ``t`` waits until the operator's watermark has reached ``t``. It is then *answered*: by
-the newest version with version time <= t, or by none. Facts and versions are late if their time is
+A fact at ``t`` waits until the operator's watermark has reached ``t``; where it looks ahead,
+``t + tolerance``. It is then *answered*: backward, by the newest version with version time <= t, or
+by none; forward, by the first with version time >= t; nearest, by the closer of the two. Facts and versions are late if their time is
 not above the watermark of the step before, and too late if it is the allowed lateness or more
 below it.
 
@@ -11,7 +12,7 @@ below the watermark; these are kept for that. What a fact was answered is not ke
 the versions said before the step, because every change of an answer is itself published.
 
 Versions are kept while they can be the answer to a fact that is accepted or kept: of each key, the
-newest at or below the horizon, and everything above it.
+newest at or below the horizon, and everything above it; forward, only the latter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("joins.temporal", 2)
+STATE = StateFormat("joins.asof", 3)
 
 _BEGINNING, _END = -(1 << 62), 1 << 62
 _NO_KEY = -1
@@ -99,10 +100,11 @@ def step(
         np.concatenate([codes[2], codes[3]]),
         np.concatenate([timestamp_micros(kept.column(spec.time))[0], asked.times]),
     )
-    published = facts.times <= was_by
+    due = facts.times + spec.look_ahead  # the watermark that a fact waits for
+    published = due <= was_by
     published[len(kept) :] = False
 
-    emitted, answered = _answered(spec, facts, ~published & (facts.times <= now_by), merged)
+    emitted, answered = _answered(spec, facts, ~published & (due <= now_by), merged)
     counts, late = asked.counts + told.counts + answered, [asked.late, told.late]
     late.append(arrivals.missed(spec, told, merged.rejected, judged_by))
     if len(merged.clashing.codes):
@@ -110,7 +112,7 @@ def step(
         counts, late = counts + clashed.counts, [*late, clashed.late]
     behind = told.times <= was_by
     if spec.retracts and behind.any():
-        # Only facts behind the watermark are published, and only versions behind it precede them.
+        # Of a fact that is published no version above the watermark can be the answer.
         stale = published & np.isin(facts.codes, codes[1][behind])
         revised, corrections = _revised(spec, facts, np.flatnonzero(stale), merged)
         emitted, counts = concat([revised, emitted]), counts + corrections
@@ -139,13 +141,14 @@ def run(spec: TemporalSpec, left: pa.Table, right: pa.Table) -> pa.Table:
 def next_deadline(spec: TemporalSpec, state: State) -> int | None:
     """The first fact that waits, or the first entry that can be forgotten."""
     versions, facts = _read(spec, state)
-    waits = facts.times > (_BEGINNING if state.watermark is None else state.watermark)
+    answered_at = facts.times + spec.look_ahead
+    waits = answered_at > (_BEGINNING if state.watermark is None else state.watermark)
     if spec.retracts:  # a fact that is told nothing when it is due just stays
         waits &= facts.codes != _NO_KEY if spec.how == "inner" else True
         if spec.how == "inner":
-            waits &= versions.answers(facts.codes, facts.times) >= 0
+            waits &= versions.answers(spec, facts.codes, facts.times) >= 0
     due = [versions.due(spec) + spec.retention]
-    due.append(np.where(waits, facts.times, facts.times + spec.retention))
+    due.append(np.where(waits, answered_at, facts.times + spec.retention))
     every = np.concatenate(due)
     return int(every.min()) if len(every) else None
 
@@ -165,7 +168,7 @@ def _answered(
 ) -> tuple[pa.Table, Counts]:
     """Facts that are answered for the first time."""
     rows = np.flatnonzero(which)
-    found = merged.versions.answers(facts.codes[rows], facts.times[rows])
+    found = merged.versions.answers(spec, facts.codes[rows], facts.times[rows])
     if spec.how == "inner":
         rows, found = rows[found >= 0], found[found >= 0]
     emitted = _joined(spec, facts.table, rows, merged.versions.table, found, INSERT)
@@ -177,8 +180,8 @@ def _revised(
 ) -> tuple[pa.Table, Counts]:
     """Facts, of those of the rows, that have another answer than before."""
     before, was = merged.before(spec)
-    old = before.answers(facts.codes[rows], facts.times[rows])
-    new = merged.versions.answers(facts.codes[rows], facts.times[rows])
+    old = before.answers(spec, facts.codes[rows], facts.times[rows])
+    new = merged.versions.answers(spec, facts.codes[rows], facts.times[rows])
     differs = np.append(was, -1)[old] != new
     differs |= np.append(merged.replaced, False)[new]  # another content at the same place
     rows, old, new = rows[differs], old[differs], new[differs]
@@ -214,7 +217,7 @@ def _joined(
 
 def _waiting(spec: TemporalSpec, facts: Timed, now_by: int) -> Mask:
     """Facts that can still be answered, or be answered again."""
-    waits = facts.times > now_by
+    waits = facts.times + spec.look_ahead > now_by
     if spec.how == "inner":  # what cannot match need not wait
         waits &= facts.codes != _NO_KEY
     if spec.retracts:

@@ -14,6 +14,7 @@ from streamops.joins.core.naming import Names
 from streamops.kernel.pairs import Side, SideName
 
 __all__ = [
+    "Direction",
     "How",
     "LateVersions",
     "Stragglers",
@@ -23,10 +24,33 @@ __all__ = [
 ]
 
 How = Literal["left", "inner"]
+Direction = Literal["backward", "forward", "nearest"]
 Stragglers = Literal["drop", "route", "answer"]
 LateVersions = Literal["ignore", "retract"]
 TooLate = Literal["drop", "route"]
 WaitsFor = Literal["both", "facts"]
+
+
+def look_ahead(direction: Direction, tolerance: int | None) -> int:
+    """How far after a fact its answer may lie. A batch needs no bound, and waits for nothing.
+
+    Examples
+    --------
+    >>> look_ahead("backward", 5_000), look_ahead("nearest", 5_000), look_ahead("forward", None)
+    (0, 5000, 0)
+    """
+    return 0 if direction == "backward" or tolerance is None else tolerance
+
+
+def held_back(ahead: int) -> int:
+    """The same in whole milliseconds, rounded up, as Spark keeps its watermark.
+
+    Examples
+    --------
+    >>> held_back(0), held_back(1_001)
+    (0, 2000)
+    """
+    return -(-ahead // 1_000) * 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +78,11 @@ class TemporalSpec:
     how : str
         What becomes of facts without a version.
     tolerance : int, optional
-        How old a version may be at the event time.
+        Greatest distance between the event time and the time of the version, inclusive.
+    direction : str
+        On which side of the event time a version is searched for.
+    allow_exact : bool
+        Whether a version at exactly the event time is a candidate.
     waits_for : str
         Whose event times the watermark goes by.
     delay : tuple of (int or None, int or None)
@@ -77,6 +105,8 @@ class TemporalSpec:
     into: str
     how: How
     tolerance: int | None
+    direction: Direction
+    allow_exact: bool
     waits_for: WaitsFor
     delay: tuple[int | None, int | None]
     allowed_lateness: int
@@ -111,19 +141,30 @@ class TemporalSpec:
         return "route" in (self.stragglers, self.too_late)
 
     @property
+    def look_ahead(self) -> int:
+        """How far past the event time of a fact the watermark must be before the fact is answered."""
+        return look_ahead(self.direction, self.tolerance)
+
+    @property
     def retention(self) -> int:
         """How long after its event time a fact can still be answered, or an answer be revised."""
-        return self.allowed_lateness if self.retracts or self.stragglers == "answer" else 0
+        if self.retracts:
+            return self.look_ahead + self.allowed_lateness
+        accepted = self.allowed_lateness if self.stragglers == "answer" else 0
+        return max(self.look_ahead, accepted)
 
     @property
     def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own."""
-        return self.allowed_lateness
+        """How far Spark's watermark must lie behind the operator's own.
+
+        Late facts are accepted up to the allowed lateness, and results that looked ahead are held back.
+        """
+        return self.allowed_lateness + self.held_back
 
     @property
     def held_back(self) -> int:
-        """Results come as their own times are passed."""
-        return 0
+        """How far behind the watermark the event time of a result that is on time can be."""
+        return held_back(self.look_ahead)
 
     @property
     def event_time(self) -> str:
@@ -161,6 +202,8 @@ class TemporalSpec:
             "table": sorted([field.name, str(field.type)] for field in self.table),
             "how": self.how,
             "tolerance": self.tolerance,
+            "direction": self.direction,
+            "allow_exact": self.allow_exact,
             "allowed_lateness": self.allowed_lateness,
             "stragglers": self.stragglers,
             "late_versions": self.late_versions,

@@ -1,13 +1,15 @@
-"""Versions of the rows of a table: which one held at an instant, which can be forgotten.
+"""Versions of the rows of a table: which one answers a fact, which can be evicted.
 
 A version holds from its own instant on, until the next one of its key; or until it ends, be it
 that it says so itself, that it says that the row was deleted, or that it is older than the
-tolerance. What is newest is decided by (version time, sequence), never by arrival.
+tolerance. What is newest is decided by (version time, sequence), never by arrival. A forward search
+finds the next instant of the key at which the version that is last by sequence has a value.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -129,25 +131,54 @@ class Versions:
     def __len__(self) -> int:
         return len(self.times)
 
-    def answers(self, codes: Ids, times: Instants) -> Ids:
-        """The version that held for each of these (key, instant); -1 where none did."""
+    def answers(self, spec: TemporalSpec, codes: Ids, times: Instants) -> Ids:
+        """The version that answers each of these (key, instant); -1 where there is none."""
+        none = np.full(len(codes), -1, np.int64)
         if not len(self) or not len(codes):
-            return np.full(len(codes), -1, np.int64)
+            return none
         everything = ordered_pair_codes(
             np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
         )
-        ours, theirs = np.split(everything, [len(self)])
-        found = np.searchsorted(ours, theirs, side="right") - 1
-        holds = (found >= 0) & (self.codes[found] == codes) & (times < self.ends[found])
-        return np.where(holds, found, -1)
+        index, queries = np.split(everything, [len(self)])
+        older = newer = none
+        if spec.direction != "forward":
+            # The newest version before the instant, unless it holds no more: nothing below it counts.
+            older = np.searchsorted(index, queries, "right" if spec.allow_exact else "left") - 1
+            holds = (older >= 0) & (self.codes[older] == codes) & (times < self.ends[older])
+            older = np.where(holds, older, -1)
+        if spec.direction != "backward":
+            newer = self._next(spec, index, queries, codes, times)
+        # Of two that are equally far from the fact the older one is the answer.
+        nearer = times - self.times[older] > self.times[newer] - times
+        return np.where((newer >= 0) & ((older < 0) | nearer), newer, older)
+
+    def _next(
+        self, spec: TemporalSpec, index: Ids, queries: Ids, codes: Ids, times: Instants
+    ) -> Ids:
+        """The first version with a value after each instant; -1 where there is none."""
+        effective = np.ones(len(self), np.bool_)  # the last in the sequence of its instant
+        effective[:-1] = index[1:] != index[:-1]
+        candidates = np.flatnonzero(effective & (self.ends > self.times))
+        if not len(candidates):
+            return np.full(len(codes), -1, np.int64)
+        side: Literal["left", "right"] = "left" if spec.allow_exact else "right"
+        at = np.searchsorted(index[candidates], queries, side)
+        found = candidates[np.minimum(at, len(candidates) - 1)]
+        matches = (at < len(candidates)) & (self.codes[found] == codes)
+        if spec.tolerance is not None:
+            matches &= self.times[found] - times <= spec.tolerance
+        return np.where(matches, found, -1)
 
     def needed(self, spec: TemporalSpec, horizon: int) -> Mask:
         """Those that can be the answer to a fact later than the horizon.
 
         The newest version of a key at or below the horizon is the base of all that follows: it is
         needed, and so is one that says that there is no value, which an older one would resurrect.
+        Forward, no fact looks back below the horizon.
         """
         below = self.times <= horizon
+        if spec.direction == "forward":
+            return ~below
         base = below.copy()
         base[:-1] &= ~(below[1:] & (self.codes[1:] == self.codes[:-1]))
         needed = ~below | base
@@ -157,6 +188,8 @@ class Versions:
 
     def due(self, spec: TemporalSpec) -> Instants:
         """The horizons at which one of them is not needed any more."""
+        if spec.direction == "forward":
+            return self.times
         follows = self.codes[1:] == self.codes[:-1]
         due: Instants = self.times[1:][follows]
         return due if spec.tolerance is None else np.append(due, self.times + spec.tolerance)

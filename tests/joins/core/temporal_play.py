@@ -28,6 +28,8 @@ SAID: dict[str, Any] = {
     "deleted": None,
     "how": "left",
     "tolerance": None,
+    "direction": "backward",
+    "allow_exact": True,
     "waits_for": "both",
     "delay": "0 seconds",
     "allowed_lateness": "0 seconds",

@@ -508,3 +508,131 @@ def test_in_a_batch_nothing_is_late() -> None:
     spec = bound()
     answered = core.run(spec, *packed(spec, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)], [TWO, ONE]))
     assert set(said_in(answered)) == {("a", 5, None), ("a", 15, "one"), ("a", 25, "two")}
+
+
+# Directions.
+
+
+LOOK: dict[str, object] = {"direction": "forward", "tolerance": "10 seconds"}
+THREE = [("a", 10, 1, "ten"), ("a", 20, 1, "twenty"), ("a", 30, 1, "thirty")]
+
+
+@pytest.mark.parametrize(
+    ("direction", "allow_exact", "expected"),
+    [
+        ("backward", True, {9: None, 10: "ten", 14: "ten", 15: "ten", 16: "ten", 20: "twenty"}),
+        ("backward", False, {9: None, 10: None, 14: "ten", 15: "ten", 16: "ten", 20: "ten"}),
+        ("forward", True, {9: "ten", 10: "ten", 14: "twenty", 20: "twenty", 31: None}),
+        ("forward", False, {9: "ten", 10: "twenty", 14: "twenty", 20: "thirty", 30: None}),
+        ("nearest", True, {9: "ten", 10: "ten", 14: "ten", 15: "ten", 16: "twenty", 31: "thirty"}),
+        ("nearest", False, {9: "ten", 10: "twenty", 15: "ten", 20: "ten", 26: "thirty"}),
+    ],
+)
+def test_the_direction_decides_which_version_answers(
+    direction: str, allow_exact: bool, expected: dict[int, str | None]
+) -> None:
+    play = Played(direction=direction, allow_exact=allow_exact, tolerance="10 seconds")
+    facts = [("a", time, 1) for time in expected]
+    answers = {time: value for _, time, value in play(facts, THREE, watermark=1_000)}
+    assert answers == expected
+
+
+@pytest.mark.parametrize("direction", ["forward", "nearest"])
+def test_a_fact_that_looks_ahead_waits_until_the_watermark_has_passed_its_tolerance(
+    direction: str,
+) -> None:
+    play = Played(direction=direction, tolerance="10 seconds")
+    assert play([("a", 15, 1)], [("a", 24, 1, "later")], watermark=24.999999) == []
+    assert play(versions=[("a", 18, 1, "sooner")], watermark=24.999999) == []
+    assert play(watermark=25) == [("a", 15, "sooner")]
+
+
+@pytest.mark.parametrize(("time", "value"), [(4.999999, None), (5, "one"), (10, "one")])
+def test_a_later_version_is_too_far_away_a_microsecond_beyond_the_tolerance(
+    time: float, value: str | None
+) -> None:
+    play = Played(direction="forward", tolerance="5 seconds")
+    assert play([("a", time, 1)], [ONE], watermark=20) == [("a", time, value)]
+
+
+def test_a_forward_search_skips_deletes_and_a_backward_one_does_not() -> None:
+    rows = [("a", 10, 1, "old", False), ("a", 20, 2, None, True), ("a", 30, 3, "new", False)]
+    found = {}
+    for direction in ("backward", "forward", "nearest"):
+        play = Played("gone", deleted="gone", direction=direction, tolerance="20 seconds")
+        (answer,) = play([("a", 21, 1)], rows, watermark=100)
+        found[direction] = answer[2]
+    # The nearest version with a value is "new": nothing held at 21, so "old" is no candidate.
+    assert found == {"backward": None, "forward": "new", "nearest": "new"}
+
+
+def test_a_delete_hides_a_version_of_its_instant_from_a_forward_search() -> None:
+    rows = [("a", 20, 1, "x", False), ("a", 20, 2, None, True), ("a", 25, 1, "y", False)]
+    play = Played("gone", deleted="gone", **LOOK)
+    assert play([("a", 18, 1)], rows, watermark=100) == [("a", 18, "y")]
+
+
+def test_a_validity_ends_the_older_of_two_near_versions() -> None:
+    rows = [("a", 10, 1, "old", 12), ("a", 20, 1, "empty", 20), ("a", 22, 1, "new", None)]
+    play = Played("until", until="until", direction="nearest", tolerance="10 seconds")
+    facts = [("a", 11, 1), ("a", 12, 2), ("a", 13, 3)]
+    expected = [("a", 11, "old"), ("a", 12, "new"), ("a", 13, "new")]
+    assert play(facts, rows, watermark=100) == expected
+
+
+def test_the_last_by_sequence_answers_of_several_versions_at_one_instant() -> None:
+    rows = [("a", 20, 1, "first"), ("a", 20, 2, "second")]
+    for direction in ("forward", "nearest"):
+        play = Played(direction=direction, tolerance="10 seconds")
+        assert play([("a", 18, 1)], rows, watermark=100) == [("a", 18, "second")]
+
+
+def test_a_forward_join_keeps_no_version_below_the_facts_that_wait() -> None:
+    play = Played(**LOOK)
+    play([("a", 25, 1)], THREE, watermark=30)
+    assert play.kept == (1, 1)  # 20 is as far below the watermark as a fact that waits can be
+    assert play(watermark=35) == [("a", 25, "thirty")]
+    assert play.kept == (1, 0)
+    play(watermark=40)
+    assert play.kept == (0, 0)
+
+
+def test_a_late_version_counts_for_the_facts_that_wait() -> None:
+    play = Played(**LOOK)
+    play([("a", 15, 1)], [("b", 20, 1, "b")], watermark=20)
+    assert play(versions=[("a", 18, 1, "late")], watermark=25) == [("a", 15, "late")]
+    assert play.counts == Counts(rows=1, stragglers=0, too_late=1, results=1)
+
+
+def test_a_late_version_takes_back_an_answer_from_after_the_fact() -> None:
+    late: dict[str, object] = {"late_versions": "retract", "allowed_lateness": "20 seconds"}
+    play = Played(**LOOK, **late)
+    given = play([("a", 15, 1)], [("a", 24, 1, "later")], watermark=25)
+    assert given == [("insert", "a", 15, "later")]
+    assert play(versions=[("a", 18, 1, "sooner")], watermark=44) == [
+        ("update_postimage", "a", 15, "sooner"),
+        ("update_preimage", "a", 15, "later"),
+    ]
+    # Its answer is final once the watermark is beyond the tolerance and the lateness.
+    play(watermark=45)
+    assert play(versions=[("a", 17, 1, "too late")], watermark=45) == []
+    assert play.kept == (3, 0)  # facts after 15 could still have these versions
+    play(watermark=54)
+    assert play.kept == (0, 0)
+
+
+def test_a_straggler_that_looks_ahead_waits_as_well() -> None:
+    play = Played(**LOOK, stragglers="answer", allowed_lateness="20 seconds")
+    play(versions=[("a", 18, 1, "x")], watermark=20)
+    assert play([("a", 15, 1)], watermark=20) == []
+    assert play.counts == Counts(rows=1, stragglers=1)
+    assert play(watermark=25) == [("a", 15, "x")]
+    assert play([("a", 6, 1), ("a", 8, 2)], watermark=25) == [("a", 6, None), ("a", 8, "x")]
+
+
+def test_a_batch_looks_ahead_as_far_as_there_are_versions() -> None:
+    spec = bound(direction="forward")
+    assert said_in(core.run(spec, *packed(spec, [("a", 1, 1), ("a", 21, 2)], [TWO, ONE]))) == [
+        ("a", 1, "one"),
+        ("a", 21, None),
+    ]
