@@ -376,7 +376,7 @@ def test_every_refusal_of_state_is_documented() -> None:
 
 def test_the_numbers_of_shards_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
-    assert f"`shards` pieces, {DEFAULT_SHARDS} by default, 1 to {MAX_SHARDS}" in text
+    assert f"`shards`, {DEFAULT_SHARDS} by default, from 1 to {MAX_SHARDS}" in text
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
