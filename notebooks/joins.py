@@ -144,8 +144,7 @@ per_half_hour = windows.tumbling(
     "30 minutes",
     time="searched_at",
     agg={"searches": agg.count(), "rate": agg.mean("clicked")},
-    shards=1,
-)
+).options(shards=1)
 one_row_each = {**half_an_hour, "matches": "first", "tie_break": "click"}
 place = Path(tempfile.mkdtemp(prefix="streamops-"))
 query = (

@@ -91,7 +91,9 @@ def sketched(*micro_batches: pa.Table, by: str | tuple = (), **what) -> list[dic
         rows.append_column("day", pa.repeat(same, len(rows)))  # in one window
         for rows in micro_batches
     ]
-    once = windows.tumbling("1 day", time="day", by=by, agg=what, delay="0 seconds", shards=1)
+    once = windows.tumbling("1 day", time="day", by=by, agg=what, delay="0 seconds").options(
+        shards=1
+    )
     return replay(once, day, flush=True)[-1].rows
 
 
@@ -178,8 +180,7 @@ per_minute = windows.tumbling(
         "pages": sketches.top_k_sketch_agg("page", counters=100),
     },
     delay="5 seconds",
-    shards=1,
-)
+).options(shards=1)
 edges = np.linspace(0, rows, 5).astype(int)
 parts = [views.slice(start, end - start) for start, end in pairwise(edges)]
 # The view of another minute, later: it moves the watermark past the end of the hour.

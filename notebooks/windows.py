@@ -115,9 +115,11 @@ log.mkdir()
 requests = spark.readStream.schema("ts timestamp").json(str(log))
 settings = {"agg": {"n": agg.count()}, "stragglers": "drop", "shards": 1}
 by_processing = windows.tumbling(
-    "1 second", time="processed_at", delay="0 seconds", name="by_processing", **settings
+    "1 second", time="processed_at", delay="0 seconds", **settings
+).options(name="by_processing")
+by_event = windows.tumbling("1 second", time="ts", delay="1 second", **settings).options(
+    name="by_event"
 )
-by_event = windows.tumbling("1 second", time="ts", delay="1 second", name="by_event", **settings)
 
 
 def consumer():
@@ -206,9 +208,8 @@ def ten_minutes(stragglers: str, **more):
         delay="5 minutes",
         allowed_lateness="20 minutes",
         stragglers=stragglers,
-        shards=1,
         **more,
-    )
+    ).options(shards=1)
 
 
 policies = {

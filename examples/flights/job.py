@@ -22,6 +22,9 @@ from streamops import windows
 __all__ = ["OPERATORS", "operators", "published", "sink", "start"]
 
 
+SHARDS = 2  # three airports are three keys, and four thousand aircraft are not many more
+
+
 def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFrame]]:
     """The windows and sketches by their name in the tables."""
     settings: dict[str, Any] = {
@@ -31,16 +34,23 @@ def operators(allowed_lateness: str) -> dict[str, Callable[[DataFrame], DataFram
         "allowed_lateness": allowed_lateness,
         "stragglers": "retract",
         "too_late": "route",
-        "shards": 2,  # three airports are three keys, and four thousand aircraft are not many more
     }
     of_airports = {"by": "origin", **settings}
     return {
-        "hourly": windows.tumbling("1 hour", name="hourly", **of_airports),
-        "three_hours": windows.hopping("3 hours", "1 hour", name="three_hours", **of_airports),
-        "days": windows.calendar("day", "America/New_York", name="days", **of_airports),
+        "hourly": windows.tumbling("1 hour", **of_airports).options(name="hourly", shards=SHARDS),
+        "three_hours": windows.hopping("3 hours", "1 hour", **of_airports).options(
+            name="three_hours"
+        ),
+        "days": windows.calendar("day", "America/New_York", **of_airports).options(
+            name="days", shards=SHARDS
+        ),
         # An aircraft that did not leave New York for eight hours has ended its working day there.
-        "working_days": windows.session("8 hours", by="tailnum", name="working_days", **settings),
-        "last_hour": windows.sliding("1 hour", name="last_hour", **of_airports),
+        "working_days": windows.session("8 hours", by="tailnum", **settings).options(
+            name="working_days"
+        ),
+        "last_hour": windows.sliding("1 hour", **of_airports).options(
+            name="last_hour", shards=SHARDS
+        ),
         **sketched(settings),
     }
 

@@ -39,9 +39,8 @@ def sketched(settings: Mapping[str, Any]) -> dict[str, Callable[[DataFrame], Dat
             "day",
             "America/New_York",
             by="carrier",
-            name="airline_days",
             **{**settings, "agg": {**settings["agg"], **aircraft}},
-        ),
+        ).options(name="airline_days"),
         # Without windows: emitted whenever they change. A window of a year would still be open when the
         # log ends.
         "route_delays": windows.running(

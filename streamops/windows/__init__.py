@@ -14,8 +14,8 @@
 
 from streamops.windows.calendar import calendar
 from streamops.windows.compare import compare
+from streamops.windows.core.grid_spec import Empty as Empty
 from streamops.windows.core.spec import Early as Early
-from streamops.windows.core.spec import Empty as Empty
 from streamops.windows.core.spec import Stragglers as Stragglers
 from streamops.windows.core.spec import TooLate as TooLate
 from streamops.windows.cumulative import cumulative

@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from streamops.kernel.calendar import Unit, Weekday
 from streamops.kernel.contract import Aggregation
+from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration
-from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
-from streamops.windows.binding import kernel_only
-from streamops.windows.calendar_settings import CalendarWindows
-from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
+from streamops.spark.operator import Operator
+from streamops.windows.core import grid as core
+from streamops.windows.core.grid_spec import CalendarSpec, Empty, parse_empty_for
+from streamops.windows.core.spec import (
+    Early,
+    Stragglers,
+    TooLate,
+    parse_aggregates,
+    parse_optional_delay,
+)
 
 __all__ = ["calendar"]
 
@@ -30,11 +37,7 @@ def calendar(
     early: Early = "never",
     empty: Empty = "skip",
     empty_for: Duration | None = None,
-    engine: Engine = "auto",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> Transform:
+) -> Operator:
     """Aggregates per key over days, weeks, months, quarters or years in a time zone.
 
     A window starts at the local midnight of its first day and ends where the next one starts: a
@@ -101,21 +104,10 @@ def calendar(
         after a window of the key that has rows. More than 10,000 are refused.
     week_start : "monday" to "sunday"
         The day on which weeks start. ISO 8601, and so the default, is Monday.
-    engine : "auto", "kernel" or "native"
-        Spark has no such window: "native" is refused, "auto" is the kernel.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name. A
-        batch is counted only where it is given.
 
     Returns
     -------
-    Transform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -159,23 +151,21 @@ def calendar(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Reasoning About Time".
     IANA Time Zone Database; PEP 495, "Local Time Disambiguation"; PEP 615, ``zoneinfo``.
     """
-    return kernel_only(
-        CalendarWindows.of(
-            "windows.calendar",
-            unit,
-            zone,
-            week_start=week_start,
-            time=time,
-            by=by,
-            agg=agg,
-            delay=delay,
-            allowed_lateness=allowed_lateness,
-            stragglers=stragglers,
-            too_late=too_late,
-            early=early,
-            empty=empty,
-            empty_for=empty_for,
-        ),
-        Options(engine, state_api, shards, name or "calendar"),
-        "Spark's window() has fixed durations only, and no time zone",
+    where = "windows.calendar"
+    spec = CalendarSpec(
+        operator=where,
+        unit=unit,
+        zone=zone,
+        week_start=week_start,
+        time=time,
+        by=parse_names(by, parameter="by", where=where),
+        agg=parse_aggregates(agg, where=where),
+        delay=parse_optional_delay(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        stragglers=stragglers,
+        too_late=too_late,
+        early=early,
+        empty=empty,
+        empty_for=parse_empty_for(empty_for, where=where),
     )
+    return Operator(where, spec, core)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from streamops.kernel.calendar import Unit
+from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi, Transform
-from streamops.windows.compare_settings import Comparison
+from streamops.spark.operator import Operator
 from streamops.windows.core import compare as core
-from streamops.windows.core.spec import Stragglers, TooLate
-from streamops.windows.native import native
+from streamops.windows.core.calendars import parse_length
+from streamops.windows.core.compare_spec import CompareSpec
+from streamops.windows.core.spec import Stragglers, TooLate, parse_optional_delay
 
 __all__ = ["compare"]
 
@@ -26,10 +26,7 @@ def compare(
     allowed_lateness: Duration = "0 seconds",
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> Transform:
+) -> Operator:
     """Results of windows beside those of the previous period: "against the same hour last week".
 
     For each window of a key: its values, those of the same window one period before, the change
@@ -78,19 +75,10 @@ def compare(
         the last two; a change stream, the last.
     too_late : "drop" or "route"
         With "update" and "retract": what happens beyond the allowed lateness.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name. A
-        batch is counted only where it is given.
 
     Returns
     -------
-    Transform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -142,22 +130,22 @@ def compare(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream analytics": statistics
     compared with those of the same interval last week.
     """
-    settings = Comparison.of(
-        "windows.compare",
-        period,
+    where = "windows.compare"
+    spec = CompareSpec(
+        operator=where,
+        period=parse_length(
+            period,
+            zone,
+            parameter="period",
+            reason="when a {} ago was depends on the time zone",
+            where=where,
+        ),
         zone=zone,
-        values=values,
-        by=by,
-        delay=delay,
-        allowed_lateness=allowed_lateness,
+        values=parse_names(values, parameter="values", where=where),
+        by=parse_names(by, parameter="by", where=where),
+        delay=parse_optional_delay(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
     )
-    options = Options("kernel", state_api, shards, name or "compare")
-    return Transform(
-        operator=settings.where,
-        settings=settings,
-        options=options.validated(settings.where),
-        core=core,
-        native=functools.partial(native, settings),
-    )
+    return Operator(where, spec, core)

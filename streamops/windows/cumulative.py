@@ -7,11 +7,24 @@ from collections.abc import Mapping, Sequence
 
 from streamops.kernel.calendar import Unit, Weekday
 from streamops.kernel.contract import Aggregation
-from streamops.kernel.time import Duration
-from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
-from streamops.windows.binding import kernel_only
-from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
-from streamops.windows.cumulative_settings import CumulativeWindows
+from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.operator import Operator
+from streamops.windows.core import grid as core
+from streamops.windows.core.calendars import parse_length
+from streamops.windows.core.grid_spec import (
+    CumulativeSpec,
+    Empty,
+    parse_empty_for,
+    parse_period_origin,
+)
+from streamops.windows.core.spec import (
+    Early,
+    Stragglers,
+    TooLate,
+    parse_aggregates,
+    parse_optional_delay,
+)
 
 __all__ = ["cumulative"]
 
@@ -33,11 +46,7 @@ def cumulative(
     early: Early = "never",
     empty: Empty = "skip",
     empty_for: Duration | None = None,
-    engine: Engine = "auto",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> Transform:
+) -> Operator:
     """Aggregates per key over windows that grow through a period: the total since midnight.
 
     A period that starts at ``p`` has the windows ``[p, p + every)``, ``[p, p + 2 * every)`` and so
@@ -110,21 +119,10 @@ def cumulative(
         The day on which weeks start.
     origin : duration or aware datetime
         Phase of fixed periods: an instant at which one starts. Not beside `zone`.
-    engine : "auto", "kernel" or "native"
-        Spark has no such window: "native" is refused, "auto" is the kernel.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name. A
-        batch is counted only where it is given.
 
     Returns
     -------
-    Transform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -174,25 +172,30 @@ def cumulative(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Reasoning About Time".
     Apache Flink, "Windowing table-valued functions", CUMULATE.
     """
-    return kernel_only(
-        CumulativeWindows.of(
-            "windows.cumulative",
-            size,
-            every,
-            zone=zone,
-            week_start=week_start,
-            origin=origin,
-            time=time,
-            by=by,
-            agg=agg,
-            delay=delay,
-            allowed_lateness=allowed_lateness,
-            stragglers=stragglers,
-            too_late=too_late,
-            early=early,
-            empty=empty,
-            empty_for=empty_for,
-        ),
-        Options(engine, state_api, shards, name or "cumulative"),
-        "Spark's window() has no windows that grow",
+    where = "windows.cumulative"
+    period = parse_length(
+        size,
+        zone,
+        parameter="size",
+        reason="where a {} of the calendar starts depends on the time zone",
+        where=where,
     )
+    spec = CumulativeSpec(
+        operator=where,
+        size=period,
+        every=parse_duration(every, parameter="every", where=where, minimum=1),
+        zone=zone,
+        week_start=week_start,
+        origin=parse_period_origin(origin, period, where=where),
+        time=time,
+        by=parse_names(by, parameter="by", where=where),
+        agg=parse_aggregates(agg, where=where),
+        delay=parse_optional_delay(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        stragglers=stragglers,
+        too_late=too_late,
+        early=early,
+        empty=empty,
+        empty_for=parse_empty_for(empty_for, where=where),
+    )
+    return Operator(where, spec, core)

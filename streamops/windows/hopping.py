@@ -6,10 +6,19 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 
 from streamops.kernel.contract import Aggregation
-from streamops.kernel.time import Duration
-from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
-from streamops.windows.binding import fixed
-from streamops.windows.core.spec import Early, Empty, Stragglers, TooLate
+from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.operator import Operator
+from streamops.windows.core import grid as core
+from streamops.windows.core.grid_spec import Empty, FixedSpec, parse_empty_for, parse_origin
+from streamops.windows.core.spec import (
+    Early,
+    Stragglers,
+    TooLate,
+    parse_aggregates,
+    parse_optional_delay,
+)
+from streamops.windows.native import native
 
 __all__ = ["hopping"]
 
@@ -29,11 +38,7 @@ def hopping(
     empty: Empty = "skip",
     empty_for: Duration | None = None,
     origin: Duration | dt.datetime = "0 seconds",
-    engine: Engine = "auto",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> Transform:
+) -> Operator:
     """Aggregates per key over fixed windows that overlap.
 
     Window ``k`` is ``[origin + k * hop, origin + k * hop + size)``. An event lies in
@@ -97,23 +102,10 @@ def hopping(
         after a window of the key that has rows. More than 10,000 are refused.
     origin : duration or aware datetime
         Phase of the grid: an instant at which a window starts.
-    engine : "auto", "kernel" or "native"
-        "native" is Spark's own ``window``: on a stream only for "drop" without
-        `allowed_lateness`, where late rows are counted by Spark, not exactly, and rows before
-        1970 are late from the start. "auto" takes it for batches, the kernel for streams.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name. A
-        batch is counted only where it is given.
 
     Returns
     -------
-    Transform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -153,20 +145,22 @@ def hopping(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Reasoning About Time".
     Akidau et al.: "The Dataflow Model", VLDB 2015.
     """
-    return fixed(
-        "windows.hopping",
-        size,
-        hop,
-        Options(engine, state_api, shards, name or "hopping"),
+    where = "windows.hopping"
+    distance = parse_duration(hop, parameter="hop", where=where, minimum=1)
+    spec = FixedSpec(
+        operator=where,
+        size=parse_duration(size, parameter="size", where=where, minimum=1),
+        hop=distance,
+        origin=parse_origin(origin, distance, where=where),
         time=time,
-        by=by,
-        agg=agg,
-        delay=delay,
-        allowed_lateness=allowed_lateness,
+        by=parse_names(by, parameter="by", where=where),
+        agg=parse_aggregates(agg, where=where),
+        delay=parse_optional_delay(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
         empty=empty,
-        empty_for=empty_for,
-        origin=origin,
+        empty_for=parse_empty_for(empty_for, where=where),
     )
+    return Operator(where, spec, core, native=native)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from streamops.kernel.contract import Aggregation
-from streamops.kernel.time import Duration
-from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
+from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.operator import Operator
 from streamops.windows.core import session as core
-from streamops.windows.core.spec import Early, TooLate, WhenLonger
+from streamops.windows.core.session_spec import SessionSpec, WhenLonger
+from streamops.windows.core.spec import Early, TooLate, parse_aggregates, parse_optional_delay
 from streamops.windows.native import native
-from streamops.windows.session_settings import SessionWindows
 
 __all__ = ["session"]
 
@@ -32,11 +32,7 @@ def session(
     stragglers: Literal["drop", "route", "retract"] = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
-    engine: Engine = "auto",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> Transform:
+) -> Operator:
     """Aggregates per key over bursts of activity, ended by silence.
 
     A session is the union of ``[t, t + gap)`` over its events; events exactly one gap apart are
@@ -99,23 +95,10 @@ def session(
     early : "never" or "every batch"
         "every batch": an open session is published in every micro-batch that changes it, as a
         change stream, and once more when it is on time.
-    engine : "auto", "kernel" or "native"
-        "native" is Spark's own ``session_window``: for a fixed gap alone, and on a stream only
-        for "drop" without `allowed_lateness`. It starts a second session where a row would
-        become part of one already published. "auto" takes it for batches, the kernel for streams.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name. A
-        batch is counted only where it is given.
 
     Returns
     -------
-    Transform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -156,27 +139,24 @@ def session(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Types of windows".
     Akidau et al.: "The Dataflow Model", VLDB 2015.
     """
-    settings = SessionWindows.of(
-        "windows.session",
-        gap,
+    where = "windows.session"
+    longest = None
+    if max_length is not None:
+        longest = parse_duration(max_length, parameter="max_length", where=where, minimum=1)
+    spec = SessionSpec(
+        operator=where,
+        gap=parse_duration(gap, parameter="gap", where=where, minimum=1),
         gap_column=gap_column,
         until=until,
-        max_length=max_length,
+        max_length=longest,
         when_longer=when_longer,
         time=time,
-        by=by,
-        agg=agg,
-        delay=delay,
-        allowed_lateness=allowed_lateness,
+        by=parse_names(by, parameter="by", where=where),
+        agg=parse_aggregates(agg, where=where),
+        delay=parse_optional_delay(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
     )
-    options = Options(engine, state_api, shards, name or "session")
-    return Transform(
-        operator=settings.where,
-        settings=settings,
-        options=options.validated(settings.where),
-        core=core,
-        native=functools.partial(native, settings),
-    )
+    return Operator(where, spec, core, native=native)

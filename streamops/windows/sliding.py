@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
 from streamops.kernel.contract import Aggregation
-from streamops.kernel.time import Duration
-from streamops.spark.transform import DEFAULT_SHARDS, Engine, Options, StateApi, Transform
+from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.operator import Operator
 from streamops.windows.core import sliding as core
-from streamops.windows.core.spec import Early, Stragglers, TooLate
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.spec import (
+    Early,
+    Stragglers,
+    TooLate,
+    parse_aggregates,
+    parse_optional_delay,
+)
 from streamops.windows.native import native
-from streamops.windows.sliding_settings import SlidingWindows
 
 __all__ = ["sliding"]
 
@@ -27,11 +33,7 @@ def sliding(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
-    engine: Engine = "auto",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> Transform:
+) -> Operator:
     """Aggregates per key over the time up to each event: "of the last ten minutes, at each event".
 
     The result of an event at ``t`` is the aggregate over the events of its key in
@@ -94,22 +96,10 @@ def sliding(
         "every batch": a result whose event the watermark has not reached yet is published in every
         micro-batch whose rows change it, and once more when it is on time. An upsert by key columns
         and event time; with "retract" a change stream.
-    engine : "auto", "kernel" or "native"
-        "native" is Spark's own window over ``rangeBetween``, for batches only: Spark refuses it on
-        streams. "auto" takes the kernel.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name. A
-        batch is counted only where it is given.
 
     Returns
     -------
-    Transform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -152,23 +142,17 @@ def sliding(
     Tangwongsan, Hirzel, Schneider: "Optimal and General Out-of-Order Sliding-Window Aggregation",
     VLDB 2019.
     """
-    settings = SlidingWindows.of(
-        "windows.sliding",
-        size,
+    where = "windows.sliding"
+    spec = SlidingSpec(
+        operator=where,
+        size=parse_duration(size, parameter="size", where=where, minimum=1),
         time=time,
-        by=by,
-        agg=agg,
-        delay=delay,
-        allowed_lateness=allowed_lateness,
+        by=parse_names(by, parameter="by", where=where),
+        agg=parse_aggregates(agg, where=where),
+        delay=parse_optional_delay(delay, where=where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
     )
-    options = Options(engine, state_api, shards, name or "sliding")
-    return Transform(
-        operator=settings.where,
-        settings=settings,
-        options=options.validated(settings.where),
-        core=core,
-        native=functools.partial(native, settings),
-    )
+    return Operator(where, spec, core, native=native)

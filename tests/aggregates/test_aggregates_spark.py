@@ -58,8 +58,11 @@ def frame(spark: SparkSession) -> DataFrame:
 
 def results(events: DataFrame, aggregates: dict[str, agg.Aggregate], engine: Any) -> list[Any]:
     tumbling = windows.tumbling(
-        "10 seconds", time="ts", by="key", agg=aggregates, engine=engine, shards=2
-    )
+        "10 seconds",
+        time="ts",
+        by="key",
+        agg=aggregates,
+    ).options(engine=engine, shards=2)
     rows = rows_of(events.transform(tumbling).toArrow())
     return sorted(rows, key=lambda row: (row["key"] or "", row["window_start"]))
 
@@ -102,9 +105,7 @@ def test_an_aggregate_can_be_used_in_sparks_own_grouping(spark: SparkSession) ->
         by="key",
         agg=EXACT,
         origin="20 seconds",
-        engine="kernel",
-        shards=2,
-    )
+    ).options(engine="kernel", shards=2)
     ours = rows_of(events.transform(whole).drop("window_start", "window_end").toArrow())
     theirs = rows_of(native.toArrow())
     assert sorted(map(comparable, ours)) == sorted(map(comparable, theirs))
@@ -120,7 +121,7 @@ def test_long_integers_and_large_decimals_have_the_mean_that_spark_gives(
     kernel, native = (
         rows_of(
             events.transform(
-                windows.tumbling("1 second", time="ts", agg=means, engine=engine, shards=1)
+                windows.tumbling("1 second", time="ts", agg=means).options(engine=engine, shards=1)
             )
             .orderBy("window_start")
             .toArrow()

@@ -247,4 +247,4 @@ def test_what_spark_would_keep_without_a_bound_is_left_to_the_kernel(
     each: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
     spec = each.settings.bind(SCHEMA, carried=None)
     frame: Any = None  # it is not looked at
-    assert native(each.settings, frame, spec, insists) is None
+    assert native(frame, spec, insists) is None

@@ -56,8 +56,11 @@ def ours(events: DataFrame, aggregates: list[Aggregation], engine: Any = "kernel
     """Per key and ten seconds."""
     named = {str(each): each for each in aggregates}
     per_key = windows.tumbling(
-        "10 seconds", time="ts", by="key", agg=named, engine=engine, shards=2
-    )
+        "10 seconds",
+        time="ts",
+        by="key",
+        agg=named,
+    ).options(engine=engine, shards=2)
     return events.transform(per_key)
 
 
@@ -189,9 +192,7 @@ def test_lists_of_state_are_continued_after_a_restart(
         delay="5 seconds",
         allowed_lateness="1 minute",
         stragglers="retract",
-        shards=2,
-        state_api=api,
-    )
+    ).options(shards=2, state_api=api)
     whole = replay(transform, SCRIPT, schema=SCHEMA)
     first = stream(spark, transform, SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
     rest = stream(spark, transform, SCRIPT[3:], schema=SCHEMA, directory=tmp_path)
@@ -227,7 +228,7 @@ def test_values_of_every_type_are_collected_unharmed(spark: SparkSession) -> Non
     source = spark.sql(f"select timestamp'2024-01-01 00:00:01Z' as ts, 1 as seq, {EVERY_TYPE}")
     types = [name for name in source.columns if name not in ("ts", "seq")]
     whole = {name: agg.collect_list(name, at_most=1, tie_break="seq") for name in types}
-    results = source.transform(windows.tumbling("1 minute", time="ts", agg=whole, shards=1))
+    results = source.transform(windows.tumbling("1 minute", time="ts", agg=whole).options(shards=1))
     lists = source.select(*(F.array(name).alias(name) for name in types))
     assert results.select(*types).schema.simpleString() == lists.schema.simpleString()
     text = [F.to_json(F.struct(*types))]

@@ -30,8 +30,9 @@ from streamops.kernel.contract import Counts
 from streamops.spark.operator import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
-from streamops.windows.core import compare, fixed, sliding
-from streamops.windows.core.comparison import Revised
+from streamops.windows.core import compare, sliding
+from streamops.windows.core import grid as fixed
+from streamops.windows.core.compare_spec import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
-from streamops.windows.compare_settings import Comparison
 from streamops.windows.core import compare
-from streamops.windows.core.comparison import CompareSpec
+from streamops.windows.core.compare_spec import CompareSpec
 from tests.golden.states import AUTUMN, FOLDER, HOUR, SHARDS
 from tests.oracles.compare import CompareOracle
 
@@ -63,7 +63,7 @@ class History:
             "stragglers": "drop",
             "too_late": "drop",
         } | self.settings
-        return Comparison.of("windows.compare", **arguments).bind(self.schema, carried=None)
+        return windows.compare(**arguments).parameters.bind(self.schema, carried=None)
 
     def table(self, rows: Batch) -> pa.Table:
         """Rows of (hour, origin, gate, n, price, revision, change)."""
@@ -99,7 +99,7 @@ class History:
         spec, state = self.spec, compare.empty(self.spec)
         for batch, hour in self.batches:
             packed = compare.pack(spec, self.table(batch))
-            state = compare.step(spec, state, packed, AUTUMN + hour * HOUR).state
+            state = compare.step(spec, state, [packed], AUTUMN + hour * HOUR).state
         return state
 
     @property

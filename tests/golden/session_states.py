@@ -12,7 +12,7 @@ from typing import Any
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.windows.core import session
-from streamops.windows.core.spec import SessionSpec
+from streamops.windows.core.session_spec import SessionSpec
 from tests.golden.states import SHARDS
 from tests.laws.session_strategies import spec_of, table_of
 from tests.laws.strategies import AGGREGATES
@@ -69,7 +69,7 @@ class History:
             ]  # fmt: skip
             packed = session.pack(spec, table_of(rows).select(spec.input.names))
             mark = None if watermark is None else NOW + watermark * SECOND
-            state = session.step(spec, state, packed, mark).state
+            state = session.step(spec, state, [packed], mark).state
         return state
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import sliding
-from streamops.windows.core.spec import SlidingSpec
-from streamops.windows.sliding_settings import SlidingWindows
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
 from tests.oracles.sliding import SlidingOracle
 
@@ -44,7 +44,7 @@ class History:
             "too_late": "drop",
             "early": "never",
         } | self.settings
-        settings = SlidingWindows.of("windows.sliding", arguments.pop("size"), **arguments)
+        settings = windows.sliding(arguments.pop("size"), **arguments).parameters
         return settings.bind(SCHEMA, carried=None)
 
     @property
@@ -72,7 +72,7 @@ class History:
         spec, state = self.spec, sliding.empty(self.spec)
         for batch, watermark in self.batches:
             packed = sliding.pack(spec, table(batch))
-            state = sliding.step(spec, state, packed, watermark).state
+            state = sliding.step(spec, state, [packed], watermark).state
         return state
 
 

@@ -15,18 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import aggregates as agg
+from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
-from streamops.windows.calendar_settings import CalendarWindows
-from streamops.windows.core import fixed
-from streamops.windows.core.spec import FixedSpec
-from streamops.windows.cumulative_settings import CumulativeWindows
-from streamops.windows.fixed_settings import FixedWindows
+from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid_spec import FixedSpec
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle
 from tests.oracles.windows import GridOracle, WindowOracle
 
-TYPES = {"hopping": FixedWindows, "calendar": CalendarWindows, "cumulative": CumulativeWindows}
 FOLDER = Path(__file__).parent
 SHARDS = 16
 
@@ -96,9 +93,8 @@ class History:
             "too_late": "drop",
             "early": "never",
         } | self.settings
-        dtype: Any = TYPES[self.operator]
-        settings: Any = dtype.of(f"windows.{self.operator}", **arguments)
-        return settings.bind(SCHEMA, carried=None)
+        operator: Any = getattr(windows, self.operator)
+        return operator(**arguments).parameters.bind(SCHEMA, carried=None)
 
     @property
     def watermark(self) -> int | None:
@@ -142,7 +138,7 @@ class History:
         spec, state = self.spec, fixed.empty(self.spec)
         for batch, watermark in self.batches:
             packed = fixed.pack(spec, self.table(batch))
-            state = fixed.step(spec, state, packed, watermark).state
+            state = fixed.step(spec, state, [packed], watermark).state
         return state
 
 

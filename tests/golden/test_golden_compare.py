@@ -39,10 +39,10 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     for batch, hour in more:
         watermark = AUTUMN + hour * HOUR
         rows = history.table(batch)
-        step = compare.step(spec, state, compare.pack(spec, rows), watermark)
+        step = compare.step(spec, state, [compare.pack(spec, rows)], watermark)
         expected = oracle.step(rows_of(rows), watermark)
-        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
-        assert dataclasses.asdict(step.counts) == expected.counts
+        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state
     assert published >= 3

@@ -37,10 +37,10 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     published = 0
     for batch, second in more:
         watermark = NOW + second * SECOND
-        step = sliding.step(spec, state, sliding.pack(spec, table(batch)), watermark)
+        step = sliding.step(spec, state, [sliding.pack(spec, table(batch))], watermark)
         expected = oracle.step(rows_of(table(batch)), watermark)
-        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
-        assert dataclasses.asdict(step.counts) == expected.counts
+        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state
     assert published > 5

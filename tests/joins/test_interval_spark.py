@@ -265,8 +265,10 @@ def test_click_through_rate_per_hour_by_a_window_behind_the_join(
     once: dict[str, Any] = {"matches": "first", "tie_break": "n", **COMMON}
     clicked = joins.interval(right, "0 seconds", "1 hour", how="left", delay="1 minute", **once)
     rate = windows.tumbling(
-        "1 hour", time="ts", agg={"searches": agg.count(), "rate": agg.mean("clicked")}, shards=2
-    )
+        "1 hour",
+        time="ts",
+        agg={"searches": agg.count(), "rate": agg.mean("clicked")},
+    ).options(shards=2)
     is_click = F.when(F.col("status") == "matched", 1.0).otherwise(0.0)
     hours = left.transform(clicked).withColumn("clicked", is_click).transform(rate)
     got = published(spark, hours, tmp_path)

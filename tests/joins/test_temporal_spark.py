@@ -188,8 +188,11 @@ def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_pa
     )
     answered = left.transform(joins.asof(right, **SAID, delay="10 seconds", shards=2))
     per_minute = windows.tumbling(
-        "30 seconds", time="ts", by="symbol", agg={"total": agg.sum("price")}, shards=2
-    )
+        "30 seconds",
+        time="ts",
+        by="symbol",
+        agg={"total": agg.sum("price")},
+    ).options(shards=2)
     result = answered.transform(per_minute).withColumn("total", F.col("total").cast("int"))
     found = run_query(result, tmp_path, 200)
     rows = [row for _, table, _ in found for row in table.to_pylist()]

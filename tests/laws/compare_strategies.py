@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops import windows
 from streamops.testing.laws import Case, Judged, rows_of
-from streamops.windows.compare_settings import Comparison
 from streamops.windows.core import compare
-from streamops.windows.core.comparison import CompareSpec
+from streamops.windows.core.compare_spec import CompareSpec
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_9999_ENDS
 from tests.oracles.compare import CompareOracle
 from tests.oracles.windows import Row
@@ -148,7 +148,7 @@ def case_of(settings: CompareOracle, batches: Sequence[pa.Table], *, delay: int,
             for row in oracle.arrived
         ]
         rows = table_of(plain, settings.revised).select(spec.input.names)
-        return rows_of(compare.run(spec, compare.pack(spec, rows)))
+        return rows_of(compare.run(spec, [compare.pack(spec, rows)]))
 
     return Case(
         core=compare,
@@ -166,8 +166,7 @@ def spec_of(settings: CompareOracle, delay: int) -> CompareSpec:
     period: Any = settings.period
     if not settings.zone:
         period = dt.timedelta(microseconds=period)
-    made = Comparison.of(
-        "windows.compare",
+    made = windows.compare(
         period,
         zone=settings.zone or None,
         values=settings.values,
@@ -176,5 +175,5 @@ def spec_of(settings: CompareOracle, delay: int) -> CompareSpec:
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
-    )
+    ).parameters
     return made.bind(SCHEMAS[settings.revised], carried=None)

@@ -7,10 +7,9 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
+from streamops import windows
 from streamops.kernel.calendar import LONGEST, Unit
 from streamops.testing.laws import Case
-from streamops.windows.calendar_settings import CalendarWindows
-from streamops.windows.cumulative_settings import CumulativeWindows
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
@@ -77,9 +76,9 @@ def calendars(draw: st.DrawFn) -> Case:
     settings = CalendarOracle(
         unit=unit, zone=zone, week_start=week_start, empty_for=empty_for, **common(draw, pace)
     )
-    made = CalendarWindows.of(
-        "windows.calendar", unit, zone, week_start=week_start, **said(draw, settings, pace)
-    )
+    made = windows.calendar(
+        unit, zone, week_start=week_start, **said(draw, settings, pace)
+    ).parameters
     moment = draw(moments(settings, change, pace))
     return history(draw, settings, made, moment, pace)
 
@@ -100,15 +99,14 @@ def cumulatives(draw: st.DrawFn) -> Case:
         zone=zone if isinstance(size, str) else "",
         **common(draw, pace),
     )
-    made = CumulativeWindows.of(
-        "windows.cumulative",
+    made = windows.cumulative(
         settings.size if isinstance(settings.size, str) else micros(settings.size),
         micros(settings.every),
         zone=settings.zone or None,
         week_start="monday",
         origin=micros(settings.origin) if settings.origin else "0 seconds",
         **said(draw, settings, pace),
-    )
+    ).parameters
     moment = draw(moments(settings, change, pace))
     return history(draw, settings, made, moment, pace)
 

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops import aggregates as agg_functions
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.windows.core import session
-from streamops.windows.core.spec import SessionSpec
+from streamops.windows.core.session_spec import SessionSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
@@ -92,7 +93,7 @@ def case_of(settings: SessionOracle, batches: Sequence[pa.Table], *, delay: int,
             oracle.step(rows_of(batch), None)
         rows = [tuple(each.row.get(f.name) for f in SESSIONS) for each in oracle.arrived]
         packed = session.pack(spec, table_of(rows).select(spec.input.names))
-        return rows_of(session.run(spec, packed))
+        return rows_of(session.run(spec, [packed]))
 
     return Case(
         core=session,
@@ -115,6 +116,8 @@ def spec_of(settings: SessionOracle, delay: int) -> SessionSpec:
     read = {"ts", *settings.by, *(name for *_, s in aggregates for name in s.inputs)}
     read |= {name for name in (settings.gap_column, settings.until) if name}
     return SessionSpec(
+        operator="windows.session",
+        agg=(("n", agg_functions.count()),),
         by=settings.by,
         time="ts",
         aggregates=aggregates,

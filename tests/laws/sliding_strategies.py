@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops import windows
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.windows.core import sliding
-from streamops.windows.core.spec import SlidingSpec
-from streamops.windows.sliding_settings import SlidingWindows
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
@@ -80,7 +80,7 @@ def case_of(settings: SlidingOracle, batches: Sequence[pa.Table], *, delay: int,
             oracle.step(rows_of(batch), None)
         rows = [tuple(row.get(f.name) for f in SCHEMA) for row in oracle.arrived]
         packed = sliding.pack(spec, table_of(rows).select(spec.input.names))
-        return rows_of(sliding.run(spec, packed))
+        return rows_of(sliding.run(spec, [packed]))
 
     return Case(
         core=sliding,
@@ -95,8 +95,7 @@ def case_of(settings: SlidingOracle, batches: Sequence[pa.Table], *, delay: int,
 
 def spec_of(settings: SlidingOracle, delay: int, schema: pa.Schema = SCHEMA) -> SlidingSpec:
     """The core's spec of the oracle's settings."""
-    made = SlidingWindows.of(
-        "windows.sliding",
+    made = windows.sliding(
         dt.timedelta(microseconds=settings.size),
         time=settings.time,
         by=settings.by,
@@ -106,5 +105,5 @@ def spec_of(settings: SlidingOracle, delay: int, schema: pa.Schema = SCHEMA) -> 
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
         early=settings.early,
-    )
+    ).parameters
     return made.bind(schema, carried=None)

@@ -12,11 +12,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
+from streamops import windows
 from streamops.kernel.columns import concat
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.testing.values import comparable
-from streamops.windows.core import fixed
-from streamops.windows.fixed_settings import FixedWindows
+from streamops.windows.core import grid as fixed
 from tests.oracles.windows import GridOracle, Interval, Row, WindowOracle, key_of
 
 SCHEMA = pa.schema(
@@ -205,8 +205,7 @@ def case_of(settings: GridOracle, spec: Any, batches: Sequence[pa.Table], seed: 
 
 def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> Any:
     """The core's spec of the oracle's settings."""
-    made = FixedWindows.of(
-        "windows.hopping",
+    made = windows.hopping(
         dt.timedelta(microseconds=settings.size),
         dt.timedelta(microseconds=settings.hop),
         time=settings.time,
@@ -219,7 +218,7 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
         early=settings.early,
         origin=dt.timedelta(microseconds=settings.origin),
         **empties_of(settings),
-    )
+    ).parameters
     return made.bind(schema, carried=None)
 
 
@@ -264,7 +263,7 @@ def accepted_rows(settings: GridOracle, spec: Any, judged: Sequence[Judged]) -> 
 def results_of(settings: GridOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
     """Results of the batch, by window."""
     results = (
-        row for row in rows_of(fixed.run(spec, fixed.pack(spec, rows))) if row.get("late") is None
+        row for row in rows_of(fixed.run(spec, [fixed.pack(spec, rows)])) if row.get("late") is None
     )
     return {comparable((key_of(row, settings.by), interval_of(row))): row for row in results}
 

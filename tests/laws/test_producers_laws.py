@@ -235,8 +235,7 @@ def test_windows_behind_it_are_what_a_naive_simulation_says(history: History) ->
         agg={"n": agg.count()},
         allowed_lateness=dt.timedelta(microseconds=LATENESS),
         stragglers="update",
-        shards=2,
-    )
+    ).options(shards=2)
     # An arrival in the future counts as the present, which is another one in each micro-batch.
     batches = [[(name, t, _past(at)) for name, t, at in rows] for rows in history.batches]
     tables = [table_of(history.spec, rows).rename_columns(SCHEMA.names) for rows in batches]

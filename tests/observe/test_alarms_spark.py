@@ -110,8 +110,11 @@ def test_a_stream_that_goes_on_raises_no_alarm(spark: SparkSession, tmp_path: Pa
     script = [seconds(10 * n, 10 * n + 5) for n in range(1, 7)]
     rules = (observe.StuckWatermark(batches=3), observe.PoisonedWatermark(), observe.LateRows(1))
     per_ten = windows.tumbling(
-        "10 seconds", time="ts", agg={"n": agg.count()}, delay="5 seconds", shards=2
-    )
+        "10 seconds",
+        time="ts",
+        agg={"n": agg.count()},
+        delay="5 seconds",
+    ).options(shards=2)
     heard: list[int] = []
 
     class Hears(observe.AlarmListener):
@@ -144,9 +147,7 @@ def test_a_row_of_the_year_2999_is_told_and_so_are_the_rows_it_makes_late(
         time="ts",
         agg={"n": agg.count()},
         delay="5 seconds",
-        engine=engine,
-        shards=2,
-    )
+    ).options(engine=engine, shards=2)
     rules = (
         observe.PoisonedWatermark("30 days"),
         observe.LateRows(16, batches=2),

@@ -122,7 +122,7 @@ def test_spark_has_no_such_sketch_and_the_error_says_so(aggregate: Any) -> None:
     assert caught.value.code == "NO_SPARK_SKETCH"
     assert caught.value.got == f"{aggregate!r}.to_spark()"
     with pytest.raises(SpecError) as caught:
-        tumbling("1 minute", {"n": aggregate}, engine="native", time=3)
+        tumbling("1 minute", {"n": aggregate}, time=3)
     assert caught.value.code == "NOT_A_NAME"
 
 

@@ -56,8 +56,12 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     transform = windows.tumbling(
-        "1 minute", time="ts", by="k", agg=AGG, delay="0 seconds", shards=2, state_api=api
-    )
+        "1 minute",
+        time="ts",
+        by="k",
+        agg=AGG,
+        delay="0 seconds",
+    ).options(shards=2, state_api=api)
     played = stream(spark, transform, SCRIPT, schema=SCHEMA, directory=tmp_path)
     rows = {each["k"]: each for batch in played for each in batch.rows}
     assert rows.keys() == {"x", "y"}

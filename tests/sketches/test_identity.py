@@ -37,8 +37,12 @@ def schema(kind: pa.DataType) -> pa.Schema:
 
 def tumbling(aggregate: Any) -> Any:
     return windows.tumbling(
-        "1 minute", time="ts", by="k", agg={"s": aggregate}, delay="1 minute", shards=1
-    )
+        "1 minute",
+        time="ts",
+        by="k",
+        agg={"s": aggregate},
+        delay="1 minute",
+    ).options(shards=1)
 
 
 @pytest.mark.parametrize(("aggregate", "kinds"), CASES, ids=repr)

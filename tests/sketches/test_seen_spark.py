@@ -136,13 +136,12 @@ def test_a_batch_is_judged_in_the_order_of_event_time(spark: SparkSession) -> No
 
 def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None:
     per_shop = windows.tumbling(
-        "50 seconds", time="ts", by="shop", delay="0 seconds", shards=2,
-        agg={
+        "50 seconds", time="ts", by="shop", delay="0 seconds", agg={
             "n": agg.count(),
             "orders": sketches.bloom_filter_agg("order.id", capacity=100, false_positive_rate=1e-6),
             "fill": agg.bloom_filter_stats("order.id", capacity=100, false_positive_rate=1e-6),
         },
-    )  # fmt: skip
+    ).options(shards=2)  # fmt: skip
     frame = micro_batches(spark, SCRIPT[:4], schema=SCHEMA, directory=tmp_path)
     got, told = run(frame.transform(seen()).transform(per_shop), tmp_path)
     closed = {(row["shop"], row["window_start"]): row for row in got}

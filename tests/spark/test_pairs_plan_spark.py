@@ -84,7 +84,9 @@ def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path
         before = windows.tumbling("10 seconds", time="ts", delay=delay, **counted)
         pair = earlier(right, time=("window_end", "at"), delay=(None, delay))
         summed = {"windows": agg.count(), "earlier": agg.sum("n_earlier")}
-        behind = windows.tumbling("20 seconds", time="window_end", by="k", agg=summed, shards=2)
+        behind = windows.tumbling("20 seconds", time="window_end", by="k", agg=summed).options(
+            shards=2
+        )
         joined = left.transform(before).withColumnRenamed("n", "c").transform(pair)
         return (
             joined.withColumnRenamed("n", "n_earlier")
@@ -198,8 +200,7 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
             by="key",
             agg={"n": agg.count()},
             delay="1 second",
-            state_api="applyInPandasWithState",
-        )
+        ).options(state_api="applyInPandasWithState")
     ).withColumnRenamed("window_end", "at")
     chained = refused(lambda: left.transform(earlier(last, delay=("1 second", None))))
     assert (chained.code, chained.where) == (

@@ -241,8 +241,11 @@ def test_names_with_dots_and_backticks_are_quoted(spark: SparkSession) -> None:
     for engine in ("kernel", "native"):
         result = frame.transform(
             windows.tumbling(
-                "1 minute", time="t.s", by="k y", agg={"a.b": agg.sum("a`b")}, engine=engine
-            )
+                "1 minute",
+                time="t.s",
+                by="k y",
+                agg={"a.b": agg.sum("a`b")},
+            ).options(engine=engine)
         )
         assert result.columns == ["k y", "window_start", "window_end", "a.b"]
         assert result.collect()[0][3] == 1

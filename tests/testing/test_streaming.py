@@ -24,8 +24,8 @@ SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 def counting(delay: str | None = "5 seconds", **said: Any) -> Any:
     said = {"stragglers": "retract", "allowed_lateness": "20 seconds", "too_late": "route"} | said
     return windows.tumbling(
-        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay=delay, shards=3, **said
-    )
+        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay=delay, **said
+    ).options(shards=3)
 
 
 def row(key: str | None, seconds: float | None) -> dict[str, Any]:

@@ -215,8 +215,7 @@ def test_on_a_stream_it_is_counted_and_a_guard_and_a_window_follow(
             time="corrected_time",
             agg={"n": agg.count()},
             delay="5 seconds",
-            shards=2,
-        ),
+        ).options(shards=2),
     ]
     frame = micro_batches(spark, script, schema=schema, directory=tmp_path)
     for transform in chain:

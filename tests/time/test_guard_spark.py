@@ -234,7 +234,7 @@ def window(start: int, n: int, total: int) -> dict[str, Any]:
 def test_a_row_of_the_year_2999_does_not_move_the_watermark(
     spark: SparkSession, tmp_path: Path, engine: str
 ) -> None:
-    per_ten = windows.tumbling("10 seconds", engine=engine, **PER_TEN)
+    per_ten = windows.tumbling("10 seconds", **PER_TEN).options(engine=engine)
     # Without a guard, all that comes after it is late; the last window is open, and so closed.
     poisoned = stream(spark, per_ten, SCRIPT, schema=SCHEMA, directory=tmp_path)
     assert poisoned[-1].watermark == POISON - dt.timedelta(seconds=5)

@@ -83,9 +83,7 @@ def test_windows_by_processing_time_are_published_and_nothing_is_late(
         time="processed_at",
         agg={"rows": agg.count(), "started": agg.max("processed_at")},
         delay="0 seconds",
-        shards=1,
-        state_api=api,
-    )
+    ).options(shards=1, state_api=api)
     published: list[dict[str, Any]] = []
     told: list[Any] = []
     for there in (SCRIPT[:3], SCRIPT[3:]):  # with a restart

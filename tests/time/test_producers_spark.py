@@ -88,7 +88,7 @@ def test_windows_behind_it_give_what_their_replay_gives(
 ) -> None:
     chain = [
         time.producers("k", state_api=before, **SAID),
-        windows.tumbling("10 seconds", state_api=behind, **COMMON),
+        windows.tumbling("10 seconds", **COMMON).options(state_api=behind),
     ]
     played = Replay(chain, SCHEMA)
     for part in (SCRIPT[:4], SCRIPT[4:]):  # the second starts from the checkpoint of the first
@@ -170,7 +170,9 @@ def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
     assert [f.dataType for f in marked.schema][:-1] == [f.dataType for f in frame.schema]
     assert marked.columns == [*frame.columns, "guarded"]
     with pytest.raises(SpecError, match="STATE_API_NOT_CHAINABLE"):
-        marked.drop("months").transform(windows.tumbling("10 seconds", state_api=AIPWS, **COMMON))
+        marked.drop("months").transform(
+            windows.tumbling("10 seconds", **COMMON).options(state_api=AIPWS)
+        )
     per_ten = marked.groupBy(F.window("ts", "10 seconds")).agg(
         F.count("*").alias("n"),
         F.count("free").alias("free"),

@@ -144,8 +144,7 @@ def test_a_batch_is_judged_in_the_order_in_which_it_was_received(spark: SparkSes
 def test_a_guard_a_watermark_and_a_window_follow_it(spark: SparkSession, tmp_path: Path) -> None:
     per_ten = windows.tumbling(
         "10 seconds", time="corrected_time", by="device", agg={"n": agg.count()},
-        delay="5 seconds", shards=2,
-    )  # fmt: skip
+        delay="5 seconds", ).options(shards=2)  # fmt: skip
     got, told = [], []
     for there in (SCRIPT[:4], SCRIPT[4:]):
         frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)

@@ -86,7 +86,9 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
     spark: SparkSession, api: Any, policy: dict[str, Any], columns: int
 ) -> None:
     batches, schema = script(columns)
-    transform = windows.compare("20 seconds", delay="5 seconds", state_api=api, **policy, **COMMON)
+    transform = windows.compare("20 seconds", delay="5 seconds", **policy, **COMMON).options(
+        state_api=api
+    )
     actual = stream(spark, transform, batches, schema=schema)
     expected = replay(transform, batches, schema=schema)
     assert sum(each.counts.results for each in expected) >= 5
@@ -225,7 +227,7 @@ def test_a_comparison_follows_a_window_of_sparks_own(
     period: dict[str, Any] = {"period": "20 seconds"}
     if calendar:  # a UTC day has no change of the clock, and no previous window here
         period = {"period": "day", "zone": "UTC"}
-    compared = windows.compare(values="n", by="k", shards=2, **period)
+    compared = windows.compare(values="n", by="k", **period).options(shards=2)
 
     def native(frame: DataFrame) -> DataFrame:
         counted = frame.groupBy("k", F.window("ts", "10 seconds")).agg(F.count("*").alias("n"))

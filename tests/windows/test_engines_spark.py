@@ -85,7 +85,7 @@ def batch(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 
 def tumbling(engine: Any = "auto", **said: Any) -> Any:
     said = {"time": "ts", "by": KEYS, "agg": AGG, "shards": 2, **said}
-    return windows.tumbling("1 minute", engine=engine, **said)
+    return windows.tumbling("1 minute", **said).options(engine=engine)
 
 
 def assert_declared_alike(kernel: DataFrame, native: DataFrame) -> None:

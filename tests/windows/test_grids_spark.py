@@ -80,7 +80,9 @@ def test_a_batch_of_days_is_what_spark_computes_by_local_date(spark: SparkSessio
     )
     frame = hourly.withColumn("local", F.from_utc_timestamp("ts", ZONE))
     for unit in ("day", "week", "month", "quarter", "year"):
-        windowed = windows.calendar(unit, ZONE, time="ts", by="k", agg={"n": agg.count()}, shards=2)
+        windowed = windows.calendar(unit, ZONE, time="ts", by="k", agg={"n": agg.count()}).options(
+            shards=2
+        )
         ours = frame.transform(windowed).select(
             "k", F.from_utc_timestamp("window_start", ZONE).alias("start"), "n"
         )
@@ -118,11 +120,15 @@ def test_they_chain_behind_other_windows_and_continue_after_a_restart(
 ) -> None:
     script = [rows(*((k, 24 * b + h, 1) for k in "ab" for h in range(24))) for b in range(4)]
     hourly = windows.tumbling(
-        "1 hour", time="ts", by="k", agg={"n": agg.count()}, delay="0 seconds", shards=2
-    )
+        "1 hour",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="0 seconds",
+    ).options(shards=2)
     summed: dict[str, Any] = {"time": "window_start", "by": "k", "agg": {"n": agg.sum("n")}}
-    daily = windows.calendar("day", ZONE, **summed, shards=2)
-    half = windows.cumulative("day", "12 hours", zone=ZONE, **summed, shards=2)
+    daily = windows.calendar("day", ZONE, **summed).options(shards=2)
+    half = windows.cumulative("day", "12 hours", zone=ZONE, **summed).options(shards=2)
     local = (START + dt.timedelta(hours=h) for h in (0, 24, 49))
     first, second, third = (each.replace(tzinfo=None) for each in local)
     for name, transform, expected in (

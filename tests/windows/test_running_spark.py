@@ -99,8 +99,12 @@ def test_a_running_aggregate_reads_the_results_of_windows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     per_minute = windows.tumbling(
-        "1 minute", time="ts", by="k", agg={"s": linear_sketch("v")}, delay="0 seconds", shards=2
-    )
+        "1 minute",
+        time="ts",
+        by="k",
+        agg={"s": linear_sketch("v")},
+        delay="0 seconds",
+    ).options(shards=2)
     script = [
         [row("a", 1, 1), row("a", 2, 30), row("b", 1, 2)],
         [row("a", 3, 61), row("b", None, 65)],

@@ -12,7 +12,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
 from streamops.testing import at, replay
-from streamops.windows.session_settings import SessionWindows
+from streamops.windows.core.session_spec import SessionSpec
 
 SCHEMA = pa.schema(
     [
@@ -30,9 +30,9 @@ def session(gap: Any = "30 minutes", **said: Any) -> Any:
     return windows.session(gap, **{**common, "delay": "1 minute", **said})
 
 
-def settings(**said: Any) -> SessionWindows:
+def settings(**said: Any) -> SessionSpec:
     found = session(**said).settings
-    assert isinstance(found, SessionWindows)
+    assert isinstance(found, SessionSpec)
     return found
 
 
@@ -52,8 +52,7 @@ def test_a_transform_shows_everything_that_was_said() -> None:
     assert repr(session(until="out", max_length="8 hours", when_longer="fail")) == (
         "windows.session(gap='30 minutes', gap_column=None, until='out', max_length='8 hours', "
         "when_longer='fail', time='ts', by=('user',), agg=(('n', count()),), delay='1 minute', "
-        "allowed_lateness='0 seconds', stragglers='drop', too_late='drop', early='never', "
-        "engine='auto', state_api='auto', shards=8, name='session')"
+        "allowed_lateness='0 seconds', stragglers='drop', too_late='drop', early='never')"
     )
 
 

@@ -73,8 +73,8 @@ POLICIES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("number", range(len(POLICIES)))
 def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession, number: int) -> None:
-    transform = windows.session(
-        "10 seconds", state_api=APIS[number % 2], **POLICIES[number], **COMMON
+    transform = windows.session("10 seconds", **POLICIES[number], **COMMON).options(
+        state_api=APIS[number % 2]
     )
     expected = replay(transform, SCRIPT, schema=SCHEMA)
     same(stream(spark, transform, SCRIPT, schema=SCHEMA), expected)
@@ -87,7 +87,10 @@ def test_the_two_engines_publish_the_same_sessions_in_the_same_micro_batches(
     """In histories in which no row would prolong what was published."""
     script = [*SCRIPT[:2], rows(("a", 26, 8), ("b", 40, 3)), *SCRIPT[5:]]
     native = stream(
-        spark, windows.session("10 seconds", engine="native", **COMMON), script, schema=SCHEMA
+        spark,
+        windows.session("10 seconds", **COMMON).options(engine="native"),
+        script,
+        schema=SCHEMA,
     )
     kernel = replay(windows.session("10 seconds", **COMMON), script, schema=SCHEMA)
     assert sum(len(result.rows) for result in kernel) > 3
@@ -110,7 +113,7 @@ def test_spark_begins_a_second_session_where_ours_has_a_straggler(spark: SparkSe
         for results in (
             stream(
                 spark,
-                windows.session("10 seconds", engine="native", **COMMON),
+                windows.session("10 seconds", **COMMON).options(engine="native"),
                 script,
                 schema=SCHEMA,
             ),
@@ -128,7 +131,9 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
     frame = spark.createDataFrame(pa.Table.from_pylist(events, SCHEMA))
     for policy in ({}, RETRACT, {"early": "every batch"}):
         kernel, native = (
-            frame.transform(windows.session("10 seconds", engine=engine, **policy, **COMMON))
+            frame.transform(
+                windows.session("10 seconds", **policy, **COMMON).options(engine=engine)
+            )
             for engine in ("kernel", "native")
         )
         assert kernel.schema == native.schema
@@ -192,8 +197,7 @@ def test_sessions_chain_before_and_behind_other_windows(spark: SparkSession, tmp
     )
     per_minute = windows.tumbling(
         "1 minute", time="window_start", by="k", agg={"visits": agg.count(), "n": agg.sum("n")},
-        shards=2,
-    )  # fmt: skip
+        ).options(shards=2)  # fmt: skip
     frame = micro_batches(spark, script, schema=SCHEMA).transform(session).transform(per_minute)
     (tmp_path / "behind").mkdir()
     got = folded(spark, frame, tmp_path / "behind")
@@ -202,11 +206,18 @@ def test_sessions_chain_before_and_behind_other_windows(spark: SparkSession, tmp
     assert ("b", 0, 3, 9) in found
 
     seconds = windows.tumbling(
-        "2 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="9 seconds", shards=2
-    )
+        "2 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="9 seconds",
+    ).options(shards=2)
     after = windows.session(
-        "5 seconds", time="window_start", by="k", agg={"n": agg.sum("n")}, shards=2
-    )
+        "5 seconds",
+        time="window_start",
+        by="k",
+        agg={"n": agg.sum("n")},
+    ).options(shards=2)
     frame = micro_batches(spark, script, schema=SCHEMA).transform(seconds).transform(after)
     (tmp_path / "before").mkdir()
     got = folded(spark, frame, tmp_path / "before")

@@ -13,8 +13,7 @@ from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.grids import FixedGrid
 from streamops.spark.columns import suggest_timestamp
-from streamops.windows.core.spec import FixedSpec
-from streamops.windows.fixed_settings import FixedWindows
+from streamops.windows.core.grid_spec import FixedSpec
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -45,8 +44,8 @@ SAID: dict[str, Any] = {
 DURATIONS = ["size", "hop", "allowed_lateness", "delay", "origin", "empty_for"]
 
 
-def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedWindows:
-    return FixedWindows.of("windows.hopping", size, hop, **(SAID | said))
+def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedSpec:
+    return windows.hopping(size, hop, **(SAID | said)).parameters
 
 
 def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> FixedSpec:
@@ -71,8 +70,8 @@ def refused_bound(kind: type[StreamopsError], **said: Any) -> Any:
 
 
 def test_durations_become_microseconds_and_names_become_tuples() -> None:
-    assert settings(by="origin", allowed_lateness=dt.timedelta(hours=6)) == FixedWindows(
-        where="windows.hopping",
+    assert settings(by="origin", allowed_lateness=dt.timedelta(hours=6)) == FixedSpec(
+        operator="windows.hopping",
         time="ts",
         by=("origin",),
         agg=(("n", agg.count()),),
@@ -443,13 +442,6 @@ def test_what_is_not_a_name_is_refused(said: dict[str, Any], parameter: str, got
     assert error.got == got
 
 
-def test_a_name_of_counts_that_is_not_text_is_refused() -> None:
-    said: dict[str, Any] = {"name": 5}
-    with pytest.raises(SpecError) as caught:
-        windows.tumbling("1 hour", time="ts", agg={"n": agg.count()}, **said)
-    assert (caught.value.code, caught.value.what) == ("NOT_A_NAME", "`name` is not a name")
-
-
 def test_a_column_expression_is_not_an_aggregate() -> None:
     class Column:
         """As Spark's: it has whatever attribute it is asked for."""
@@ -591,39 +583,6 @@ def test_a_mistake_is_answered_before_spark_sees_it_and_names_the_operator() -> 
         windows.tumbling("0 seconds", time="ts", agg={"n": agg.count()})
 
 
-@pytest.mark.parametrize("shards", [0, -1, 2**15 + 1, "16", 1.5, 16.0, True, None])
-def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
-    with pytest.raises(SpecError) as caught:
-        windows.tumbling("1 hour", time="ts", agg={"n": agg.count()}, shards=shards)
-    assert str(caught.value) == (
-        "[SHARDS_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
-        f"  got:       shards={shards!r}\n"
-        "  expected:  an integer from 1 to 32768\n"
-        "  fix:       use the default (8); more if the state of a shard exceeds some MB"
-    )
-
-
-@pytest.mark.parametrize(
-    ("parameter", "choices"),
-    [
-        ("engine", "'auto', 'kernel', 'native'"),
-        ("state_api", "'auto', 'applyInPandasWithState', 'transformWithStateInPandas'"),
-    ],
-)
-def test_an_engine_or_state_api_that_does_not_exist_is_refused(
-    parameter: str, choices: str
-) -> None:
-    said: dict[str, Any] = {parameter: "fast"}
-    with pytest.raises(SpecError) as caught:
-        windows.hopping("3 hours", "1 hour", time="ts", agg={"n": agg.count()}, **said)
-    assert str(caught.value) == (
-        f"[UNKNOWN_CHOICE] windows.hopping: `{parameter}` is not one of its choices\n"
-        f"  got:       {parameter}='fast'\n"
-        f"  expected:  one of {choices}\n"
-        f"  fix:       write one of {choices}"
-    )
-
-
 def test_a_transform_shows_its_durations_in_words() -> None:
     shown = repr(
         windows.hopping(
@@ -651,8 +610,7 @@ def test_a_transform_shows_everything_that_was_said() -> None:
     assert shown == (
         "windows.tumbling(size='1 hour', hop='1 hour', origin='0 seconds', time='ts', "
         "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness='0 seconds', "
-        "stragglers='drop', too_late='drop', early='never', empty='skip', empty_for=None, engine='auto', state_api='auto', shards=8, "
-        "name='tumbling')"
+        "stragglers='drop', too_late='drop', early='never', empty='skip', empty_for=None)"
     )
 
 
@@ -681,7 +639,7 @@ def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
         ]
     )
     assert settings.bind(schema, carried=None).origins == {
-        "k": "k",
-        "least": "v",
-        "all": "x",
+        "k": (0, "k"),
+        "least": (0, "v"),
+        "all": (0, "x"),
     }

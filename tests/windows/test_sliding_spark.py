@@ -69,7 +69,9 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
     spark: SparkSession, policy: dict[str, Any]
 ) -> None:
     api = APIS[POLICIES.index(policy) // 2]  # each serves a policy without corrections and one with
-    transform = windows.sliding("10 seconds", delay="5 seconds", state_api=api, **policy, **COMMON)
+    transform = windows.sliding("10 seconds", delay="5 seconds", **policy, **COMMON).options(
+        state_api=api
+    )
     actual = stream(spark, transform, SCRIPT, schema=SCHEMA)
     expected = replay(transform, SCRIPT, schema=SCHEMA)
     assert any(result.rows for result in expected)
@@ -94,7 +96,9 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
             assert [(r["ts"], r["reason"]) for r in late.collect()] == [(None, "null_time")]
             kernel = results
         plain = {k: v for k, v in policy.items() if v != "route" and k != "too_late"}
-        native = frame.transform(windows.sliding("10 seconds", engine="native", **plain, **COMMON))
+        native = frame.transform(
+            windows.sliding("10 seconds", **plain, **COMMON).options(engine="native")
+        )
         assert kernel.dtypes == native.dtypes
         assert_rows(kernel, native)
 
@@ -128,8 +132,7 @@ def test_both_engines_agree_on_odd_keys_borders_and_types(spark: SparkSession, s
                 "last": agg.last("length", tie_break="seq"),
                 "length": agg.sum("length"),
             },
-            engine=engine,
-        )
+        ).options(engine=engine)
         for engine in ("kernel", "native")
     ]
     kernel, native = (frame.transform(transform) for transform in transforms)
@@ -144,7 +147,9 @@ def test_both_engines_agree_on_odd_keys_borders_and_types(spark: SparkSession, s
 def test_spark_has_no_sliding_windows_on_streams(spark: SparkSession) -> None:
     frame = micro_batches(spark, SCRIPT[:1], schema=SCHEMA)
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE") as caught:
-        frame.transform(windows.sliding("1 hour", delay="1 second", engine="native", **COMMON))
+        frame.transform(
+            windows.sliding("1 hour", delay="1 second", **COMMON).options(engine="native")
+        )
     assert caught.value.where == "windows.sliding"
 
 
@@ -213,11 +218,18 @@ def test_windows_follow_sliding_windows_through_a_restart(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     slide = windows.sliding(
-        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="2 seconds", shards=2
-    )
+        "10 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="2 seconds",
+    ).options(shards=2)
     fixed = windows.tumbling(
-        "20 seconds", time="ts", by="k", agg={"all": agg.count(), "n": agg.sum("n")}, shards=2
-    )
+        "20 seconds",
+        time="ts",
+        by="k",
+        agg={"all": agg.count(), "n": agg.sum("n")},
+    ).options(shards=2)
     for there in (EVERY_SECOND[:3], EVERY_SECOND):
         frame = micro_batches(spark, there, schema=SCHEMA).transform(slide).transform(fixed)
         got = published(spark, frame, tmp_path)
@@ -230,11 +242,18 @@ def test_sliding_windows_follow_windows_and_sparks_follow_them(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     fixed = windows.tumbling(
-        "5 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="2 seconds", shards=2
-    )
+        "5 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="2 seconds",
+    ).options(shards=2)
     slide = windows.sliding(
-        "10 seconds", time="window_end", by="k", agg={"n": agg.sum("n")}, shards=2
-    )
+        "10 seconds",
+        time="window_end",
+        by="k",
+        agg={"n": agg.sum("n")},
+    ).options(shards=2)
     both = micro_batches(spark, EVERY_SECOND, schema=SCHEMA).transform(fixed).transform(slide)
     native = both.groupBy("k", F.window("window_end", "20 seconds", startTime="1 second")).agg(
         F.sum("n").alias("n")

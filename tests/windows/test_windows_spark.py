@@ -72,17 +72,16 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
 ) -> None:
     # Each API serves two of the policies under each kind of window.
     turn = POLICIES.index(policy)
-    tumbling = windows.tumbling(
-        "10 seconds", delay="5 seconds", state_api=APIS[turn % 2], **policy, **COMMON
+    tumbling = windows.tumbling("10 seconds", delay="5 seconds", **policy, **COMMON).options(
+        state_api=APIS[turn % 2]
     )
     hopping = windows.hopping(
         "10 seconds",
         "4 seconds",
         delay="5 seconds",
-        state_api=APIS[1 - turn % 2],
         **policy,
         **COMMON,
-    )
+    ).options(state_api=APIS[1 - turn % 2])
     for transform in (tumbling, hopping):
         same(
             stream(spark, transform, SCRIPT, schema=SCHEMA),
@@ -94,10 +93,12 @@ def test_the_two_engines_publish_the_same_windows_in_the_same_micro_batches(
     spark: SparkSession,
 ) -> None:
     for make in (
-        lambda engine: windows.tumbling("10 seconds", delay="5 seconds", engine=engine, **COMMON),
-        lambda engine: windows.hopping(
-            "10 seconds", "4 seconds", delay="5 seconds", engine=engine, origin="1 second", **COMMON
+        lambda engine: windows.tumbling("10 seconds", delay="5 seconds", **COMMON).options(
+            engine=engine
         ),
+        lambda engine: windows.hopping(
+            "10 seconds", "4 seconds", delay="5 seconds", origin="1 second", **COMMON
+        ).options(engine=engine),
     ):
         native = stream(spark, make("native"), SCRIPT, schema=SCHEMA)
         kernel = replay(make("kernel"), SCRIPT, schema=SCHEMA)
@@ -116,7 +117,7 @@ def test_a_frame_that_brings_its_watermark_gives_the_same_as_spark_does(
     )
     native = stream(
         spark,
-        windows.hopping(*window, engine="native", **COMMON),
+        windows.hopping(*window, **COMMON).options(engine="native"),
         script,
         schema=SCHEMA,
         watermark="5 seconds",
@@ -162,11 +163,18 @@ def folded(spark: SparkSession, frame: DataFrame, directory: Any) -> list[dict[s
 def test_operators_chain_in_one_query_ours_and_native(spark: SparkSession, tmp_path: Any) -> None:
     script = [rows(*((k, s + b * 20, 1) for k in "ab" for s in range(20))) for b in range(6)]
     fine = windows.tumbling(
-        "5 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="2 seconds", shards=2
-    )
+        "5 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="2 seconds",
+    ).options(shards=2)
     coarse = windows.tumbling(
-        "20 seconds", time="window_start", by="k", agg={"n": agg.sum("n")}, shards=2
-    )
+        "20 seconds",
+        time="window_start",
+        by="k",
+        agg={"n": agg.sum("n")},
+    ).options(shards=2)
 
     ours = micro_batches(spark, script, schema=SCHEMA).transform(fine).transform(coarse)
     expected = {(k, at(20 * i).replace(tzinfo=None), 20) for k in "ab" for i in range(5)}
@@ -177,11 +185,18 @@ def test_operators_chain_in_one_query_ours_and_native(spark: SparkSession, tmp_p
 
     # A native windowed aggregation before ours, and one behind it.
     before = windows.tumbling(
-        "5 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="2 seconds", engine="native"
-    )
+        "5 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="2 seconds",
+    ).options(engine="native")
     middle = windows.tumbling(
-        "10 seconds", time="window_start", by="k", agg={"n": agg.sum("n")}, shards=2
-    )
+        "10 seconds",
+        time="window_start",
+        by="k",
+        agg={"n": agg.sum("n")},
+    ).options(shards=2)
     both = micro_batches(spark, script, schema=SCHEMA).transform(before).transform(middle)
     after = both.groupBy("k", F.window("window_end", "20 seconds", startTime="1 second")).agg(
         F.sum("n").alias("n")
@@ -196,11 +211,18 @@ def test_operators_chain_in_one_query_ours_and_native(spark: SparkSession, tmp_p
 def test_a_chain_continues_after_a_restart(spark: SparkSession, tmp_path: Any) -> None:
     script = [rows(*((k, s + b * 20, 1) for k in "ab" for s in range(20))) for b in range(6)]
     fine = windows.tumbling(
-        "5 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="2 seconds", shards=2
-    )
+        "5 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count()},
+        delay="2 seconds",
+    ).options(shards=2)
     coarse = windows.tumbling(
-        "20 seconds", time="window_start", by="k", agg={"n": agg.sum("n")}, shards=2
-    )
+        "20 seconds",
+        time="window_start",
+        by="k",
+        agg={"n": agg.sum("n")},
+    ).options(shards=2)
     for there in (script[:3], script):
         frame = micro_batches(spark, there, schema=SCHEMA).transform(fine).transform(coarse)
         got = folded(spark, frame, tmp_path)
@@ -286,9 +308,7 @@ def test_columns_of_every_type_pass_through_unharmed(
         agg={f"last_{name}": agg.last(name, tie_break="seq") for name in types},
         delay="5 seconds",
         stragglers="route",
-        shards=2,
-        state_api=api,
-    )
+    ).options(shards=2, state_api=api)
     kept: dict[str, list[str]] = {"late": [], "keys": [], "values": []}
 
     def keep(batch: DataFrame, number: int) -> None:
@@ -325,8 +345,11 @@ def test_counts_are_there_for_each_operator_of_a_query_under_a_name_of_its_own(
 ) -> None:
     fine = windows.tumbling("5 seconds", **{**COMMON, "agg": {"n": agg.count()}}, delay="1 second")
     coarse = windows.tumbling(
-        "10 seconds", time="window_start", by="k", agg={"n": agg.sum("n")}, shards=2
-    )
+        "10 seconds",
+        time="window_start",
+        by="k",
+        agg={"n": agg.sum("n")},
+    ).options(shards=2)
     frame = micro_batches(spark, SCRIPT[:2], schema=SCHEMA).transform(fine).transform(coarse)
     query = (
         frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))

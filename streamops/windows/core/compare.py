@@ -14,11 +14,13 @@ it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.changelog.change_types import (
     CHANGE_TYPE,
@@ -36,15 +38,17 @@ from streamops.kernel.columns import (
     rows_differ,
     take,
     timestamp_micros,
+    to_floats,
 )
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import Counts, State, StateFormat
+from streamops.kernel.core import SideName, Step
+from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.time import MIN_INSTANT, Instants
-from streamops.windows.core.book import Book, arrived, window_schema
-from streamops.windows.core.comparison import CompareSpec, compared
-from streamops.windows.core.entries import keys_of, micros, placed
-from streamops.windows.core.late import deliver
-from streamops.windows.core.publish import stated
+from streamops.kernel.time import MIN_INSTANT, Instants, format_instant
+from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
+from streamops.windows.core.output import deliver, stated
+from streamops.windows.core.state_rows import keys_of, micros, placed
+from streamops.windows.core.window_table import Book, arrived, window_schema
 
 __all__ = [
     "STATE",
@@ -75,13 +79,16 @@ def empty(spec: CompareSpec) -> State:
     return State(None, {"windows": window_schema(spec).empty_table()})
 
 
-def pack(spec: CompareSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: CompareSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows as they are: each is a window of its own."""
     return conform(rows, spec.input)
 
 
-def step(spec: CompareSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+def step(
+    spec: CompareSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
     """One micro-batch: see the module's docstring."""
+    (packed,) = inputs
     judged_by = state.watermark
     watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
     was_by = _BEGINNING if judged_by is None else judged_by
@@ -103,13 +110,13 @@ def step(spec: CompareSpec, state: State, packed: pa.Table, watermark: int | Non
 
 def finish(spec: CompareSpec, state: State) -> pa.Table:
     """Every comparison that is not on time yet."""
-    return step(spec, state, spec.input.empty_table(), _END).emitted
+    return step(spec, state, [spec.input.empty_table()], _END).output
 
 
-def run(spec: CompareSpec, packed: pa.Table) -> pa.Table:
+def run(spec: CompareSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), packed, _END)
-    return concat([only.emitted, only.late])
+    only = step(spec, empty(spec), inputs, _END)
+    return concat([only.output, only.late])
 
 
 def next_deadline(spec: CompareSpec, state: State) -> int | None:
@@ -121,14 +128,14 @@ def next_deadline(spec: CompareSpec, state: State) -> int | None:
         is_open &= np.asarray(combine_chunks(table.column("is_there")))
     if not len(table):
         return None
-    lasts = spec.period.at_least + spec.retention  # and maybe some days more
+    lasts = spec.previous_period.at_least + spec.retention  # and maybe some days more
     due = np.where(is_open, end, end + lasts)
     first = int(np.argmin(due))
     if is_open[first]:
         return int(due[first])
-    until = int(spec.period.over(start[[first]], end[[first]])[0]) + spec.retention
+    until = int(spec.previous_period.over(start[[first]], end[[first]])[0]) + spec.retention
     near = np.flatnonzero(~is_open & (due < until))
-    due[near] = spec.period.over(start[near], end[near]) + spec.retention
+    due[near] = spec.previous_period.over(start[near], end[near]) + spec.retention
     return min(until, int(due.min()))
 
 
@@ -143,7 +150,9 @@ def check(spec: CompareSpec, state: State) -> None:
         f"twice: {shown}"
     )
     assert (start < end).all(), f"an empty window: {shown}"
-    assert (spec.period.over(start, end) + spec.retention > watermark).all(), f"overdue: {shown}"
+    assert (spec.previous_period.over(start, end) + spec.retention > watermark).all(), (
+        f"overdue: {shown}"
+    )
     if spec.corrects:
         is_told = micros(table, "revision") >= 0
         is_there = np.asarray(combine_chunks(table.column("is_there")))
@@ -156,9 +165,9 @@ def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
 
     When it is, is asked only of those that may be near it: by the calendar, it takes a while.
     """
-    alive = end + (spec.period.at_least + spec.retention) > by
+    alive = end + (spec.previous_period.at_least + spec.retention) > by
     old = np.flatnonzero(~alive)
-    alive[old] = spec.period.over(start[old], end[old]) + spec.retention > by
+    alive[old] = spec.previous_period.over(start[old], end[old]) + spec.retention > by
     return alive
 
 
@@ -190,7 +199,7 @@ def _corrected(
         return _said(book, chosen[positions], rows, places, at, change)
 
     emitted = [said(gone, book.old, number, DELETE), said(first, book.new, revision, INSERT)]
-    if spec.takes_back:
+    if spec.retracts:
         emitted.append(said(again, book.old, number, PREIMAGE))
     emitted.append(said(again, book.new, revision, POSTIMAGE))
     counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
@@ -220,7 +229,7 @@ def _judged(
             pieces.append(deliver(spec, take(packed, bad), None, reason[bad], None))
         packed = take(packed, np.flatnonzero(reason == ""))
     counts = Counts(rows=total, rejected=len(bad))
-    (start, _), (end, _) = (timestamp_micros(packed.column(name)) for name in spec.place)
+    (start, _), (end, _) = (timestamp_micros(packed.column(name)) for name in spec.time_columns)
     accepted = np.ones(len(packed), np.bool_)
     if judged_by is not None:
         on_time, too_late = end > judged_by, end <= judged_by - spec.allowed_lateness
@@ -254,4 +263,59 @@ def _reasons(spec: CompareSpec, rows: pa.Table) -> npt.NDArray[np.str_]:
         [~is_present, ~is_usable, ~is_window, ~says_change],
         ["null_time", "time_out_of_range", "bad_window", "bad_change"],
         "",
+    )
+
+
+def compared(
+    spec: CompareSpec,
+    about: Sequence[pa.Array],
+    values: Sequence[pa.Array],
+    previous: Sequence[pa.Array],
+) -> list[pa.Array]:
+    """What is said of the values, in the order of the output; ``about`` says of which windows."""
+    said = []
+    for name, value, before in zip(spec.values, values, previous, strict=True):
+        try:
+            change = _change(value, before)
+        except pa.ArrowInvalid:
+            raise _overflow(spec, about, name, value, before) from None
+        base = to_floats(before)
+        known = np.asarray(change.is_valid()) & (base != 0)
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities, as IEEE 754 has them
+            rate = np.divide(to_floats(change), base, out=np.zeros(len(base)), where=known)
+        said += [value, before, change, pa.array(rate, mask=~known)]
+    return said
+
+
+def _change(value: pa.Array, before: pa.Array) -> pa.Array:
+    kind = difference_type(value.type)
+    wide = pa.decimal256(WIDEST_DECIMAL + 1, kind.scale) if pa.types.is_decimal(kind) else kind
+    return pc.subtract_checked(value.cast(wide), before.cast(wide)).cast(kind)
+
+
+def _overflow(
+    spec: CompareSpec, about: Sequence[pa.Array], name: str, value: pa.Array, before: pa.Array
+) -> CapacityError:
+    """The error of the first change that does not fit."""
+
+    def fails(row: int) -> bool:
+        try:
+            _change(value[: row + 1], before[: row + 1])
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    row = bisect.bisect_left(range(len(value)), True, key=fails)
+    keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
+    begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
+    kind = difference_type(value.type)
+    words = f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else "bigint"
+    return CapacityError(
+        "CHANGE_OVERFLOW",
+        "a change does not fit into its type",
+        where="windows.compare",
+        got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
+        f"window of {format_instant(begin)}",
+        expected=f"changes that fit into {words}",
+        fix=f"cast {name!r} to double before",
     )

@@ -16,10 +16,10 @@ from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair_codes
-from streamops.windows.core.entries import key_fields, micros
+from streamops.windows.core.grid_spec import FixedSpec
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, published
 from streamops.windows.core.panes import Windows, members
-from streamops.windows.core.publish import EARLY, LATE, ON_TIME, published
-from streamops.windows.core.spec import FixedSpec
+from streamops.windows.core.state_rows import key_fields, micros
 
 __all__ = ["Borders", "Correction", "correct", "forget", "no_revisions", "revision_schema"]
 

@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, concat, key_codes, null_table, take
+from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.time import Instants
-from streamops.windows.core.empties import with_empties
-from streamops.windows.core.entries import (
+from streamops.windows.core.empty_windows import with_empties
+from streamops.windows.core.grid_spec import FixedSpec
+from streamops.windows.core.state_rows import (
     entry_schema,
     estimates,
     keys_of,
@@ -26,8 +28,6 @@ from streamops.windows.core.entries import (
     states_of,
     updated,
 )
-from streamops.windows.core.growing import running
-from streamops.windows.core.spec import FixedSpec
 
 __all__ = ["Windows", "members", "pane_schema", "partial", "settle", "unite"]
 
@@ -222,3 +222,58 @@ class Windows:
             self.end[rows],
             [value.take(index) for value in self.values],
         )
+
+
+def running(
+    spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int
+) -> tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]:
+    """The windows numbered from ``lowest`` to ``highest`` that have a pane.
+
+    Returns
+    -------
+    totals : Table
+        Entries: of each pane, united with those before it of its key and period.
+    codes : array of int64
+        The key of each of its rows.
+    rows, windows : arrays of int
+        The row of ``totals`` that a window is, and its number.
+    """
+    first, last = spec.grid.windows_of(micros(panes, "pane"))
+    # Panes that count from the same of these windows on are one, unless rounding would tell.
+    if not rounds(spec):
+        first = np.maximum(first, lowest)
+    last = np.minimum(last, highest)
+    inside = np.flatnonzero(np.maximum(first, lowest) <= last)
+    panes, codes, first, last = take(panes, inside), codes[inside], first[inside], last[inside]
+    # In order, per key and period.
+    groups, heads = Groups.of(pair_codes(codes, first))
+    order = np.lexsort((first[heads], codes[heads]))
+    index = pa.array(order)
+    states = [state.take(index) for state in merged(spec, groups, states_of(panes, spec))]
+    heads = heads[order]
+    codes, first, last = codes[heads], first[heads], last[heads]
+
+    goes_on = (codes[1:] == codes[:-1]) & (last[1:] == last[:-1])
+    begins = np.concatenate([np.ones(min(len(heads), 1), np.bool_), ~goes_on])
+    place = np.arange(len(heads)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    totals = pa.table(
+        [*keys_of(take(panes, heads), spec), *_united(spec, states, place)],
+        schema=entry_schema(spec),
+    )
+    # A total stands until the next one of its period takes over.
+    until = last.copy()
+    until[:-1][goes_on] = first[1:][goes_on] - 1
+    return totals, codes, *expand_ranges(np.maximum(first, lowest), until)
+
+
+def _united(spec: FixedSpec, states: list[pa.Array], place: Ids) -> list[pa.Array]:
+    """Each state united with all before it; ``place`` is its place in its period, from 0."""
+    reach = 1  # each is the union of so many, up to itself
+    while reach <= place.max(initial=0):
+        rows = np.flatnonzero(place >= reach)
+        groups = Groups(np.concatenate([np.arange(len(place)), rows]), len(place))
+        before = pa.array(rows - reach)
+        both = [pa.concat_arrays([state, state.take(before)]) for state in states]
+        states = merged(spec, groups, both)
+        reach *= 2
+    return states

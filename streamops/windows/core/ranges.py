@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.time import Instants
-from streamops.windows.core.entries import merged
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.state_rows import merged
 
 __all__ = ["Ordered", "in_blocks", "listed", "over_windows"]
 

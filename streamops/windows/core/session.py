@@ -8,28 +8,38 @@ a straggler as well, whatever its own interval says, because only a correction c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    conform,
+    key_codes,
+    take,
+    timestamp_micros,
+)
+from streamops.kernel.contract import Counts, State, StateFormat
+from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
-from streamops.windows.core.arrivals import Arrivals, judge
-from streamops.windows.core.entries import (
+from streamops.kernel.time import Instants
+from streamops.windows.core.output import deliver
+from streamops.windows.core.segments import UNCUT, Bounds, Sessions, Stretches, stretch_schema
+from streamops.windows.core.session_changes import Publication, Told, publish
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.state_rows import (
     key_fields,
     keys_of,
     merged,
     micros,
     numbered,
+    placed,
     states_of,
     updated,
 )
-from streamops.windows.core.revisions import Publication, Told, publish
-from streamops.windows.core.spec import SessionSpec
-from streamops.windows.core.stretches import UNCUT, Bounds, Sessions, Stretches, stretch_schema
 
 __all__ = [
     "STATE",
@@ -63,13 +73,16 @@ def empty(spec: SessionSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: SessionSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: SessionSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows as they are: each is judged by itself."""
     return conform(rows, spec.input)
 
 
-def step(spec: SessionSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+def step(
+    spec: SessionSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
     """One micro-batch: see the module's docstring."""
+    (packed,) = inputs
     judged_by = state.watermark
     watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
     came, rejected = Arrivals.of(spec, packed)
@@ -118,13 +131,13 @@ def step(spec: SessionSpec, state: State, packed: pa.Table, watermark: int | Non
 
 def finish(spec: SessionSpec, state: State) -> pa.Table:
     """Every session that is still open."""
-    return step(spec, state, spec.input.empty_table(), _END).emitted
+    return step(spec, state, [spec.input.empty_table()], _END).output
 
 
-def run(spec: SessionSpec, packed: pa.Table) -> pa.Table:
+def run(spec: SessionSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), packed, _END)
-    return concat([only.emitted, only.late])
+    only = step(spec, empty(spec), inputs, _END)
+    return concat([only.output, only.late])
 
 
 def next_deadline(spec: SessionSpec, state: State) -> int | None:
@@ -278,3 +291,126 @@ def _bounds(
     both = concat([gone, pa.table([*keys, *bounds], schema=gone.schema)])
     alive = micros(both, "reach") + spec.retention > watermark
     return both if alive.all() else both.filter(pa.array(alive)).combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Rows that can be placed: each lasts from ``start`` to ``end``.
+
+    Parameters
+    ----------
+    rows : Table
+    start, end : arrays of int64
+        Event time; event time and gap.
+    closes : array of bool
+        Whether the row ends its session.
+    """
+
+    rows: pa.Table
+    start: Instants
+    end: Instants
+    closes: Mask
+
+    @staticmethod
+    def of(spec: SessionSpec, rows: pa.Table) -> tuple[Arrivals, pa.Table]:
+        """The rows that can be placed; those that cannot, as they are delivered."""
+        times, valid = placed(spec, rows)
+        gaps = np.full(len(rows), spec.gap)
+        usable = valid
+        if spec.gap_column is not None:
+            gaps, known = timestamp_micros(rows.column(spec.gap_column))
+            usable = valid & known & (gaps > 0) & (gaps <= spec.gap)
+        closes = np.zeros(len(rows), np.bool_)
+        if spec.until is not None:
+            closes = np.asarray(combine_chunks(rows.column(spec.until)).fill_null(False))
+        came = Arrivals(rows, times, times + gaps, closes)
+        if usable.all():
+            return came, spec.output.empty_table()
+        bad = ~usable
+        rejected = spec.output.empty_table()
+        if spec.routes:
+            present = timestamp_micros(rows.column(spec.time))[1]
+            reason = np.select(
+                [~present[bad], ~valid[bad]],
+                ["null_time", "time_out_of_range"],
+                "gap_out_of_range",
+            )
+            rejected = deliver(spec, take(rows, np.flatnonzero(bad)), None, reason, None)
+        return came.where(usable), rejected
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, mask: Mask) -> Arrivals:
+        """Those of the mask."""
+        if mask.all():
+            return self
+        return Arrivals(
+            take(self.rows, np.flatnonzero(mask)),
+            self.start[mask],
+            self.end[mask],
+            self.closes[mask],
+        )
+
+    def stretches(self, codes: Ids) -> Stretches:
+        """Each as a stretch by itself, given the keys as numbers."""
+        cut = np.where(self.closes, self.start, UNCUT)
+        return Stretches(codes, self.start, self.end, cut, self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How rows were judged.
+
+    Parameters
+    ----------
+    on_time, accepted : arrays of bool
+        Not late; part of the result.
+    late : Table
+        The others, as they are delivered.
+    counts : Counts
+    """
+
+    on_time: Mask
+    accepted: Mask
+    late: pa.Table
+    counts: Counts
+
+
+def judge(
+    spec: SessionSpec, came: Arrivals, codes: Ids, published: Bounds, judged_by: int | None
+) -> Verdict:
+    """Judge rows by their own intervals, and by the published sessions that they would change.
+
+    Parameters
+    ----------
+    codes : array of int64
+        The key of each row.
+    published : Bounds
+        Sessions that are on time.
+    judged_by : int, optional
+        The watermark of the step before.
+    """
+    nothing = spec.output.empty_table()
+    if judged_by is None:
+        everything = np.ones(len(came), np.bool_)
+        return Verdict(everything, everything, nothing, Counts(on_time=len(came)))
+    too_late = came.end <= judged_by - spec.allowed_lateness
+    on_time = came.end > judged_by
+    # Only rows behind the watermark can lie so far back that something published is there.
+    near = np.flatnonzero(on_time & (came.start <= judged_by))
+    if len(near):
+        last = np.where(came.closes[near], came.start[near], came.end[near])
+        on_time[near] = ~published.touched_by(codes[near], came.start[near], last)
+    accepted = ~too_late if spec.corrects else on_time
+    late = np.flatnonzero(~accepted)
+    counts = Counts(
+        on_time=int(on_time.sum()),
+        stragglers=int((~on_time & ~too_late).sum()),
+        too_late=int(too_late.sum()),
+    )
+    if spec.routes and len(late):
+        reason = np.where(too_late[late], "too_late", "straggler")
+        interval = came.start[late], came.end[late]
+        nothing = deliver(spec, take(came.rows, late), interval, reason, judged_by)
+    return Verdict(on_time, accepted, nothing, counts)

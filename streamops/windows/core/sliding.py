@@ -16,7 +16,7 @@ on time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,13 +33,13 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import Counts, State, StateFormat
+from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.windows.core.entries import key_fields, keys_of, micros, numbered, placed
-from streamops.windows.core.late import deliver
-from streamops.windows.core.moments import Moments, Timed, moment_schema
-from streamops.windows.core.publish import EARLY, LATE, ON_TIME, stated
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, deliver, stated
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.state_rows import key_fields, keys_of, micros, numbered, placed
+from streamops.windows.core.timestamps import Moments, Timed, moment_schema
 
 __all__ = [
     "STATE",
@@ -71,13 +71,16 @@ def empty(spec: SlidingSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: SlidingSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: SlidingSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows as they are: few share a key and an instant."""
     return conform(rows, spec.input)
 
 
-def step(spec: SlidingSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+def step(
+    spec: SlidingSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
     """One micro-batch: see the module's docstring."""
+    (packed,) = inputs
     judged_by = state.watermark
     watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
     rows, times, late, counts = _judged(spec, packed, judged_by)
@@ -117,7 +120,7 @@ def step(spec: SlidingSpec, state: State, packed: pa.Table, watermark: int | Non
     tables = {"moments": moments.table}
     if spec.revises:
         tables["revisions"] = _revisions(spec, moments, told.published, now_by)
-    alive = moments.times + spec.reach > now_by
+    alive = moments.times + spec.event_retention > now_by
     if not alive.all():
         tables["moments"] = moments.table.filter(pa.array(alive)).combine_chunks()
     return Step(State(watermark, tables), told.emitted, late, counts)
@@ -125,20 +128,20 @@ def step(spec: SlidingSpec, state: State, packed: pa.Table, watermark: int | Non
 
 def finish(spec: SlidingSpec, state: State) -> pa.Table:
     """Every result that is not on time yet."""
-    return step(spec, state, spec.input.empty_table(), _END).emitted
+    return step(spec, state, [spec.input.empty_table()], _END).output
 
 
-def run(spec: SlidingSpec, packed: pa.Table) -> pa.Table:
+def run(spec: SlidingSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), packed, _END)
-    return concat([only.emitted, only.late])
+    only = step(spec, empty(spec), inputs, _END)
+    return concat([only.output, only.late])
 
 
 def next_deadline(spec: SlidingSpec, state: State) -> int | None:
     """The first result that is not on time, or the first moment something can be forgotten."""
     moment = micros(state.tables["moments"], "moment")
     is_open = moment > (_BEGINNING if state.watermark is None else state.watermark)
-    due = np.where(is_open, moment, moment + spec.reach)
+    due = np.where(is_open, moment, moment + spec.event_retention)
     if spec.revises:
         revised = micros(state.tables["revisions"], "moment")
         due = np.concatenate([due, revised + spec.retention])
@@ -153,7 +156,7 @@ def check(spec: SlidingSpec, state: State) -> None:
     shown = f"watermark {state.watermark}\n{table.to_pylist()}"
     assert Groups.of(pair_codes(codes, moment))[0].count == len(table), f"a moment twice: {shown}"
     watermark = _BEGINNING if state.watermark is None else state.watermark
-    assert (moment + spec.reach > watermark).all(), f"overdue: {shown}"
+    assert (moment + spec.event_retention > watermark).all(), f"overdue: {shown}"
     if spec.revises:
         revisions = state.tables["revisions"]
         revised = micros(revisions, "moment")
@@ -239,7 +242,7 @@ def _told(
         return stated(spec, said, at.number[their], change, at.timing[their])
 
     emitted = [rows(first, columns, first, after, INSERT)]
-    if spec.takes_back:
+    if spec.retracts:
         emitted.append(rows(again, values, back, before, PREIMAGE))
     emitted.append(rows(again, columns, again, after, POSTIMAGE))
     ready = np.flatnonzero((prompt & ~touched)[chosen])

@@ -1,88 +1,182 @@
-"""Settings of windows, bound to the schema of their input."""
+"""The parameters that all window operators share, and what follows from them.
+
+A public function such as :func:`streamops.windows.tumbling` builds the dataclass of its operator
+from what the user passed. ``bind`` checks it against the columns of a frame and fills in the
+fields that depend on them. The algorithm reads the same dataclass.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.contract import Summary, aggregate_identity
-from streamops.kernel.grids import Grid
+from streamops.kernel.contract import Aggregation, Summary, aggregate_identity
+from streamops.kernel.core import Input
+from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.parameters import (
+    parse_delay,
+    refuse_taken_names,
+    require_aggregates,
+    require_choice,
+    require_instant,
+    require_keys,
+    require_name,
+    show_duration,
+)
+from streamops.kernel.time import Duration
 
 __all__ = [
+    "DEFINES",
+    "DURATION",
     "INSTANT",
+    "RESERVED",
     "Early",
-    "Empty",
-    "FixedSpec",
-    "SessionSpec",
-    "SlidingSpec",
     "Stragglers",
     "TooLate",
-    "WhenLonger",
     "WindowSpec",
+    "parse_aggregates",
+    "parse_optional_delay",
 ]
 
 Stragglers = Literal["drop", "route", "update", "retract"]
 TooLate = Literal["drop", "route"]
 Early = Literal["never", "every batch"]
-Empty = Literal["skip", "publish"]
-WhenLonger = Literal["split", "fail"]
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
+DURATION = {"shown": show_duration}
+"""Metadata of a field in microseconds that ``repr`` shows as a duration."""
 
-@dataclass(frozen=True, slots=True)
+DEFINES = {"shown": show_duration, "first": True}
+"""Metadata of a duration that defines the windows: ``repr`` shows it first."""
+
+_WINDOW = ("window_start", "window_end")
+_EXTRA = (REVISION, "timing", CHANGE_TYPE, "late")
+RESERVED = (*_WINDOW, *_EXTRA)
+"""Names of the columns that window results have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec(ABC):
-    """What all windows have in common.
+    """Parameters of every window operator. Durations are microseconds.
 
     Parameters
     ----------
-    by, time : key columns, event-time column
-    aggregates : tuple of (name, words, summary)
-        What is computed, under which name; the words in which the user asked for it.
-    input : Schema
-        The columns that are read; every column of the frame where rows may be routed.
+    operator : str
+        Public name of the operator, for errors.
+    time, by : str, tuple of str
+        Event-time column, key columns.
+    agg : tuple of (name, aggregate)
+        What is computed, under which name.
     delay : int, optional
-        Microseconds that a result waits before it is called on time; None where the frame
-        brings a watermark of its own.
+        How long a result waits before it is on time; None where the frame has a watermark.
     allowed_lateness : int
-        Microseconds that stragglers are accepted beyond it.
+        How much longer stragglers are accepted.
     stragglers, too_late : str
-        What happens to rows whose window is already on time, and beyond the lateness.
+        What happens to rows whose window is on time, and to rows beyond the lateness.
     early : str
         Whether results are published before they are on time.
+    input : Schema
+        Filled in by ``bind``: the columns that are read; every column of the frame where rows
+        may be routed.
+    aggregates : tuple of (name, repr, summary)
+        Filled in by ``bind``: each aggregate as the user wrote it, and its implementation.
     """
 
-    by: tuple[str, ...]
+    operator: str = field(repr=False)
     time: str
-    aggregates: tuple[tuple[str, str, Summary], ...]
-    input: pa.Schema
-    delay: int | None
-    allowed_lateness: int
+    by: tuple[str, ...]
+    agg: tuple[tuple[str, Aggregation], ...]
+    delay: int | None = field(metadata=DURATION)
+    allowed_lateness: int = field(metadata=DURATION)
     stragglers: Stragglers
     too_late: TooLate
-    early: Early
+    early: Early = "never"
+    input: pa.Schema = field(default=pa.schema([]), repr=False)
+    aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
 
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Columns of the output, behind the keys, that say what a result is about; the last of
-        them carries its event time.
+    def __post_init__(self) -> None:
+        where = self.operator
+        require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
+        require_choice(self.too_late, TooLate, parameter="too_late", where=where)
+        require_choice(self.early, Early, parameter="early", where=where)
+        require_name(self.time, parameter="time", where=where)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> Self:
+        """Return the spec over the columns of the frame, see :class:`streamops.spark.operator.Parameters`."""
+        return self.bind(schemas[0], carried=carried[0])
+
+    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
+        """Return the spec over these columns.
+
+        Parameters
+        ----------
+        schema : Schema
+            Columns of the frame.
+        carried : int, optional
+            Delay of the watermark that the frame already has.
         """
-        return ("window_start", "window_end")
+        self._require_columns(schema)
+        aggregates = tuple(
+            (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.operator))
+            for name, aggregation in self.agg
+        )
+        read = {self.time, *self.by, *self.extra_columns.values()}
+        read |= {column for *_, summary in aggregates for column in summary.inputs}
+        return replace(
+            self,
+            input=schema if self.routes else pa.schema([f for f in schema if f.name in read]),
+            aggregates=aggregates,
+            delay=None if carried is not None else self.delay,
+        )
 
     @property
-    def event_time(self) -> str:
-        """Column of the output that carries its event time."""
-        return self.place[-1]
+    def extra_columns(self) -> Mapping[str, str]:
+        """Further columns that the operator reads, by the parameter that names them."""
+        return {}
 
     @property
-    def corrects(self) -> bool:
-        """Whether a published result can change."""
-        return self.stragglers in ("update", "retract")
+    def inputs(self) -> tuple[Input, ...]:
+        """The input: events, or results of windows."""
+        return (Input(self.by, self.time, self.input, self.delay),)
+
+    @property
+    def times(self) -> tuple[str | None, ...]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def delays(self) -> tuple[int | None, ...]:
+        """Delay of the watermark that the operator defines."""
+        return (self.delay,)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """Columns whose values are compared or computed with."""
+        aggregated = (name for _, aggregation in self.agg for name in aggregation.columns)
+        return ((*self.by, *self.extra_columns.values(), *aggregated),)
+
+    @property
+    def accepts_revisions(self) -> tuple[bool, ...]:
+        """Whether the input is the results of windows, instead of events."""
+        return (False,)
+
+    @property
+    def needs_preimages(self) -> bool:
+        """Whether an update must come with its preimage."""
+        return False
+
+    @property
+    def held_back(self) -> int:
+        """On-time results are never behind the watermark."""
+        return 0
 
     @property
     def lag(self) -> int:
@@ -90,14 +184,27 @@ class WindowSpec(ABC):
         return self.allowed_lateness
 
     @property
-    def routes(self) -> bool:
-        """Whether late rows are delivered, so that rows must travel whole."""
-        return self.stragglers == "route" or self.too_late == "route"
+    def time_columns(self) -> tuple[str, ...]:
+        """Columns of the output, after the keys, that identify a result of a key.
+
+        The last of them is the event time of the output.
+        """
+        return _WINDOW
 
     @property
-    def revises(self) -> bool:
-        """Whether a result can be published more than once."""
-        return self.corrects or self.is_early
+    def event_time(self) -> str:
+        """Event-time column of the output."""
+        return self.time_columns[-1]
+
+    @property
+    def corrects(self) -> bool:
+        """Whether stragglers correct published results."""
+        return self.stragglers in ("update", "retract")
+
+    @property
+    def routes(self) -> bool:
+        """Whether late rows are delivered, so that all their columns are needed."""
+        return self.stragglers == "route" or self.too_late == "route"
 
     @property
     def is_early(self) -> bool:
@@ -105,7 +212,12 @@ class WindowSpec(ABC):
         return self.early != "never"
 
     @property
-    def takes_back(self) -> bool:
+    def revises(self) -> bool:
+        """Whether a result can be published more than once."""
+        return self.corrects or self.is_early
+
+    @property
+    def retracts(self) -> bool:
         """Whether the output is a change stream."""
         return self.stragglers == "retract"
 
@@ -120,45 +232,44 @@ class WindowSpec(ABC):
         return [self.input.field(name) for name in self.by]
 
     @property
-    def origins(self) -> dict[str, str]:
-        """Columns of the output that hold values of one of the input: keys, values, lists of them."""
-        found = {name: name for name in self.by}
-        for name, _, summary in self.aggregates:
-            if summary.inputs:
-                kind = self.input.field(summary.inputs[0]).type
-                if summary.result in (kind, pa.list_(kind)):
-                    found[name] = summary.inputs[0]
-        return found
-
-    @property
     def summaries(self) -> list[Summary]:
-        """The summaries, in order."""
+        """Implementations of the aggregates, in order."""
         return [summary for _, _, summary in self.aggregates]
 
     @property
+    def origins(self) -> dict[str, tuple[int, str]]:
+        """Columns of the output that hold values, or lists of values, of an input column."""
+        found = {name: (0, name) for name in self.by}
+        for name, _, summary in self.aggregates:
+            if summary.inputs:
+                dtype = self.input.field(summary.inputs[0]).type
+                if summary.result in (dtype, pa.list_(dtype)):
+                    found[name] = (0, summary.inputs[0])
+        return found
+
+    @property
+    def value_columns(self) -> list[tuple[str, pa.DataType]]:
+        """Name and type of the columns that a result has per key and window."""
+        return [(name, summary.result) for name, _, summary in self.aggregates]
+
+    @property
     def output(self) -> pa.Schema:
-        """Keys, window, aggregates; then what corrections and routing add."""
+        """Keys, window, values; then the columns that corrections and routing add."""
         extra: list[tuple[str, pa.DataType]] = []
         if self.revises:
             extra.append((REVISION, pa.int32()))
         if self.is_early:
             extra.append(("timing", pa.string()))
-        if self.takes_back:
+        if self.retracts:
             extra.append((CHANGE_TYPE, pa.string()))
         if self.routes:
             extra.append(("late", self.late))
-        return pa.schema(
-            [
-                *self.keys,
-                *((name, INSTANT) for name in self.place),
-                *((name, summary.result) for name, _, summary in self.aggregates),
-                *extra,
-            ]
-        )
+        window = ((name, INSTANT) for name in self.time_columns)
+        return pa.schema([*self.keys, *window, *self.value_columns, *extra])
 
     @property
     def late(self) -> pa.StructType:
-        """What is said of a late row."""
+        """Type of the column ``late``."""
         return pa.struct(
             [
                 ("reason", pa.string()),
@@ -170,131 +281,98 @@ class WindowSpec(ABC):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on. ``delay`` is not in it: it may change."""
+        """Parameters that a checkpoint depends on. ``delay`` is not among them: it may change."""
         return {
-            **self.shape,
+            **self.window_identity,
             "by": [[field.name, str(field.type)] for field in self.keys],
             "time": self.time,
             "agg": [
-                aggregate_identity(name, words, summary, self.input)
-                for name, words, summary in self.aggregates
+                aggregate_identity(name, written, summary, self.input)
+                for name, written, summary in self.aggregates
             ],
             "allowed_lateness": self.allowed_lateness,
             "stragglers": self.stragglers,
             "too_late": self.too_late,
-            # Said only where it is used: states are older than the parameter.
+            # Only where it is used: states are older than the parameter.
             **({"early": self.early} if self.is_early else {}),
         }
 
     @property
     @abstractmethod
-    def shape(self) -> Mapping[str, Any]:
-        """The part of the identity that says which windows these are."""
+    def window_identity(self) -> Mapping[str, Any]:
+        """The part of the identity that defines the windows."""
+
+    def refuse_contradictions(self) -> None:
+        """Refuse parameters that exclude one another."""
+        self.refuse_too_late_without_corrections()
+        if self.corrects and not self.allowed_lateness and not self.is_early:
+            raise SpecError(
+                "NOTHING_TO_CORRECT",
+                "no straggler would be accepted, so there is nothing to correct",
+                where=self.operator,
+                got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'",
+                expected="how long after its window was on time a row still corrects it",
+                fix='allowed_lateness="1 hour", say; or stragglers="drop"',
+            )
+        if not self.agg:
+            raise SpecError(
+                "NO_AGGREGATE",
+                "nothing to compute",
+                where=self.operator,
+                got="agg={}",
+                expected="at least one named aggregate",
+                fix='agg={"events": aggregates.count()}',
+            )
+        self._refuse_names()
+
+    def refuse_too_late_without_corrections(self) -> None:
+        """Refuse ``too_late`` where no straggler is accepted."""
+        if self.too_late == "route" and not self.corrects:
+            raise SpecError(
+                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "`too_late` says what happens beyond the lateness of corrections",
+                where=self.operator,
+                got=f"too_late='route' with stragglers={self.stragglers!r}",
+                expected="stragglers='update' or 'retract' beside it",
+                fix="stragglers='route' delivers every late row",
+            )
+
+    def _refuse_names(self) -> None:
+        """Refuse two columns of the output with the same name."""
+        names = [name for name, _ in self.agg]
+        reserved: tuple[str, ...] = RESERVED
+        given: dict[str, Any] = {"by": list(self.by), "agg": names}
+        columns = [*self.by, *names]
+        if self.time_columns != _WINDOW:  # the event time keeps its name in the output
+            given, reserved = {"by": list(self.by), "time": self.time, "agg": names}, _EXTRA
+            columns.append(self.time)
+        fix = "name the aggregate, or rename the key column, differently"
+        refuse_taken_names(columns, reserved, given, fix, self.operator)
+
+    def _require_columns(self, schema: pa.Schema) -> None:
+        """Refuse a frame without the columns, or with columns of the wrong types."""
+        where = self.operator
+        pairs = [("time", self.time), *(("by", name) for name in self.by)]
+        pairs += self.extra_columns.items()
+        # Custom aggregates may not check their columns themselves.
+        pairs += [(f"agg: {a!r}", name) for _, a in self.agg for name in a.columns]
+        for role, name in pairs:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=where, role=role)
+        require_instant(schema, self.time, where=where)
+        require_keys(schema, self.by, where=where)
 
 
-@dataclass(frozen=True, slots=True)
-class FixedSpec(WindowSpec):
-    """Windows on a grid over columns of known types.
-
-    Empty ones are published for ``empty_for`` microseconds after one with rows, or not at all.
-    """
-
-    grid: Grid
-    empty_for: int | None = None
-
-    @property
-    def shape(self) -> Mapping[str, Any]:
-        """The grid; and what is published of it, said only where it is used."""
-        said = {} if self.empty_for is None else {"empty_for": self.empty_for}
-        return {**self.grid.identity, **said}
+def parse_aggregates(
+    agg: Mapping[str, Aggregation], *, where: str
+) -> tuple[tuple[str, Aggregation], ...]:
+    """Return the named aggregates as pairs, or raise an error."""
+    require_aggregates(agg, where=where)
+    return tuple(agg.items())
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSpec(WindowSpec):
-    """Session windows over columns of known types.
-
-    Parameters
-    ----------
-    gap : int
-        Microseconds of silence that end a session; the longest of them where rows have their
-        own.
-    gap_column : str, optional
-        The gap of each row.
-    until : str, optional
-        A boolean column: true for a row that ends its session.
-    max_length : int, optional
-        Microseconds; a longer session is cut, or an error.
-    """
-
-    gap: int
-    gap_column: str | None
-    until: str | None
-    max_length: int | None
-    when_longer: WhenLonger
-
-    @property
-    def cuts(self) -> bool:
-        """Whether sessions can end otherwise than by silence, so that they can be split."""
-        return self.until is not None or self.max_length is not None
-
-    @property
-    def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own.
-
-        A closing row up to a gap behind the watermark ends its session back there.
-        """
-        return self.allowed_lateness + (self.gap if self.until is not None else 0)
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether the output is a change stream: a session that grows leaves another behind."""
-        return self.revises
-
-    @property
-    def retention(self) -> int:
-        """How long after its end a session can still be touched by a row that is accepted."""
-        return self.gap + (self.allowed_lateness if self.corrects else 0)
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        """What makes a session."""
-        return {
-            "gap": self.gap,
-            "gap_column": self.gap_column,
-            "until": self.until,
-            "max_length": self.max_length,
-            "when_longer": self.when_longer,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SlidingSpec(WindowSpec):
-    """Sliding windows over columns of known types.
-
-    Parameters
-    ----------
-    size : int
-        Microseconds that a window reaches back from an event.
-    """
-
-    size: int
-
-    @property
-    def place(self) -> tuple[str, ...]:
-        """The event time, under its own name."""
-        return (self.time,)
-
-    @property
-    def origins(self) -> dict[str, str]:
-        """Columns of the output that hold values of one of the input: the event time as well."""
-        return {self.time: self.time, **super(SlidingSpec, self).origins}
-
-    @property
-    def reach(self) -> int:
-        """How long after an event, in microseconds, its last window can still be computed."""
-        return self.size - 1 + self.retention
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        """The size."""
-        return {"size": self.size}
+def parse_optional_delay(delay: Duration | None, *, where: str) -> int | None:
+    """Return `delay` in microseconds; None where it was left out."""
+    if delay is None:
+        return None
+    return parse_delay(delay, parameter="delay", where=where)

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from streamops.aggregates.core.sums import Count, IntSum
-from streamops.kernel.contract import Counts, State, Summary
+from streamops.kernel.contract import Aggregation, Counts, State, Summary
 from streamops.kernel.grids import FixedGrid, Grid
 from streamops.testing.laws import rows_of
-from streamops.windows.core import fixed
-from streamops.windows.core.spec import FixedSpec
+from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid_spec import GridSpec
 
 SCHEMA = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
 
 COUNT: dict[str, Summary] = {"n": Count(None)}
 SUM: dict[str, Summary] = {"total": IntSum("v", pa.int64())}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridOf(GridSpec):
+    """Windows on any grid, without a public function."""
+
+    operator: str = field(default="windows.test", repr=False)
+    agg: tuple[tuple[str, Aggregation], ...] = ()
+    on: Grid
+
+    @property
+    def grid(self) -> Grid:
+        return self.on
 
 
 def table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -28,9 +42,9 @@ def table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.table([instants, pa.array(keys, pa.string()), pa.array(values, pa.int64())], SCHEMA)
 
 
-def batch(spec: FixedSpec, rows: pa.Table) -> pa.Table:
+def batch(spec: GridSpec, rows: pa.Table) -> pa.Table:
     """The batch result over raw rows."""
-    return fixed.run(spec, fixed.pack(spec, rows))
+    return fixed.run(spec, [fixed.pack(spec, rows)])
 
 
 class Stream:
@@ -50,8 +64,8 @@ class Stream:
         early: Any = "never",
         empty_for: int | None = None,
     ) -> None:
-        self.spec = FixedSpec(
-            grid=FixedGrid(size, hop or size, origin) if isinstance(size, int) else size,
+        self.spec = GridOf(
+            on=FixedGrid(size, hop or size, origin) if isinstance(size, int) else size,
             empty_for=empty_for,
             by=tuple(by),
             time="t",
@@ -72,11 +86,11 @@ class Stream:
     ) -> list[tuple[Any, ...]]:
         """One micro-batch: rows of (time, key, value), or a time alone."""
         packed = fixed.pack(self.spec, table([r if isinstance(r, tuple) else (r,) for r in rows]))
-        step = fixed.step(self.spec, self.state, packed, watermark)
+        step = fixed.step(self.spec, self.state, [packed], watermark)
         fixed.check(self.spec, step.state)
-        self.state, self.counts = step.state, step.counts
+        self.state, self.counts = step.state, step.metrics
         self.late = late(step.late)
-        return shown(step.emitted)
+        return shown(step.output)
 
     def finish(self) -> list[tuple[Any, ...]]:
         """What is still open."""

@@ -17,7 +17,8 @@ from streamops.aggregates.core.sums import FloatSum, Mean, Variance
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.testing import fold
 from streamops.testing.laws import rows_of
-from streamops.windows.core import fixed, sliding
+from streamops.windows.core import grid as fixed
+from streamops.windows.core import sliding
 from tests.windows.core import test_sliding
 from tests.windows.core.play import SCHEMA, Stream, table
 
@@ -54,10 +55,10 @@ def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str,
         rows = table([(int(t), name) for t, name in zip(times, names, strict=True)])
         rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
         step = core.step(spec, state, core.pack(spec, rows), MORNING + STEP * number)
-        state, corrections = step.state, corrections + step.counts.corrections
+        state, corrections = step.state, corrections + step.metrics.corrections
         said += [
             {n: v.hex() if isinstance(v, float) else v for n, v in row.items()}
-            for row in rows_of(step.emitted)
+            for row in rows_of(step.output)
         ]
     return said, corrections
 

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period
+from streamops.kernel.calendar import CalendarPeriod
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import Counts, State
 from streamops.kernel.errors import CapacityError, ChangeStreamError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.windows.core import compare
-from streamops.windows.core.comparison import CompareSpec, change_type
+from streamops.windows.core.compare_spec import CompareSpec, difference_type
 
 INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 UTC = pa.timestamp("us", tz="UTC")
@@ -32,7 +32,7 @@ class Stream:
 
     def __init__(
         self,
-        period: int | Period = 10,
+        period: int | CalendarPeriod = 10,
         *,
         by: Sequence[str] = ("k",),
         kind: pa.DataType | None = None,
@@ -47,15 +47,14 @@ class Stream:
         fields += [("_change_type", pa.string())] if revised == "changes" else []
         self.spec = CompareSpec(
             by=tuple(by),
-            time="window_end",
-            aggregates=(),
+            operator="windows.compare",
             input=pa.schema(fields),
             delay=0,
             allowed_lateness=lateness,
             stragglers=stragglers,
             too_late=too_late,
-            early="never",
-            period=FixedPeriod(period) if isinstance(period, int) else period,
+            period=period.unit if isinstance(period, CalendarPeriod) else period,
+            zone=period.zone if isinstance(period, CalendarPeriod) else None,
             values=("v",),
             revised=revised,
         )
@@ -84,14 +83,14 @@ class Stream:
     def step(self, *rows: tuple[Any, ...], watermark: int | None = None) -> list[tuple[Any, ...]]:
         """One micro-batch."""
         packed = compare.pack(self.spec, self.table(rows))
-        step = compare.step(self.spec, self.state, packed, watermark)
+        step = compare.step(self.spec, self.state, [packed], watermark)
         compare.check(self.spec, step.state)
-        self.state, self.counts, self.late = step.state, step.counts, rows_of(step.late)
-        return shown(step.emitted)
+        self.state, self.counts, self.late = step.state, step.metrics, rows_of(step.late)
+        return shown(step.output)
 
     def run(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
-        return shown(compare.run(self.spec, compare.pack(self.spec, self.table(rows))))
+        return shown(compare.run(self.spec, [compare.pack(self.spec, self.table(rows))]))
 
     @property
     def deadline(self) -> int | None:
@@ -404,7 +403,7 @@ def test_the_change_is_the_difference_and_the_rate_its_share_of_the_previous_val
     stream = Stream(kind=kind)
     _, row = stream.run((0, before), (10, now))
     assert repr(row) == repr((10, now, before, change, rate))
-    assert stream.spec.output.field("change_v").type == change_type(kind)
+    assert stream.spec.output.field("change_v").type == difference_type(kind)
     assert stream.spec.output.field("previous_v").type == kind
 
 
@@ -465,14 +464,14 @@ def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
     begin, now = NOON + 24 * HOUR, NOON + 624 * HOUR
     hours = [(at, 1, 0, "a", INSERT, at + HOUR) for at in range(begin, now, HOUR)]
     packed = compare.pack(stream.spec, stream.table(hours))
-    state = compare.step(stream.spec, compare.empty(stream.spec), packed, now).state
+    state = compare.step(stream.spec, compare.empty(stream.spec), [packed], now).state
     first = compare.next_deadline(stream.spec, state)
     # The same hour on 1 May, and the one that is allowed.
     assert first == begin + (30 * 24 + 1 + 1) * HOUR
     assert sum(month.asked) < 150, "of 600 windows, only those of some days were to be asked"
-    state = compare.step(stream.spec, state, packed.slice(0, 0), first - 1).state
+    state = compare.step(stream.spec, state, [packed.slice(0, 0)], first - 1).state
     assert (state.rows, compare.next_deadline(stream.spec, state)) == (600, first)
-    state = compare.step(stream.spec, state, packed.slice(0, 0), first).state
+    state = compare.step(stream.spec, state, [packed.slice(0, 0)], first).state
     assert (state.rows, compare.next_deadline(stream.spec, state)) == (599, first + HOUR)
 
 

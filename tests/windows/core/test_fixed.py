@@ -9,7 +9,7 @@ from streamops.aggregates.core.picks import ByTime
 from streamops.kernel.contract import Counts, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
-from streamops.windows.core import fixed
+from streamops.windows.core import grid as fixed
 from tests.windows.core.play import SUM, Stream, batch, table
 
 MORNING = 1_700_000_000_000_000

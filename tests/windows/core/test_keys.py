@@ -16,9 +16,8 @@ from streamops.kernel.contract import State
 from streamops.kernel.grids import FixedGrid
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
-from streamops.windows.core import fixed
-from streamops.windows.core.spec import FixedSpec
-from tests.windows.core.play import batch
+from streamops.windows.core import grid as fixed
+from tests.windows.core.play import GridOf, batch
 
 INSTANT = pa.timestamp("us", tz="UTC")
 NAN = float("nan")
@@ -45,12 +44,12 @@ KEYS: dict[pa.DataType, list[Any]] = {
 }
 
 
-def spec_of(kind: pa.DataType, **said: Any) -> FixedSpec:
+def spec_of(kind: pa.DataType, **said: Any) -> GridOf:
     schema = pa.schema([("t", INSTANT), ("k", kind), ("seq", pa.int64())])
     latest = ByTime("k", "t", "seq", kind, INSTANT, pa.int64(), latest=True)
     policy: dict[str, Any] = {"stragglers": "retract", "too_late": "route", "early": "never"} | said
-    return FixedSpec(
-        grid=FixedGrid(10, 10, 0),
+    return GridOf(
+        on=FixedGrid(10, 10, 0),
         by=("k",),
         time="t",
         aggregates=(("n", "count()", Count(None)), ("same", "last()", latest)),
@@ -61,13 +60,13 @@ def spec_of(kind: pa.DataType, **said: Any) -> FixedSpec:
     )
 
 
-def rows(spec: FixedSpec, values: list[Any], instant: int) -> pa.Table:
+def rows(spec: GridOf, values: list[Any], instant: int) -> pa.Table:
     times = pa.array([instant] * len(values), pa.int64()).cast(INSTANT)
     keys = pa.array(values, spec.input.field("k").type)
     return pa.table([times, keys, pa.array(range(len(values)))], schema=spec.input)
 
 
-def restarted(spec: FixedSpec, state: State) -> State:
+def restarted(spec: GridOf, state: State) -> State:
     known = fixed.STATE, spec.identity, 1
     return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
 
@@ -75,11 +74,11 @@ def restarted(spec: FixedSpec, state: State) -> State:
 @pytest.mark.parametrize("kind", KEYS, ids=str)
 def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> None:
     spec, values = spec_of(kind), KEYS[kind]
-    first = fixed.step(spec, fixed.empty(spec), fixed.pack(spec, rows(spec, values, 5)), 10)
-    assert len(first.emitted) == len(values)
+    first = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, values, 5))], 10)
+    assert len(first.output) == len(values)
     again = fixed.pack(spec, rows(spec, values[::-1] * 2, 6))
-    step = fixed.step(spec, restarted(spec, first.state), again, 11)
-    corrected = [row for row in rows_of(step.emitted) if row["_change_type"] == "update_postimage"]
+    step = fixed.step(spec, restarted(spec, first.state), [again], 11)
+    corrected = [row for row in rows_of(step.output) if row["_change_type"] == "update_postimage"]
     assert [row["n"] for row in corrected] == [3] * len(values)
     keys = [comparable(row["k"]) for row in rows_of(rows(spec, values, 0))]
     assert sorted(keys) == sorted(comparable(row["k"]) for row in corrected)
@@ -90,8 +89,8 @@ def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> Non
 @pytest.mark.parametrize("kind", KEYS, ids=str)
 def test_late_rows_carry_keys_of_every_type(kind: pa.DataType) -> None:
     spec, values = spec_of(kind), KEYS[kind]
-    before = fixed.step(spec, fixed.empty(spec), fixed.pack(spec, rows(spec, [], 0)), 1_000)
-    late = fixed.step(spec, before.state, fixed.pack(spec, rows(spec, values, 5)), 1_000).late
+    before = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, [], 0))], 1_000)
+    late = fixed.step(spec, before.state, [fixed.pack(spec, rows(spec, values, 5))], 1_000).late
     wanted = rows_of(rows(spec, values, 5))
     assert [comparable(row["late"]["row"]) for row in rows_of(late)] == list(
         map(comparable, wanted)

@@ -7,7 +7,7 @@ import pytest
 from streamops.kernel.contract import Counts
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws import rows_of
-from streamops.windows.core import fixed
+from streamops.windows.core import grid as fixed
 from tests.windows.core.play import Stream, batch, table
 
 
@@ -21,8 +21,8 @@ def test_a_late_row_is_delivered_with_the_reason_the_lateness_and_the_watermark(
 
 def test_a_late_row_carries_its_key_its_window_and_itself_and_no_result() -> None:
     spec = Stream(10, stragglers="route").spec
-    before = fixed.step(spec, fixed.empty(spec), fixed.pack(spec, table([])), 10).state
-    late = fixed.step(spec, before, fixed.pack(spec, table([(4, "b", 7)])), 10).late
+    before = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, table([]))], 10).state
+    late = fixed.step(spec, before, [fixed.pack(spec, table([(4, "b", 7)]))], 10).late
     assert rows_of(late) == [
         {
             "k": "b",

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamops import aggregates as agg_functions
 from streamops.aggregates.core.picks import ByTime, Extreme
 from streamops.aggregates.core.sums import Count, DecimalMean, FloatSum, IntSum, Mean, Variance
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.windows.core import ranges
-from streamops.windows.core.entries import estimates, merged, updated
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.state_rows import estimates, merged, updated
 
 INSTANT = pa.timestamp("us", tz="UTC")
 PRICE = pa.decimal128(6, 2)
@@ -46,6 +47,8 @@ SUMMARIES: list[Any] = [
 
 def spec_of(*summaries: Any) -> SlidingSpec:
     return SlidingSpec(
+        operator="windows.sliding",
+        agg=(("n", agg_functions.count()),),
         by=(),
         time="t",
         aggregates=tuple((f"a{i}", "", each) for i, each in enumerate(summaries)),

@@ -41,10 +41,10 @@ def stretches(state: State, key: str) -> list[dict[str, Any]]:
 def test_a_key_is_kept_alike_whoever_shares_its_shard(others: tuple[tuple[int, str], ...]) -> None:
     spec = sessions(max_length=10, stragglers="retract", allowed_lateness=1_000)
     first = session.step(
-        spec, session.empty(spec), packed(spec, (0, "a"), (8, "a"), (16, "a")), None
+        spec, session.empty(spec), [packed(spec, (0, "a"), (8, "a"), (16, "a"))], None
     )
     # By this watermark the chain of "a" has a fixed beginning; it stores that with its next row.
-    later = session.step(spec, first.state, packed(spec, *others), 1_020)
+    later = session.step(spec, first.state, [packed(spec, *others)], 1_020)
     assert stretches(later.state, "a") == stretches(first.state, "a")
     assert [row["anchor"] for row in stretches(later.state, "a")] == [0, 8, 16]
 
@@ -54,30 +54,30 @@ def test_a_session_stays_whole_when_the_long_event_that_links_it_is_forgotten() 
     # The event of 110 lasts until 150 and is of the session before: only it links 121 and 130.
     events = [(0, 40), (40, 40), (80, 40), (110, 40), (121, 1), (130, 40), (170, 40), (210, 40)]
     rows = lasting(spec, *((at, "a", gap, False) for at, gap in events))
-    came = session.step(spec, session.empty(spec), rows, None)
-    first = session.step(spec, came.state, packed(spec), 200)
+    came = session.step(spec, session.empty(spec), [rows], None)
+    first = session.step(spec, came.state, [packed(spec)], 200)
     session.check(spec, first.state)
-    assert windows_of(first.emitted) == [(0, 120, 4)]
-    quiet = session.step(spec, first.state, packed(spec), 220)
-    assert windows_of(quiet.emitted) == []
-    last = session.step(spec, quiet.state, packed(spec), 300)
-    assert windows_of(last.emitted) == [(120, 240, 4)]
-    assert stretches(session.step(spec, last.state, packed(spec), 320).state, "a") == []
+    assert windows_of(first.output) == [(0, 120, 4)]
+    quiet = session.step(spec, first.state, [packed(spec)], 220)
+    assert windows_of(quiet.output) == []
+    last = session.step(spec, quiet.state, [packed(spec)], 300)
+    assert windows_of(last.output) == [(120, 240, 4)]
+    assert stretches(session.step(spec, last.state, [packed(spec)], 320).state, "a") == []
 
 
 def test_a_closing_row_is_remembered_while_an_earlier_event_reaches_beyond_it() -> None:
     spec = sessions(gap=40, gap_column="lasts", until="over", max_length=40)
     closed = [(0, "a", 20, False), (20, "a", 40, False), (40, "a", 10, True)]
     following = [(60, "a", 40, False), (80, "a", 40, False)]
-    first = session.step(spec, session.empty(spec), lasting(spec, *closed, *following), 99)
-    assert windows_of(first.emitted) == [(0, 40, 2), (40, 41, 1)]
-    last = session.step(spec, first.state, packed(spec), 200)
-    assert windows_of(last.emitted) == [(60, 100, 2)]
+    first = session.step(spec, session.empty(spec), [lasting(spec, *closed, *following)], 99)
+    assert windows_of(first.output) == [(0, 40, 2), (40, 41, 1)]
+    last = session.step(spec, first.state, [packed(spec)], 200)
+    assert windows_of(last.output) == [(60, 100, 2)]
 
 
 def test_a_batch_is_its_results_and_the_rows_that_cannot_be_placed() -> None:
     spec = sessions(stragglers="route", early="every batch")
-    rows = rows_of(session.run(spec, packed(spec, (0, "a"), (10, "a"), (21, "b"))))
+    rows = rows_of(session.run(spec, [packed(spec, (0, "a"), (10, "a"), (21, "b"))]))
     assert [(r["word"], r["window_start"], r["window_end"], r["n"]) for r in rows] == [
         ("a", 0, 20, 2),
         ("b", 21, 31, 1),

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops import aggregates as agg_functions
 from streamops.aggregates.core.picks import ByTime, Extreme
 from streamops.aggregates.core.sums import Count
 from streamops.kernel.codec import decode, encode
@@ -16,7 +17,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import sliding
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.windows.core import test_keys
 from tests.windows.core.play import COUNT, SCHEMA, SUM, table
 
@@ -39,6 +40,8 @@ class Stream:
         early: Any = "never",
     ) -> None:
         self.spec = SlidingSpec(
+            operator="windows.sliding",
+            agg=(("n", agg_functions.count()),),
             by=tuple(by),
             time="t",
             aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),
@@ -59,14 +62,14 @@ class Stream:
     ) -> list[tuple[Any, ...]]:
         """One micro-batch: rows of (time, key, value), or a time alone."""
         packed = sliding.pack(self.spec, given(rows))
-        step = sliding.step(self.spec, self.state, packed, watermark)
+        step = sliding.step(self.spec, self.state, [packed], watermark)
         sliding.check(self.spec, step.state)
-        self.state, self.counts, self.late = step.state, step.counts, rows_of(step.late)
-        return shown(step.emitted)
+        self.state, self.counts, self.late = step.state, step.metrics, rows_of(step.late)
+        return shown(step.output)
 
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
-        return shown(sliding.run(self.spec, sliding.pack(self.spec, given(rows))))
+        return shown(sliding.run(self.spec, [sliding.pack(self.spec, given(rows))]))
 
     @property
     def kept(self) -> list[int]:
@@ -335,15 +338,15 @@ def test_what_cannot_be_placed_is_counted_where_nothing_is_delivered() -> None:
 
 def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
     stream = Stream(10, stragglers="route")
-    rows = rows_of(sliding.run(stream.spec, sliding.pack(stream.spec, given([25, 1, None]))))
+    rows = rows_of(sliding.run(stream.spec, [sliding.pack(stream.spec, given([25, 1, None]))]))
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
 
 
 def test_the_output_has_the_event_time_under_its_own_name() -> None:
     assert Stream(10).spec.output.names == ["k", "t", "n"]
     assert Stream(10).spec.event_time == "t"
-    assert Stream(10).spec.origins == {"t": "t", "k": "k"}
-    spec = Stream(10, stragglers="retract", too_late="route").spec
+    assert Stream(10).spec.origins == {"t": (0, "t"), "k": (0, "k")}
+    spec = Stream(10, stragglers="retract", too_late="route", lateness=1).spec
     assert spec.output.names == ["k", "t", "n", "revision", "_change_type", "late"]
 
 
@@ -371,6 +374,8 @@ def test_state_does_not_grow_while_keys_come_and_go(stragglers: str) -> None:
 def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> None:
     given_, values = test_keys.spec_of(kind), test_keys.KEYS[kind]
     spec = SlidingSpec(
+        operator="windows.sliding",
+        agg=(("n", agg_functions.count()),),
         by=("k",),
         time="t",
         aggregates=(("n", "count()", Count(None)), given_.aggregates[1]),
@@ -382,12 +387,12 @@ def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> Non
         early="never",
         size=10,
     )
-    first = sliding.step(spec, sliding.empty(spec), test_keys.rows(given_, values, 5), 10)
-    assert len(first.emitted) == len(values)
+    first = sliding.step(spec, sliding.empty(spec), [test_keys.rows(given_, values, 5)], 10)
+    assert len(first.output) == len(values)
     again = test_keys.rows(given_, values[::-1] * 2, 5)
-    second = sliding.step(spec, restarted(spec, first.state), again, 11)
-    third = sliding.step(spec, restarted(spec, second.state), again, 11)
-    corrected = [r for r in rows_of(third.emitted) if r["_change_type"] == "update_postimage"]
+    second = sliding.step(spec, restarted(spec, first.state), [again], 11)
+    third = sliding.step(spec, restarted(spec, second.state), [again], 11)
+    corrected = [r for r in rows_of(third.output) if r["_change_type"] == "update_postimage"]
     assert [(r["n"], r["revision"]) for r in corrected] == [(5, 2)] * len(values)
     keys = [comparable(row["k"]) for row in rows_of(test_keys.rows(given_, values, 0))]
     assert sorted(keys) == sorted(comparable(row["k"]) for row in corrected)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
 from streamops.kernel.time import Instants, format_duration
-from streamops.windows.core.entries import entry_schema, micros
-from streamops.windows.core.spec import SessionSpec
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.state_rows import entry_schema, micros
 
 __all__ = ["UNCUT", "Bounds", "Sessions", "Stretches", "stretch_schema"]
 

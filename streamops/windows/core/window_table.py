@@ -27,9 +27,9 @@ from streamops.kernel.columns import (
 from streamops.kernel.errors import ChangeStreamError
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants, format_instant
-from streamops.windows.core.comparison import CompareSpec
-from streamops.windows.core.entries import key_fields, keys_of, micros
+from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import INSTANT
+from streamops.windows.core.state_rows import key_fields, keys_of, micros
 
 __all__ = ["Book", "arrived", "window_schema"]
 
@@ -46,7 +46,7 @@ def window_schema(spec: CompareSpec) -> pa.Schema:
 def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
     """The rows as a table of windows."""
     count = len(rows)
-    window = [pa.array(timestamp_micros(rows.column(name))[0]) for name in spec.place]
+    window = [pa.array(timestamp_micros(rows.column(name))[0]) for name in spec.time_columns]
     columns = [*(rows.column(name) for name in spec.by), *window]
     columns += [_unsigned(rows.column(name)) for name in spec.values]
     if spec.corrects:
@@ -140,7 +140,7 @@ class Book:
 
     def previous(self, chosen: Ids) -> list[Ids]:
         """Where the previous one of each of these windows may be: windows of the book, or -1."""
-        places = self.spec.period.before(self.start[chosen], self.end[chosen])
+        places = self.spec.previous_period.before(self.start[chosen], self.end[chosen])
         return [self._find(self.codes[chosen], start, end) for start, end in places]
 
     def _find(self, codes: Ids, start: Instants, end: Instants) -> Ids:

@@ -16,10 +16,10 @@ from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
-from streamops.windows.core.entries import estimates, keys_of, merged, states_of
-from streamops.windows.core.publish import EARLY, LATE, ON_TIME, published
-from streamops.windows.core.spec import SessionSpec
-from streamops.windows.core.stretches import Sessions
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, published
+from streamops.windows.core.segments import Sessions
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.state_rows import estimates, keys_of, merged, states_of
 
 __all__ = ["Publication", "Told", "publish"]
 

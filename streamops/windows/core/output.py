@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.changelog.change_types import INSERT
+from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Ids
 from streamops.kernel.time import Instants
 from streamops.windows.core.spec import INSTANT, WindowSpec
@@ -77,8 +78,48 @@ def stated(
     if spec.is_early:
         when = np.full(count, ON_TIME) if timing is None else timing
         columns.append(_WORDS.take(pa.array(when)))
-    if spec.takes_back:
+    if spec.retracts:
         columns.append(pa.repeat(change, count))
     if spec.routes:
         columns.append(pa.nulls(count, spec.late))
     return pa.table(columns, schema=spec.output)
+
+
+def deliver(
+    spec: WindowSpec,
+    rows: pa.Table,
+    missed: tuple[Instants, ...] | None,
+    reason: npt.NDArray[np.str_],
+    judged_by: int | None,
+) -> pa.Table:
+    """The rows in the output schema, with what is said of each.
+
+    Parameters
+    ----------
+    missed : tuple of arrays, optional
+        What each row missed, by the columns of ``spec.time_columns``, such as start and end of a window;
+        None for rows that lie in none.
+    reason : array of str
+    judged_by : int, optional
+        The watermark the rows were judged by.
+    """
+    count = len(rows)
+    if judged_by is None:
+        lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
+    else:
+        times, _ = timestamp_micros(rows.column(spec.time))
+        lateness = pa.array(judged_by - times).cast(pa.duration("us"))
+        watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
+    row = pa.StructArray.from_arrays(
+        [combine_chunks(c) for c in rows.columns], fields=list(spec.input)
+    )
+    late = pa.StructArray.from_arrays(
+        [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
+    )
+    said = {name: rows.column(name) for name in spec.by} | {"late": late}
+    if missed is not None:
+        places = (pa.array(each).cast(INSTANT) for each in missed)
+        said |= zip(spec.time_columns, places, strict=True)
+    return pa.table(
+        [said.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
+    )

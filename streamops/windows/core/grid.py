@@ -12,14 +12,22 @@ when it is on time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    conform,
+    key_codes,
+    take,
+    timestamp_micros,
+)
+from streamops.kernel.contract import Counts, State, StateFormat
+from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, pair_codes
 from streamops.windows.core.corrections import (
     Borders,
@@ -28,12 +36,11 @@ from streamops.windows.core.corrections import (
     no_revisions,
     revision_schema,
 )
-from streamops.windows.core.empties import deadlines, known
-from streamops.windows.core.entries import keys_of, micros, numbered
-from streamops.windows.core.late import route
+from streamops.windows.core.empty_windows import deadlines, known
+from streamops.windows.core.grid_spec import FixedSpec
+from streamops.windows.core.output import deliver, published
 from streamops.windows.core.panes import Windows, pane_schema, partial, settle, unite
-from streamops.windows.core.publish import published
-from streamops.windows.core.spec import FixedSpec
+from streamops.windows.core.state_rows import keys_of, micros, numbered, placed
 
 __all__ = [
     "STATE",
@@ -64,14 +71,15 @@ def empty(spec: FixedSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: FixedSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: FixedSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Panes of the rows; the rows themselves where late ones must be delivered."""
     rows = conform(rows, spec.input)
     return rows if spec.routes else partial(spec, rows)
 
 
-def step(spec: FixedSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
+def step(spec: FixedSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
+    (packed,) = inputs
     judged_by = state.watermark
     watermark = _later(judged_by, watermark)
     late, panes, counts = _judged(spec, packed, judged_by)
@@ -142,8 +150,9 @@ def finish(spec: FixedSpec, state: State) -> pa.Table:
     ).emitted
 
 
-def run(spec: FixedSpec, packed: pa.Table) -> pa.Table:
+def run(spec: FixedSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
+    (packed,) = inputs
     late, panes, _ = _judged(spec, packed, None)
     panes = panes.select(pane_schema(spec).names)
     codes = key_codes(keys_of(panes, spec), len(panes))
@@ -243,3 +252,37 @@ def _first_open(spec: FixedSpec, watermark: int | None) -> int:
 
 def _later(one_: int | None, other: int | None) -> int | None:
     return max((w for w in (one_, other) if w is not None), default=None)
+
+
+def route(spec: FixedSpec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, pa.Table, int]:
+    """Take out of the rows what must be delivered.
+
+    Returns
+    -------
+    late : Table
+        A row per window missed, in the output schema; one, without a window, for a row whose
+        event time is null or cannot be placed.
+    rows : Table
+        The rows that can be placed, the late ones among them.
+    rejected : int
+        How many could not.
+    """
+    times, valid = placed(spec, rows)
+    bad = np.flatnonzero(~valid)
+    pieces = []
+    if len(bad):
+        present = timestamp_micros(rows.column(spec.time))[1][bad]
+        reason = np.where(present, "time_out_of_range", "null_time")
+        pieces.append(deliver(spec, take(rows, bad), None, reason, None))
+        good = np.flatnonzero(valid)
+        rows, times = take(rows, good), times[good]
+    if judged_by is not None:
+        missed = judged_by - spec.retention
+        gone = spec.grid.last_closed(judged_by - spec.allowed_lateness)
+        index, numbers = spec.grid.explode(times, _BEGINNING, spec.grid.last_closed(missed))
+        if len(index):
+            window = spec.grid.start_of(numbers), spec.grid.end_of(numbers)
+            reason = np.where(numbers <= gone, "too_late", "straggler")
+            pieces.append(deliver(spec, take(rows, index), window, reason, judged_by))
+    late = pa.concat_tables(pieces) if pieces else spec.output.empty_table()
+    return late, rows, len(bad)

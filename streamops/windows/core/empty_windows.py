@@ -20,8 +20,8 @@ from streamops.kernel.columns import concat, take
 from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, Instants
-from streamops.windows.core.entries import micros, updated
-from streamops.windows.core.spec import FixedSpec
+from streamops.windows.core.grid_spec import FixedSpec
+from streamops.windows.core.state_rows import micros, updated
 
 __all__ = ["deadlines", "known", "nothing", "with_empties"]
 

@@ -94,7 +94,7 @@ def rounds(spec: WindowSpec) -> bool:
     """
     kinds = (kind for summary in spec.summaries for _, kind in summary.fields)
     tells = any(map(pa.types.is_floating, kinds)) or not all(map(merges_exactly, spec.summaries))
-    return spec.takes_back and tells
+    return spec.retracts and tells
 
 
 def estimates(spec: WindowSpec, members: Sequence[pa.Array]) -> list[pa.Array]:

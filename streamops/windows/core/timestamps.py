@@ -14,7 +14,10 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, take
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
 from streamops.kernel.time import Instants
-from streamops.windows.core.entries import (
+from streamops.windows.core.ranges import Ordered, over_windows
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.spec import INSTANT
+from streamops.windows.core.state_rows import (
     entry_schema,
     estimates,
     keys_of,
@@ -22,8 +25,6 @@ from streamops.windows.core.entries import (
     states_of,
     updated,
 )
-from streamops.windows.core.ranges import Ordered, over_windows
-from streamops.windows.core.spec import INSTANT, SlidingSpec
 
 __all__ = ["Moments", "Timed", "moment_schema"]
 

@@ -1,0 +1,79 @@
+"""Execution options: the same for every operator, and refused while the plan is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel.errors import SpecError
+from streamops.spark.operator import Operator
+
+
+def tumbling() -> Operator:
+    return windows.tumbling("1 hour", time="ts", agg={"n": agg.count()})
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2**15 + 1, "16", 1.5, 16.0, True])
+def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        tumbling().options(shards=shards)
+    assert str(caught.value) == (
+        "[SHARDS_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
+        f"  got:       shards={shards!r}\n"
+        "  expected:  an integer from 1 to 32768\n"
+        "  fix:       use the default (8); more if the state of a shard exceeds some MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameter", "choices"),
+    [
+        ("engine", "'auto', 'kernel', 'native'"),
+        ("state_api", "'auto', 'applyInPandasWithState', 'transformWithStateInPandas'"),
+    ],
+)
+def test_an_engine_or_state_api_that_does_not_exist_is_refused(
+    parameter: str, choices: str
+) -> None:
+    options: dict[str, Any] = {parameter: "fast"}
+    with pytest.raises(SpecError) as caught:
+        tumbling().options(**options)
+    assert str(caught.value) == (
+        f"[UNKNOWN_CHOICE] windows.tumbling: `{parameter}` is not one of its choices\n"
+        f"  got:       {parameter}='fast'\n"
+        f"  expected:  one of {choices}\n"
+        f"  fix:       write one of {choices}"
+    )
+
+
+@pytest.mark.parametrize("name", [1, "", ["n"]])
+def test_a_name_of_metrics_that_is_not_text_is_refused(name: Any) -> None:
+    with pytest.raises(SpecError, match=r"^\[NOT_A_NAME\] windows.tumbling: `name` "):
+        tumbling().options(name=name)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        windows.calendar("day", "UTC", time="ts", agg={"n": agg.count()}),
+        windows.cumulative("1 hour", "1 minute", time="ts", agg={"n": agg.count()}),
+        windows.compare("1 hour", values="n"),
+        windows.running(by="k", agg={"n": agg.count()}),
+    ],
+    ids=lambda operator: operator.name,
+)
+def test_an_operator_that_spark_does_not_have_has_no_native_engine(operator: Operator) -> None:
+    with pytest.raises(SpecError) as caught:
+        operator.options(engine="native")
+    assert (caught.value.code, caught.value.where) == ("NO_NATIVE_ENGINE", operator.name)
+    assert operator.options(engine="kernel").execution.engine == "kernel"
+
+
+def test_options_that_are_not_given_stay_as_they_are() -> None:
+    operator = tumbling().options(shards=16).options(name="daily")
+    assert (operator.execution.shards, operator.metrics_name) == (16, "daily")
+    assert repr(operator).endswith(").options(name='daily', shards=16)")
+    assert tumbling().metrics_name == "tumbling"
