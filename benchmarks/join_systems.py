@@ -56,8 +56,10 @@ def kernel(state_api: StateApi) -> Join:
                 arguments |= {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
                 return left.transform(joins.asof(right, delay=DELAY, **arguments))
             case _:
-                arguments |= {"by": "c", "key": ("k", "c"), "sequence": "seq", "remember": REMOVED}
-                return left.transform(joins.tables(right, how="left", **arguments))
+                both = joins.tables(
+                    right, by="c", how="left", key=("k", "c"), sequence="seq", remember=REMOVED
+                )
+                return left.transform(both.options(**options))
 
     return build
 

@@ -304,8 +304,7 @@ home = joins.timeline(
     key="post",
     ranked_by="at",
     cap=4,
-    shards=1,
-)
+).options(shards=1)
 
 
 def post(seller: str, number: int, change: str = "insert") -> dict:

@@ -62,9 +62,7 @@ def aircraft(register: DataFrame | None) -> Transform:
         by="tailnum",
         how="left",
         key=("flight_id", "tailnum"),
-        shards=_SETTINGS["shards"],
-        name="aircraft",
-    )
+    ).options(shards=_SETTINGS["shards"], name="aircraft")
 
 
 def joined(read: Callable[[str], DataFrame], name: str) -> DataFrame:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from streamops.joins.core import tables as core
-from streamops.joins.core.tables_spec import How, Rejected
-from streamops.joins.tables_settings import TablesSettings
-from streamops.spark.pairs import PairTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.joins.core.inputs import keys_of
+from streamops.joins.core.tables_spec import (
+    How,
+    Rejected,
+    TablesSpec,
+    parse_key_pair,
+    parse_name_pair,
+)
+from streamops.spark.operator import Operator
 
-__all__ = ["not_native", "tables"]
+__all__ = ["tables"]
 
 Columns = str | Sequence[str]
 
@@ -27,10 +31,7 @@ def tables(
     sequence: str | tuple[str, str] | None = None,
     remember: int | None = None,
     rejected: Rejected = "drop",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> PairTransform:
+) -> Operator:
     """The join of two tables, as a change stream, from the change streams of both.
 
     After each micro-batch the published changes fold to the join of what both tables are then:
@@ -88,17 +89,10 @@ def tables(
         word of a change stream), "not_there" (without `sequence`: it takes away a row that is not
         there), "null_key", "null_sequence" (with it), "contradiction" (with `key`: another row of the
         same key and `by`, and with `sequence` of the same, is greater by its values).
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        Spark's interface to state. "auto" is the second, which needs RocksDB and lets operators be
-        chained.
-    shards : int
-        Pieces that the values of `by` are spread over. Belongs to the checkpoint.
-    name : str
-        Under which the counts appear in the query's ``observedMetrics``.
 
     Returns
     -------
-    PairTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -106,7 +100,7 @@ def tables(
     SpecError
         ``NO_KEY``, ``NOT_A_PAIR``, ``NOT_A_NAME``, ``UNKNOWN_CHOICE``, ``SEQUENCE_WITHOUT_KEY``,
         ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_ASKED``, ``REMEMBER_WITH_SEQUENCE``,
-        ``REMEMBER_OUT_OF_RANGE``, ``SHARDS_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
+        ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
         ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without the row before:
@@ -144,19 +138,14 @@ def tables(
     Budiu, Chajed, McSherry, Ryzhyk, Tannen: "DBSP: Automatic Incremental View Maintenance", 2023.
     """
     where = "joins.tables"
-    settings = TablesSettings.of(
-        where,
-        by=by,
+    parameters = TablesSpec(
+        by=keys_of(by, where=where),
         how=how,
-        key=key,
-        sequence=sequence,
+        key=None if key is None else parse_key_pair(key, where=where),
+        sequence=None
+        if sequence is None
+        else parse_name_pair(sequence, parameter="sequence", where=where),
         remember=remember,
         rejected=rejected,
-        shards=shards,
     )
-    options = Options("kernel", state_api, shards, name or "tables").validated(where)
-    return PairTransform(where, settings, options, core, right, not_native)
-
-
-def not_native(left: DataFrame, right: DataFrame, spec: Any, insisted: bool) -> None:
-    """Spark has no join of change streams."""
+    return Operator(where, parameters, core, right=right)

@@ -8,11 +8,11 @@ from pyspark.sql import DataFrame
 
 from streamops.joins.core import tables as core
 from streamops.joins.core import timeline as newest
-from streamops.joins.core.tables_spec import Rejected
-from streamops.joins.tables import not_native
-from streamops.joins.timeline_settings import NewestSettings, TimelineSettings
-from streamops.spark.pairs import PairTransform, Then
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.joins.core.inputs import keys_of
+from streamops.joins.core.tables_spec import Rejected, parse_name_pair
+from streamops.joins.core.timeline_spec import NewestParameters, TimelineParameters
+from streamops.kernel.parameters import parse_distinct_names
+from streamops.spark.operator import Operator
 
 __all__ = ["timeline"]
 
@@ -28,10 +28,7 @@ def timeline(
     sequence: str | tuple[str, str] | None = None,
     remember: int | None = None,
     rejected: Rejected = "drop",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> PairTransform:
+) -> Operator:
     """The newest posts of those whom each user follows, at most so many, as a change stream.
 
     A transform of posts that is given who follows whom, both change streams. After each micro-batch the
@@ -85,19 +82,13 @@ def timeline(
     rejected : "drop" or "route"
         What happens to a change that cannot be: dropped, or delivered as a row of its own, split by :func:`streamops.split_side_output`; counted in either case. Reasons as in
         :func:`streamops.joins.tables`.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        Spark's interface to the state of the timelines. The join before them always has the second,
-        which needs RocksDB and which "auto" is: only that lets a stateful operator follow.
-    shards : int
-        Pieces that authors, and then users, are spread over. Belongs to the checkpoint.
-    name : str
-        Under which the counts of the join appear in the query's ``observedMetrics``; those of the
-        timelines have the same with ``-2``.
 
     Returns
     -------
-    PairTransform
-        For use with ``DataFrame.transform``.
+    Operator
+        For use with ``DataFrame.transform``. Its options hold for the join and for the timelines after
+        it. The join always uses ``transformWithStateInPandas``, which lets the other follow; its
+        metrics have the given name, those of the timelines the same with ``-2``.
 
     Raises
     ------
@@ -105,7 +96,7 @@ def timeline(
         ``NO_KEY``, ``NO_COLUMNS``, ``SAME_COLUMN``, ``NOT_A_PAIR``, ``NOT_A_NAME``,
         ``UNKNOWN_CHOICE``, ``CAP_OUT_OF_RANGE``, ``USER_IS_AUTHOR``,
         ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_ASKED``, ``REMEMBER_WITH_SEQUENCE``,
-        ``REMEMBER_OUT_OF_RANGE``, ``SHARDS_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
+        ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
         ``COLUMN_TYPE``, ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without the row
@@ -142,19 +133,18 @@ def timeline(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Table-table join".
     """
-    where = "joins.timeline"
-    settings = TimelineSettings.of(
-        where,
-        by=by,
-        user=user,
-        key=key,
+    where = TimelineParameters.where
+    parameters = TimelineParameters(
+        by=keys_of(by, where=where),
+        user=parse_distinct_names(user, parameter="user", where=where),
+        key=parse_distinct_names(key, parameter="key", where=where),
         ranked_by=ranked_by,
         cap=cap,
-        sequence=sequence,
+        sequence=None
+        if sequence is None
+        else parse_name_pair(sequence, parameter="sequence", where=where),
         remember=remember,
         rejected=rejected,
-        shards=shards,
     )
-    options = Options("kernel", state_api, shards, name or "timeline").validated(where)
-    then = Then(NewestSettings(settings), newest)
-    return PairTransform(where, settings, options, core, right, not_native, then)
+    timelines = Operator(where, NewestParameters(parameters), newest)
+    return Operator(where, parameters, core, right=right, follow_up=timelines)

@@ -14,17 +14,18 @@ from streamops import changes, joins
 from streamops.changes.core import aggregate
 from streamops.joins.core import tables, timeline
 from streamops.joins.core.tables_spec import REASONS, How, Rejected
+from streamops.spark.drive import resolve
 from tests.docs.test_readme import ROOT, documented
 
 TABLE = pa.schema([("k", pa.string()), ("_change_type", pa.string())])
-JOIN: Any = joins.tables(None, by="k").settings.bind(TABLE, TABLE, carried=(None, None))
+JOIN: Any = resolve(joins.tables(None, by="k"), (TABLE, TABLE), (None, None))
 TOTALS: Any = changes.aggregate(
     by="k", agg={"n": agg.count(), "least": agg.min("k")}
 ).parameters.resolve((TABLE,), carried=(None,), shards=1)
 FOLLOWS = pa.schema([("k", pa.string()), ("user", pa.string()), ("_change_type", pa.string())])
 HOME: Any = joins.timeline(None, by="k", user="user", key="k", ranked_by="k", cap=1)
-NEWEST: Any = HOME.follow_up.settings.bind(
-    HOME.settings.bind(TABLE, FOLLOWS, carried=(None, None)).output, shards=1
+NEWEST: Any = resolve(
+    HOME.follow_up, (resolve(HOME, (TABLE, FOLLOWS), (None, None)).output,), (None,)
 )
 
 

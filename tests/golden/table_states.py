@@ -13,11 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops import joins
 from streamops.joins.core import tables
 from streamops.joins.core.tables_spec import TablesSpec
-from streamops.joins.tables_settings import TablesSettings
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Step
+from streamops.spark.drive import resolve
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.tables import Bag, TablesOracle, Versions
@@ -84,10 +86,11 @@ class History:
         return FOLDER / f"joins.tables-v1-{self.name}.bin"
 
     def spec_of(self, **changed: Any) -> TablesSpec:
-        given: dict[str, Any] = {"by": BY, "how": "full", "key": ("id", "rid"), "sequence": None}
-        given |= {"remember": None, "rejected": "drop", "shards": SHARDS}
-        settings = TablesSettings.of("golden", **(given | dict(self.settings) | changed))
-        return settings.bind(LEFT, RIGHT, carried=(None, None))
+        given: dict[str, Any] = {"by": BY, "how": "full", "key": ("id", "rid")}
+        operator = joins.tables(None, **(given | dict(self.settings) | changed))
+        spec = resolve(operator.options(shards=SHARDS), (LEFT, RIGHT), (None, None))
+        assert isinstance(spec, TablesSpec)
+        return spec
 
     @property
     def spec(self) -> TablesSpec:
@@ -112,8 +115,8 @@ class History:
 
 def stepped(spec: TablesSpec, state: State, left: Rows, right: Rows) -> Step:
     one, other = batch(left, right)
-    packs = tables.pack(spec, "left", one), tables.pack(spec, "right", other)
-    return tables.step(spec, state, *packs, None)
+    packs = tables.pack(spec, one, "left"), tables.pack(spec, other, "right")
+    return tables.step(spec, state, packs, None)
 
 
 MULTISETS = History(

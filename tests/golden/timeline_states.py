@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.joins.core import timeline
-from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Step
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.timeline import TimelineOracle
@@ -51,11 +52,22 @@ class History:
 
     @property
     def spec(self) -> TimelineSpec:
-        order = ("author",), ("post",), "at"
-        return TimelineSpec("golden", ("user",), *order, cap=2, routed=False, input=ROWS)
+        return self.spec_of()
 
-    def spec_of(self, **changed: Any) -> TimelineSpec:
-        return replace(self.spec, **changed)
+    def spec_of(
+        self, *, users: tuple[str, ...] = ("user",), schema: pa.Schema = ROWS, **changed: Any
+    ) -> TimelineSpec:
+        parameters = TimelineParameters(
+            by=(("author", "whom"),),
+            user=("user",),
+            key=("post",),
+            ranked_by="at",
+            cap=2,
+            sequence=None,
+            remember=None,
+            rejected="drop",
+        )
+        return TimelineSpec(replace(parameters, **changed), users, schema)
 
     def state(self) -> State:
         state = timeline.empty(self.spec)
@@ -81,7 +93,7 @@ def table(changes: Changes) -> pa.Table:
 
 
 def stepped(spec: TimelineSpec, state: State, changes: Changes) -> Step:
-    return timeline.step(spec, state, timeline.pack(spec, table(changes)), None)
+    return timeline.step(spec, state, [timeline.pack(spec, table(changes))], None)
 
 
 HISTORY = History(

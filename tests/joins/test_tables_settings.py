@@ -11,7 +11,7 @@ import pytest
 from streamops import joins
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.spark.pairs import bound as bound_pair
+from streamops.spark.drive import resolve
 
 CHANGE = ("_change_type", pa.string())
 ORDERS = pa.schema(
@@ -20,9 +20,12 @@ ORDERS = pa.schema(
 CUSTOMERS = pa.schema([("key", pa.string()), ("ID", pa.int64()), ("lsn", pa.int64()), CHANGE])
 
 
-def bound(left: pa.Schema = ORDERS, right: pa.Schema = CUSTOMERS, **said: Any) -> TablesSpec:
+def bound(
+    left: pa.Schema = ORDERS, right: pa.Schema = CUSTOMERS, shards: int = 8, **said: Any
+) -> TablesSpec:
     given: dict[str, Any] = {"by": {"customer": "key"}} | said
-    spec: Any = bound_pair(joins.tables(None, **given), left, right, carried=(None, None))
+    operator = joins.tables(None, **given).options(shards=shards)
+    spec = resolve(operator, (left, right), (None, None))
     assert isinstance(spec, TablesSpec)
     return spec
 
@@ -63,7 +66,6 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
         (SpecError, "REMEMBER_WITH_SEQUENCE", lambda: bound(remember=1)),
         (SpecError, "REMEMBER_OUT_OF_RANGE", lambda: bound(**(VERSIONED | {"remember": -1}))),
         (SpecError, "REMEMBER_OUT_OF_RANGE", lambda: bound(**(VERSIONED | {"remember": True}))),
-        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="customer")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(key=("id", "id"))),
         (SchemaError, "KEY_TYPES_DIFFER", lambda: bound(by={"customer": "ID"})),
@@ -99,8 +101,7 @@ def test_an_error_says_which_side_it_is_about() -> None:
     with pytest.raises(SchemaError) as caught:
         bound(right=CUSTOMERS.remove(3))
     assert str(caught.value) == (
-        "[NOT_A_CHANGE_STREAM] joins.tables, right side: the frame does not say what happens to its "
-        "rows\n"
+        "[NOT_A_CHANGE_STREAM] joins.tables, right side: the frame is not a change stream\n"
         "  got:       columns key, ID, lsn\n"
         "  expected:  a column '_change_type' of type string: insert, update_preimage, "
         "update_postimage, delete\n"
@@ -117,9 +118,9 @@ def test_the_right_columns_get_names_of_their_own() -> None:
     assert [field.name for field in spec.output.field("late").type] == [
         *("side", "reason", "lateness", "watermark", "left", "right")
     ]
-    assert spec.origins == {name: ("left", name) for name in ("id", "customer", "lsn", "m")} | {
-        "ID_right": ("right", "ID"),
-        "lsn_right": ("right", "lsn"),
+    assert spec.origins == {name: (0, name) for name in ("id", "customer", "lsn", "m")} | {
+        "ID_right": (1, "ID"),
+        "lsn_right": (1, "lsn"),
     }
     assert "late" not in bound().output.names
     assert "late" in bound(ORDERS.append(pa.field("late", pa.int64()))).output.names
@@ -135,7 +136,7 @@ def test_the_right_columns_get_names_of_their_own() -> None:
     ],
 )
 def test_a_key_is_said_of_both_sides_or_of_each(key: Any, both: Any) -> None:
-    settings: Any = joins.tables(None, by={"customer": "key"}, key=key).settings
+    settings: Any = joins.tables(None, by={"customer": "key"}, key=key).parameters
     assert settings.key == both
 
 
@@ -143,14 +144,13 @@ def test_the_repr_shows_all_that_was_said() -> None:
     shown = repr(joins.tables(None, by={"customer": "key"}, how="left", **VERSIONED))
     assert shown == (
         "joins.tables(by={'customer': 'key'}, how='left', key=(('id',), ('ID',)), "
-        "sequence=('lsn', 'lsn'), remember=10, rejected='drop', engine='kernel', "
-        "state_api='auto', shards=8, name='tables')"
+        "sequence=('lsn', 'lsn'), remember=10, rejected='drop')"
     )
 
 
 def test_how_much_is_remembered_is_spread_over_shards_and_may_change() -> None:
-    assert bound(**VERSIONED, shards=4).remember == 3
-    assert bound().remember == 0
+    assert bound(**VERSIONED, shards=4).remember_per_shard == 3
+    assert bound().remember_per_shard == 0
     more = bound(**(VERSIONED | {"remember": 99}))
     assert more.identity == bound(**VERSIONED).identity
     assert bound(how="left").identity != bound().identity

@@ -79,14 +79,14 @@ SCRIPT: list[Any] = [
     (None, None),
     (orders((5, "c", PLUS)), customers(("c", 3, PLUS), ("a", 2, MINUS))),
 ]  # fmt: skip
-COMMON: dict[str, Any] = {"how": "full", "key": ("order", "id"), "rejected": "route", "shards": 3}
+COMMON: dict[str, Any] = {"how": "full", "key": ("order", "id"), "rejected": "route"}
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_stream_tells_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    joined = joins.tables(None, by={"customer": "id"}, state_api=api, **COMMON)
+    joined = joins.tables(None, by={"customer": "id"}, **COMMON).options(state_api=api, shards=3)
     got = [
         each
         for part in (SCRIPT[:3], SCRIPT[3:])
@@ -107,7 +107,9 @@ def test_a_stream_tells_what_is_replayed_also_after_a_restart(
         *((0, None, 1), (2, "a", None)),
         *((3, None, None), (5, "c", 3)),
     ]
-    other = joins.tables(None, by={"customer": "id"}, state_api=api, **(COMMON | {"how": "left"}))
+    other = joins.tables(None, by={"customer": "id"}, **(COMMON | {"how": "left"})).options(
+        state_api=api, shards=3
+    )
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, other, [SCRIPT[0]], schema=BOTH, directory=tmp_path)
     assert "[STATE_PARAMETERS] joins.tables" in str(caught.value)
@@ -206,7 +208,7 @@ def test_a_join_of_tables_and_totals_of_it_in_one_query(
     )
     totals = changes.aggregate(by="Price_right", agg={"paid": agg.sum("price")}).options(shards=2)
     joined = left.transform(
-        joins.tables(right, by={"customer": "id"}, key=("order", "id"), shards=2)
+        joins.tables(right, by={"customer": "id"}, key=("order", "id")).options(shards=2)
     )
     kept: list[dict[str, Any]] = []
     query = (

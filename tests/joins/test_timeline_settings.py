@@ -11,7 +11,7 @@ import pytest
 from streamops import joins
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.spark.pairs import bound as bound_pair
+from streamops.spark.drive import resolve
 
 CHANGE = ("_change_type", pa.string())
 MAP = pa.map_(pa.string(), pa.int64())
@@ -33,9 +33,9 @@ VERSIONED: dict[str, Any] = {"sequence": "lsn", "remember": 10}
 
 def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> TimelineSpec:
     transform = joins.timeline(None, **(SAID | said))
-    joined = bound_pair(transform, left, right, carried=(None, None))
+    joined = resolve(transform, (left, right), (None, None))
     assert transform.follow_up is not None
-    spec = transform.follow_up.settings.bind(joined.output, shards=8)
+    spec = resolve(transform.follow_up, (joined.output,), (None,))
     assert isinstance(spec, TimelineSpec)
     return spec
 
@@ -60,10 +60,8 @@ def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> T
         (SpecError, "CAP_OUT_OF_RANGE", lambda: bound(cap=100.0)),
         (SpecError, "USER_IS_AUTHOR", lambda: bound(user="whom")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
-        (SpecError, "UNKNOWN_CHOICE", lambda: bound(state_api="both")),
         (SpecError, "REMEMBER_WITH_SEQUENCE", lambda: bound(sequence="lsn")),
         (SpecError, "REMEMBER_OUT_OF_RANGE", lambda: bound(**(VERSIONED | {"remember": -1}))),
-        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(user="usr")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(key="pots")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(ranked_by="now")),
@@ -128,7 +126,7 @@ def test_a_user_whose_name_the_posts_have_gets_another_one() -> None:
 def test_a_user_may_be_several_columns_in_any_order_of_the_frame(said: dict[str, Any]) -> None:
     spec = bound(user=["user", "lsn"], **said)
     assert spec.user == ("user", "lsn_right")
-    assert spec.by == spec.user
+    assert spec.inputs[0].by == spec.user
     turned = bound(right=pa.schema(list(FOLLOWS)[::-1]), user=["user", "lsn"], **said)
     assert turned.identity == spec.identity
 
@@ -143,8 +141,7 @@ def test_columns_joined_on_twice_are_one() -> None:
 def test_the_repr_shows_all_that_was_said() -> None:
     assert repr(joins.timeline(None, **SAID, **VERSIONED)) == (
         "joins.timeline(by={'author': 'whom'}, user=('user',), key=('post',), ranked_by='at', "
-        "cap=100, sequence=('lsn', 'lsn'), remember=10, rejected='drop', engine='kernel', "
-        "state_api='auto', shards=8, name='timeline')"
+        "cap=100, sequence=('lsn', 'lsn'), remember=10, rejected='drop')"
     )
 
 
@@ -156,7 +153,7 @@ def test_whatever_changes_what_is_published_belongs_to_the_checkpoint() -> None:
 
 
 def test_the_first_step_lets_another_one_follow_whatever_is_said_of_the_second() -> None:
-    transform = joins.timeline(None, **SAID, state_api="applyInPandasWithState", shards=3)
+    transform = joins.timeline(None, **SAID).options(state_api="applyInPandasWithState", shards=3)
     assert transform.follow_up is not None
     second = transform.second(transform.follow_up)
     assert second.execution == transform.execution
@@ -171,7 +168,7 @@ def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
 
 
 def test_nothing_waits_for_a_watermark() -> None:
-    settings = joins.timeline(None, **SAID).settings
+    settings = joins.timeline(None, **SAID).parameters
     assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
     assert settings.reads == (("author", "post", "at"), ("whom", "user"))
     assert bound().event_time == "_change_type"

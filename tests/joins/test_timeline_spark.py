@@ -73,14 +73,14 @@ SCRIPT: list[Any] = [
     (posts(("cat", 4, MINUS)), follows((1, "cat", MINUS))),
 ]
 SAID: dict[str, Any] = {"by": {"user": "whom"}, "user": "User", "key": "post", "ranked_by": "at"}
-COMMON: dict[str, Any] = SAID | {"cap": 2, "rejected": "route", "shards": 2}
+COMMON: dict[str, Any] = SAID | {"cap": 2, "rejected": "route"}
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_stream_tells_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    home = joins.timeline(None, state_api=api, **COMMON)
+    home = joins.timeline(None, **COMMON).options(state_api=api, shards=2)
     got = [
         each
         for part in (SCRIPT[:3], SCRIPT[3:])
@@ -96,7 +96,7 @@ def test_a_stream_tells_what_is_replayed_also_after_a_restart(
     folded = fold((row for each in got for row in each.rows), key=["User_right", "post"])
     shown = sorted((row["User_right"] or 0, row["post"]) for row in folded)
     assert shown == [(0, 1), (0, 2), (2, 1), (2, 2)]
-    other = joins.timeline(None, state_api=api, **(COMMON | {"cap": 3}))
+    other = joins.timeline(None, **(COMMON | {"cap": 3})).options(state_api=api, shards=2)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, other, [SCRIPT[0]], schema=BOTH, directory=tmp_path)
     assert "[STATE_PARAMETERS] joins.timeline" in str(caught.value)

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops import joins
 from streamops.joins.core.tables_spec import TablesSpec
-from streamops.joins.tables_settings import TablesSettings
+from streamops.spark.drive import resolve
 
 Row = dict[str, Any]
 Batch = tuple[list[Row], list[Row]]
@@ -60,10 +61,10 @@ class History:
 
 
 def spec_of(**said: Any) -> TablesSpec:
-    given: dict[str, Any] = {"by": ON, "how": "inner", "key": None, "sequence": None}
-    given |= {"remember": None, "rejected": "drop", "shards": 1} | said
-    settings = TablesSettings.of("joins.tables", **given)
-    return settings.bind(LEFT, RIGHT, carried=(None, None))
+    operator = joins.tables(None, **({"by": ON} | said)).options(shards=1)
+    spec = resolve(operator, (LEFT, RIGHT), (None, None))
+    assert isinstance(spec, TablesSpec)
+    return spec
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

@@ -16,6 +16,7 @@ from streamops.joins.core.enrich_spec import LatestSpec
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.naming import named
 from streamops.joins.core.tables_spec import TablesSpec
+from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.testing.laws import rows_of
 from streamops.testing.laws.cases import play, whole
 from streamops.testing.laws.comparing import same_rows
@@ -65,10 +66,11 @@ def turned(spec: Any, dice: random.Random) -> Any:
         return replace(part, input=pa.schema(dice.sample(fields, k=len(fields))))
 
     if isinstance(spec, TablesSpec):
-        left, right = map(among, spec.tables)
-        by = tuple(zip(left.by, right.by, strict=True))
-        names = named(left.rows, right.rows, by, spec.where)
-        return replace(spec, tables=(left, right), names=names)
+        schemas = tuple(_turn(table.schema, dice) for table in spec.tables)
+        resolved = spec.resolve(schemas, carried=(None, None), shards=1)
+        return replace(resolved, remember_per_shard=spec.remember_per_shard)
+    if isinstance(spec, TimelineSpec):
+        return replace(spec, schema=_turn(spec.schema, dice))
     if isinstance(spec, LatestSpec):
         facts = pa.schema(dice.sample(list(spec.facts), k=len(spec.facts)))
         table = among(spec.table)

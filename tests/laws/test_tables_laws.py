@@ -39,13 +39,13 @@ def play(history: History, batches: Sequence[Batch]) -> list[Step]:
     spec, state, steps = history.spec, tables.empty(history.spec), []
     for left, right in batches:
         packs = (
-            tables.pack(spec, "left", table_of(left, SCHEMAS[0])),
-            tables.pack(spec, "right", table_of(right, SCHEMAS[1])),
+            tables.pack(spec, table_of(left, SCHEMAS[0]), "left"),
+            tables.pack(spec, table_of(right, SCHEMAS[1]), "right"),
         )
-        steps.append(tables.step(spec, state, *packs, None))
+        steps.append(tables.step(spec, state, packs, None))
         state = steps[-1].state
         tables.check(spec, state)
-        assert steps[-1].emitted.schema == steps[-1].late.schema == spec.output
+        assert steps[-1].output.schema == steps[-1].late.schema == spec.output
         assert {n: t.schema for n, t in state.tables.items()} == dict(tables.layout(spec))
     return steps
 
@@ -69,7 +69,7 @@ def follow(history: History) -> None:
     for step, batch in zip(play(history, history.batches), history.batches, strict=True):
         rejected = [side.step(changes) for side, changes in zip(sides, batch, strict=True)]
         before = folded.there
-        emitted = rows_of(step.emitted)
+        emitted = rows_of(step.output)
         folded.step(emitted)
         assert folded.there == bag_of(recomputed(history, sides))
         # Nothing is said that did not happen: each row goes or comes, and not both.
@@ -82,8 +82,8 @@ def follow(history: History) -> None:
             for _, row in rows
             if not table.outer and any(row[name] is None for name in on)
         ]
-        assert step.counts.rejected == sum(map(len, rejected)) - len(ignored)
-        counted = step.counts
+        assert step.metrics.rejected == sum(map(len, rejected)) - len(ignored)
+        counted = step.metrics
         assert counted.rows == sum(map(len, batch))
         assert counted.rows == counted.rejected + counted.on_time + counted.too_late
         said = [row["_change_type"] for row in emitted]
@@ -127,7 +127,7 @@ def test_with_sequences_the_fold_is_that_of_any_order_and_cutting(history: Histo
         cuts = [slice(at, at + size) for at in range(0, longest, size)]
         folded = Folded()
         for step in play(history, [(sides[0][cut], sides[1][cut]) for cut in cuts]):
-            folded.step(rows_of(step.emitted))
+            folded.step(rows_of(step.output))
         found.append(folded.there)
     assert all(each == found[0] for each in found)
 
@@ -152,7 +152,7 @@ def test_inserts_of_rows_with_keys_may_come_again_and_contradict_in_any_order(
         follow(replace(history, batches=batches))
         folded = Folded()
         for step in play(history, batches):
-            folded.step(rows_of(step.emitted))
+            folded.step(rows_of(step.output))
         found.append(folded.there)
     assert all(each == found[0] for each in found)
 
@@ -164,7 +164,7 @@ def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) 
         steps = play(history, [*history.batches, history.ending])
         folded = Folded()
         for step in steps:
-            folded.step(rows_of(step.emitted))
+            folded.step(rows_of(step.output))
         assert not folded.there
         assert steps[-1].state.rows == 0
 
@@ -174,7 +174,7 @@ def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) 
 @given(history=histories(sequenced=False))
 def test_with_keys_the_output_folds_by_them(history: History) -> None:
     if history.spec.tables[0].key:
-        rows = [row for step in play(history, history.batches) for row in rows_of(step.emitted)]
+        rows = [row for step in play(history, history.batches) for row in rows_of(step.output)]
         fold(rows, key=["id", "rid", "k", "n"])
 
 
@@ -194,7 +194,7 @@ def test_the_inputs_may_interleave_in_any_way(history: History) -> None:
     for batches in ways:
         folded = Folded()
         for step in play(history, batches):
-            folded.step(rows_of(step.emitted))
+            folded.step(rows_of(step.output))
         found.append(folded.there)
     assert all(each == found[0] for each in found)
 
@@ -204,7 +204,7 @@ def case_of(history: History) -> laws.PairCase:
     left, right = oracles(history)
     identity = ["id", "rid", "k", "n"] if table.key else None
     oracle = TablesOracle(
-        left, right, ON, how, NAMES, identity, remembers=history.spec.remember > 0
+        left, right, ON, how, NAMES, identity, remembers=history.spec.remember_per_shard > 0
     )
 
     def accepted(judged: Sequence[laws.JudgedPair]) -> list[Row]:
@@ -223,7 +223,7 @@ def case_of(history: History) -> laws.PairCase:
         oracle=oracle.fresh,
         accepted=accepted,
         identity=None if identity is None else tuple(identity),
-        undo=() if history.spec.remember else (both(history.ending),),
+        undo=() if history.spec.remember_per_shard else (both(history.ending),),
         seed=history.seed,
     )
 

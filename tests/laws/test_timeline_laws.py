@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from streamops import joins
 from streamops.joins.core import timeline
-from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
 from streamops.kernel.columns import concat
+from streamops.kernel.core import Input
 from streamops.kernel.hashing import xxhash64
 from streamops.testing import fold, laws
 from streamops.testing.laws import rows_of
@@ -51,9 +52,9 @@ UNDO = {
 class Timed(TimelineSpec):
     """Laws speak of times; this operator does not look at them."""
 
-    time: ClassVar[str] = "ts"
-    delay: ClassVar[int] = 0
-    lag: ClassVar[int] = 0
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (Input(self.user, "ts", self.schema, 0),)
 
 
 def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row]:
@@ -94,7 +95,17 @@ def cases(draw: st.DrawFn) -> laws.Case:
     batches = [joined_changes(dice, size, there) for size in sizes]
     cap = draw(st.integers(1, 4))
     user, key = ("user",), ("post",)
-    spec = Timed("laws", user, ("author",), key, "rank", cap, False, JOINED)
+    parameters = TimelineParameters(
+        by=(("author", "whom"),),
+        user=("user",),
+        key=("post",),
+        ranked_by="rank",
+        cap=cap,
+        sequence=None,
+        remember=None,
+        rejected="drop",
+    )
+    spec = Timed(parameters, user, JOINED)
     oracle = TimelineOracle(user, key, "rank", cap, hashed)
 
     def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
@@ -128,9 +139,9 @@ def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
     undone = everything.set_column(at, JOINED.field(at), words)
     backwards = undone.take(pa.array(range(len(undone) - 1, -1, -1), pa.int64()))
     for batch in (*case.batches, backwards.slice(0, 3), backwards.slice(3)):
-        step = timeline.step(case.spec, state, timeline.pack(case.spec, batch), None)
+        step = timeline.step(case.spec, state, [timeline.pack(case.spec, batch)], None)
         state = step.state
-        published += rows_of(step.emitted)
+        published += rows_of(step.output)
     assert state.rows == 0
     assert fold(published, key=case.identity) == []
 
@@ -177,9 +188,8 @@ class History:
             key="post",
             ranked_by="at",
             cap=self.cap,
-            shards=2,
             **said,
-        )
+        ).options(shards=2)
 
     def home(self) -> Home:
         """The oracle."""
@@ -351,6 +361,6 @@ def test_restarts_and_shards_change_nothing(history: History, shards: int) -> No
 
 @given(case=cases())
 def test_the_order_of_columns_is_not_part_of_the_state(case: laws.Case) -> None:
-    turned = replace(case.spec, input=pa.schema(list(JOINED)[::-1]))
+    turned = replace(case.spec, schema=pa.schema(list(JOINED)[::-1]))
     assert turned.identity == case.spec.identity
     assert turned.rows == case.spec.rows

@@ -8,7 +8,7 @@ not kept: it follows from the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +18,32 @@ from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import emit_changes
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import Metrics, SideName, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
 from streamops.kernel.without_event_time import finish, next_deadline
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
+__all__ = [
+    "METRICS",
+    "STATE",
+    "check",
+    "empty",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+METRICS = {
+    "rows": "rows",
+    "ignored": "rejected",
+    "results": "results",
+    "corrections": "corrections",
+}
 
 STATE = StateFormat("joins.timeline", 1)
 
@@ -39,12 +58,12 @@ def empty(spec: TimelineSpec) -> State:
     return State(None, {"rows": spec.rows.empty_table()})
 
 
-def pack(spec: TimelineSpec, rows: pa.Table) -> pa.Table:
-    """The rows as they are, with weights: a join tells its changes net."""
-    rows = conform(rows, spec.input)
+def pack(spec: TimelineSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+    """The rows with weights instead of change types."""
+    rows = conform(rows, spec.schema)
     columns = [rows.column(name) for name in spec.names]
     columns.append(pa.array(change_weights(rows.column(CHANGE_TYPE))))
-    if spec.routed:
+    if spec.routes:
         columns.append(rows.column("late"))
     return pa.table(columns, schema=spec.packed)
 
@@ -70,8 +89,11 @@ class _Rows:
     post: Ids
 
 
-def step(spec: TimelineSpec, state: State, packed: pa.Table, watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
+def step(
+    spec: TimelineSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
+    """One micro-batch: see the module's docstring."""
+    (packed,) = inputs
     weight = np.asarray(combine_chunks(packed.column("weight")))
     moves = np.flatnonzero(weight)
     came = packed.select(spec.rows.names[:-1])
@@ -82,15 +104,15 @@ def step(spec: TimelineSpec, state: State, packed: pa.Table, watermark: int | No
 
     order = _newest_first(spec, rows)
     was, is_ = np.zeros(len(order), np.bool_), np.zeros(len(order), np.bool_)
-    was[_shown(rows, order, rows.before > 0, spec.cap)] = True
-    is_[_shown(rows, order, rows.after > 0, spec.cap)] = True
+    was[_shown(rows, order, rows.before > 0, spec.parameters.cap)] = True
+    is_[_shown(rows, order, rows.after > 0, spec.parameters.cap)] = True
     changes, results, corrections = _told(spec, rows, was, is_)
 
     stays = rows.after != 0
     fresh = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
     table = concat([kept.filter(pa.array(untouched)), fresh.filter(pa.array(stays))])
     emitted = concat([changes, _aside(spec, take(packed, np.flatnonzero(weight == 0)))])
-    counts = Counts(rows=len(packed), results=results, corrections=corrections)
+    counts = Metrics(rows=len(packed), results=results, corrections=corrections)
     return Step(State(None, {"rows": table}), emitted, spec.output.empty_table(), counts)
 
 
@@ -113,7 +135,7 @@ def _touched(
     after = before + Groups(equal.ids[len(old) :], equal.count).sum_ints(weight)
     table = take(both, firsts)
     user = np.concatenate([groups.ids[: len(kept)][active], groups.ids[len(kept) :]])[firsts]
-    post = pair_codes(user, _codes([table], [at[name] for name in spec.key]))
+    post = pair_codes(user, _codes([table], [at[name] for name in spec.parameters.key]))
     return _Rows(table, before, after, user, post), ~active
 
 
@@ -127,7 +149,7 @@ def _codes(tables: list[pa.Table], names: list[str]) -> Ids:
 def _newest_first(spec: TimelineSpec, rows: _Rows) -> Ids:
     """The rows user by user, the newest first; among equally new ones the greatest key."""
     at = {name: combine_chunks(rows.table.column(i)) for i, name in enumerate(spec.names)}
-    order = [~ranks(at[name]) for name in (spec.ranked_by, *spec.key)]
+    order = [~ranks(at[name]) for name in (spec.parameters.ranked_by, *spec.parameters.key)]
     # Of a post that has two authors for a while: by their hash, and not by which came first.
     order.append(xxhash64([at[name] for name in spec.author]))
     return np.lexsort([*reversed(order), rows.user])
@@ -153,7 +175,7 @@ def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Tab
     found = take(rows.table, changes.take_ints(goes, comes))
     columns = dict(zip(spec.names, found.columns, strict=True))
     columns[CHANGE_TYPE] = changes.change_type
-    if spec.routed:
+    if spec.routes:
         columns["late"] = pa.nulls(len(found), spec.output.field("late").type)
     told = pa.table([columns[name] for name in spec.output.names], schema=spec.output)
     return told, changes.inserts, changes.updates
@@ -161,7 +183,7 @@ def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Tab
 
 def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
     """Rejected changes, as they came."""
-    if not spec.routed:
+    if not spec.routes:
         return spec.output.empty_table()
     columns = {name: packed.column(i) for i, name in enumerate(spec.names)}
     columns["late"] = packed.column("late")
@@ -169,9 +191,9 @@ def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
     return pa.table([columns[name] for name in spec.output.names], schema=spec.output)
 
 
-def run(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
+def run(spec: TimelineSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all changes in one step."""
-    return step(spec, empty(spec), packed, None).emitted
+    return step(spec, empty(spec), inputs, None).output
 
 
 def check(spec: TimelineSpec, state: State) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streamops import joins
 from streamops.changelog.classify import Conflicts
 from streamops.joins.core import entries, tables
-from streamops.joins.core.delta import Weighted, delta
+from streamops.joins.core.tables import Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
-from streamops.joins.tables_settings import TablesSettings
-from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.contract import State
+from streamops.kernel.core import Metrics, Step
+from streamops.spark.drive import resolve
 
 LEFT = pa.schema([("id", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])
 RIGHT = pa.schema([("rid", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])
@@ -25,9 +27,10 @@ Change = tuple[Any, ...]
 
 
 def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **said: Any) -> TablesSpec:
-    given: dict[str, Any] = {"by": "k", "how": "inner", "key": None, "sequence": None}
-    given |= {"remember": None, "rejected": "route", "shards": 1} | said
-    return TablesSettings.of("joins.tables", **given).bind(left, right, carried=(None, None))
+    given: dict[str, Any] = {"by": "k", "rejected": "route"} | said
+    spec = resolve(joins.tables(None, **given).options(shards=1), (left, right), (None, None))
+    assert isinstance(spec, TablesSpec)
+    return spec
 
 
 def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) -> list[Step]:
@@ -35,19 +38,19 @@ def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) 
     for batch in batches:
         packs = [
             pa.table(
-                [pa.array([row[at] for row in rows], f.type) for at, f in enumerate(side.input)],
-                schema=side.input,
+                [pa.array([row[at] for row in rows], f.type) for at, f in enumerate(side.schema)],
+                schema=side.schema,
             )
             for rows, side in zip(batch, spec.tables, strict=True)
         ]
-        steps.append(tables.step(spec, state, *packs, None))
+        steps.append(tables.step(spec, state, packs, None))
         state = steps[-1].state
         tables.check(spec, state)
     return steps
 
 
 def told(step: Step) -> list[tuple[Any, ...]]:
-    return [tuple(row.values())[:-1] for row in step.emitted.to_pylist()]
+    return [tuple(row.values())[:-1] for row in step.output.to_pylist()]
 
 
 def reasons(step: Step) -> list[tuple[Any, ...]]:
@@ -58,7 +61,7 @@ def reasons(step: Step) -> list[tuple[Any, ...]]:
 def test_both_sides_new_at_once_meet_once() -> None:
     (step,) = play(spec_of(), ([(1, "a", PLUS)], [(9, "a", PLUS)]))
     assert told(step) == [(1, "a", 9, PLUS)]
-    assert step.counts == Counts(rows=2, on_time=2, results=1)
+    assert step.metrics == Metrics(rows=2, on_time=2, results=1)
 
 
 def test_both_sides_gone_at_once_are_taken_away_once() -> None:
@@ -129,7 +132,7 @@ def test_nulls_are_joined_with_nothing_and_kept_only_where_they_come_out() -> No
         (step,) = play(spec_of(how=how), rows)
         assert told(step) == expected
         assert step.state.rows == len(expected)
-        assert step.counts.rejected == 0
+        assert step.metrics.rejected == 0
 
 
 def test_what_is_joined_on_may_change_in_an_update() -> None:
@@ -153,10 +156,10 @@ def test_with_keys_a_joined_row_that_stays_is_updated_without_them_it_is_replace
     ]
     with_keys = play(spec_of(left, key=("id", "rid")), *batches)[1]
     assert told(with_keys) == [(1, "a", 5, 9, PRE), (1, "a", 6, 9, POST)]
-    assert with_keys.counts == Counts(rows=2, on_time=2, corrections=1)
+    assert with_keys.metrics == Metrics(rows=2, on_time=2, corrections=1)
     without = play(spec_of(left), *batches)[1]
     assert told(without) == [(1, "a", 5, 9, MINUS), (1, "a", 6, 9, PLUS)]
-    assert without.counts == Counts(rows=2, on_time=2, results=1)
+    assert without.metrics == Metrics(rows=2, on_time=2, results=1)
 
 
 def test_equal_rows_are_one_entry_and_come_out_as_often_as_they_are_there() -> None:
@@ -176,7 +179,7 @@ def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> 
         ([(1, "a", PLUS)], []),
         ([(1, "a", MINUS), (1, "a", MINUS), (2, "a", PRE)], [(9, "a", "upsert"), (9, "a", NULL)]),
     )
-    assert steps[1].counts == Counts(rows=5, rejected=4, on_time=1)
+    assert steps[1].metrics == Metrics(rows=5, rejected=4, on_time=1)
     assert reasons(steps[1]) == [
         ("left", "not_there", 1, "a", MINUS),
         ("left", "not_there", 2, "a", PRE),
@@ -188,22 +191,22 @@ def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> 
 
 def test_in_one_batch_a_delete_may_stand_before_its_insert() -> None:
     (step,) = play(spec_of(how="left"), ([(1, "a", MINUS), (1, "a", PLUS)], []))
-    assert (told(step), step.counts.rejected) == ([], 0)
+    assert (told(step), step.metrics.rejected) == ([], 0)
 
 
 def test_rejected_changes_are_only_counted_unless_they_are_asked_for() -> None:
     (step,) = play(spec_of(rejected="drop"), ([(1, "a", MINUS)], []))
-    assert step.counts.rejected == 1
+    assert step.metrics.rejected == 1
     assert len(step.late) == 0
     assert "late" not in step.late.schema.names
 
 
 def test_a_batch_is_one_step_and_delivers_what_is_rejected() -> None:
     spec = spec_of()
-    packs = [side.input.empty_table() for side in spec.tables]
-    assert tables.run(spec, *packs).to_pylist() == []
+    packs = [side.schema.empty_table() for side in spec.tables]
+    assert tables.run(spec, packs).to_pylist() == []
     bad = pa.table({"id": [1], "k": ["a"], "_change_type": ["?"]}, schema=LEFT)
-    assert [row["late"]["reason"] for row in tables.run(spec, bad, packs[1]).to_pylist()] == [
+    assert [row["late"]["reason"] for row in tables.run(spec, [bad, packs[1]]).to_pylist()] == [
         "bad_change"
     ]
     assert len(tables.finish(spec, tables.empty(spec))) == 0
@@ -215,7 +218,7 @@ def test_a_state_is_not_changed_by_the_step_after_it() -> None:
     (step,) = play(spec, ([(1, "a", PLUS)], [(9, "a", PLUS)]))
     before = {name: table.to_pylist() for name, table in step.state.tables.items()}
     gone = pa.table({"id": [1], "k": ["a"], "_change_type": [MINUS]}, schema=LEFT)
-    tables.step(spec, State(None, step.state.tables), gone, RIGHT.empty_table(), None)
+    tables.step(spec, State(None, step.state.tables), [gone, RIGHT.empty_table()], None)
     assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
 
 
@@ -228,7 +231,7 @@ def test_maps_and_structs_are_told_apart_by_their_values() -> None:
         ([([("x", 1)], "a", MINUS)], []),
     )
     assert told(steps[1]) == [([("x", 1)], "a", NULL, MINUS)]
-    assert steps[1].counts.rejected == 0
+    assert steps[1].metrics.rejected == 0
 
 
 def test_the_product_rule_counts_what_changed_on_both_sides_once() -> None:
@@ -255,8 +258,8 @@ def test_an_insert_that_comes_again_counts_once_where_rows_have_keys() -> None:
         [],
         [(1, "a", 5, NULL, MINUS)],
     ]
-    assert steps[0].counts == Counts(rows=2, on_time=1, too_late=1, results=1)
-    assert steps[1].counts == Counts(rows=1, too_late=1)
+    assert steps[0].metrics == Metrics(rows=2, on_time=1, too_late=1, results=1)
+    assert steps[1].metrics == Metrics(rows=1, too_late=1)
     assert steps[2].state.rows == 0
 
 
@@ -264,26 +267,26 @@ def test_a_row_that_goes_and_comes_back_as_it_was_did_not_come_again() -> None:
     one, gone = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
     steps = play(keyed(), ([one], []), ([gone, one], []))
     assert told(steps[1]) == []
-    assert steps[1].counts == Counts(rows=2, on_time=2)
+    assert steps[1].metrics == Metrics(rows=2, on_time=2)
 
 
 def test_of_two_rows_of_a_key_the_greater_stands_whichever_came_first() -> None:
     less, more = (1, "a", 5, PLUS), (1, "a", 6, PLUS)
     steps = play(keyed(), ([more], []), ([less, less], []))
     assert (told(steps[1]), reasons(steps[1])) == ([], [("left", "contradiction", *less)] * 2)
-    assert steps[1].counts == Counts(rows=2, rejected=2)
+    assert steps[1].metrics == Metrics(rows=2, rejected=2)
     steps = play(keyed(), ([less], []), ([more, less], []))
     assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 6, NULL, POST)]
     assert reasons(steps[1]) == [("left", "contradiction", *less)]
     (step,) = play(keyed(), ([less, more, more], []))
     assert told(step) == [(1, "a", 6, NULL, PLUS)]
-    assert step.counts == Counts(rows=3, on_time=1, too_late=1, rejected=1, results=1)
+    assert step.metrics == Metrics(rows=3, on_time=1, too_late=1, rejected=1, results=1)
 
 
 def test_a_row_that_moves_is_in_two_places_until_it_is_gone_from_the_first() -> None:
     steps = play(keyed(), ([(1, "a", 5, PLUS), (1, "b", 5, PLUS)], []), ([(1, "a", 5, PRE)], []))
-    assert [len(step.emitted) for step in steps] == [2, 1]
-    assert [step.counts.rejected for step in steps] == [0, 0]
+    assert [len(step.output) for step in steps] == [2, 1]
+    assert [step.metrics.rejected for step in steps] == [0, 0]
 
 
 def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None:
@@ -291,7 +294,7 @@ def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None
     for order in (update, update[::-1]):
         steps = play(keyed(), ([(1, "a", 5, PLUS)], []), (order, []))
         assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 4, NULL, POST)]
-        assert steps[1].counts == Counts(rows=4, on_time=4, corrections=1)
+        assert steps[1].metrics == Metrics(rows=4, on_time=4, corrections=1)
 
 
 def test_an_insert_that_comes_again_is_known_only_while_its_row_is_there() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from tests.joins.core.test_tables import MINUS, NULL, PLUS, POST, PRE, play, reasons, spec_of, told
 
 LEFT = pa.schema(
@@ -31,8 +31,8 @@ def test_what_comes_again_is_absorbed_and_counted() -> None:
         ([(1, "a", 5, PLUS), (1, "a", 5, PLUS)], NONE),
     )
     assert [told(step) for step in steps] == [[(1, "a", 5, NULL, NULL, PLUS)], []]
-    assert steps[0].counts == Counts(rows=2, on_time=2, results=1)
-    assert steps[1].counts == Counts(rows=2, too_late=2)
+    assert steps[0].metrics == Metrics(rows=2, on_time=2, results=1)
+    assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
 def test_a_place_in_a_log_may_have_several_parts() -> None:
@@ -48,15 +48,15 @@ def test_a_place_in_a_log_may_have_several_parts() -> None:
         ([(1, "a", late, PLUS), (1, "a", old, MINUS)], NONE),
     )
     assert [told(step) for step in steps] == [[(1, "a", new, NULL, NULL, PLUS)], []]
-    assert steps[1].counts == Counts(rows=2, too_late=2)
+    assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
 def test_what_is_older_than_what_is_known_changes_nothing() -> None:
     steps = play(
         versions(), ([(1, "a", 5, POST)], NONE), ([(1, "a", 4, PLUS), (1, "a", 5, PRE)], NONE)
     )
-    assert [len(step.emitted) for step in steps] == [1, 0]
-    assert steps[1].counts == Counts(rows=2, too_late=2)
+    assert [len(step.output) for step in steps] == [1, 0]
+    assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
 @pytest.mark.parametrize(("remember", "back"), [(10, 0), (0, 1)])
@@ -70,12 +70,12 @@ def test_a_late_insert_does_not_bring_back_a_row_whose_delete_is_remembered(
         ([(1, "a", 5, PLUS)], NONE),
     )
     assert [step.state.rows for step in steps] == [1, remember // 10, 1]
-    assert len(steps[2].emitted) == back
+    assert len(steps[2].output) == back
 
 
 def test_a_delete_may_come_before_its_insert() -> None:
     steps = play(versions(), ([(1, "a", 6, MINUS)], NONE), ([(1, "a", 5, PLUS)], NONE))
-    assert [(len(step.emitted), step.counts.rejected) for step in steps] == [(0, 0), (0, 0)]
+    assert [(len(step.output), step.metrics.rejected) for step in steps] == [(0, 0), (0, 0)]
 
 
 def test_a_row_that_moves_and_comes_back_is_where_its_last_change_says() -> None:
@@ -101,7 +101,7 @@ def test_a_lesser_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> No
     less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
     steps = play(spec, ([more], NONE), ([less, more], NONE))
     assert reasons(steps[1]) == [("left", "contradiction", *less)]
-    assert steps[1].counts == Counts(rows=2, rejected=1, too_late=1)
+    assert steps[1].metrics == Metrics(rows=2, rejected=1, too_late=1)
     (step,) = play(spec, ([less, more, (1, "a", 4, 9, PLUS)], NONE))
     assert reasons(step) == [("left", "contradiction", *less)]
     assert [row[:4] for row in told(step)] == [(1, "a", 5, 11)]
@@ -113,9 +113,9 @@ def test_a_greater_row_of_the_same_sequence_takes_back_what_was_published() -> N
     less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
     steps = play(spec, ([less], NONE), ([more], NONE), ([less, more], NONE))
     assert [(row[3], row[-1]) for row in told(steps[1])] == [(10, PRE), (11, POST)]
-    assert steps[1].counts == Counts(rows=1, on_time=1, corrections=1)
+    assert steps[1].metrics == Metrics(rows=1, on_time=1, corrections=1)
     assert reasons(steps[2]) == [("left", "contradiction", *less)]
-    assert steps[2].counts == Counts(rows=2, rejected=1, too_late=1)
+    assert steps[2].metrics == Metrics(rows=2, rejected=1, too_late=1)
 
 
 def test_changes_without_key_or_sequence_are_rejected() -> None:

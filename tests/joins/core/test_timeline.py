@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import timeline
-from streamops.joins.core.timeline_spec import TimelineSpec
-from streamops.kernel.contract import Counts, State, Step
+from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
+from streamops.kernel.contract import State
+from streamops.kernel.core import Metrics, Step
 
 ROWS = pa.schema(
     [
@@ -30,7 +31,17 @@ Change = tuple[Any, ...]
 
 def spec_of(cap: int = 2, *, routed: bool = False, rows: pa.Schema = ROWS) -> TimelineSpec:
     columns = rows.append(pa.field("late", LATE)) if routed else rows
-    return TimelineSpec("doc", ("user",), ("author",), ("post",), "at", cap, routed, columns)
+    parameters = TimelineParameters(
+        by=(("author", "whom"),),
+        user=("user",),
+        key=("post",),
+        ranked_by="at",
+        cap=cap,
+        sequence=None,
+        remember=None,
+        rejected="route" if routed else "drop",
+    )
+    return TimelineSpec(parameters, ("user",), columns)
 
 
 def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
@@ -39,33 +50,33 @@ def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
     for rows in batches:
         whole = [(*row[:3], "x", *row[3:]) if len(row) < 5 else row for row in rows]
         table = pa.table(
-            [pa.array([row[at] for row in whole], f.type) for at, f in enumerate(spec.input)],
-            schema=spec.input,
+            [pa.array([row[at] for row in whole], f.type) for at, f in enumerate(spec.schema)],
+            schema=spec.schema,
         )
-        steps.append(timeline.step(spec, state, timeline.pack(spec, table), None))
+        steps.append(timeline.step(spec, state, [timeline.pack(spec, table)], None))
         state = steps[-1].state
         timeline.check(spec, state)
         assert state.tables["rows"].schema == timeline.layout(spec)["rows"]
-        assert steps[-1].emitted.schema == steps[-1].late.schema == spec.output
+        assert steps[-1].output.schema == steps[-1].late.schema == spec.output
     return steps
 
 
 def told(step: Step) -> list[tuple[Any, ...]]:
-    return [(r["user"], r["post"], r["_change_type"]) for r in step.emitted.to_pylist()]
+    return [(r["user"], r["post"], r["_change_type"]) for r in step.output.to_pylist()]
 
 
 def test_the_newest_are_shown_and_all_are_kept() -> None:
     (step,) = play(spec_of(), [("a", 1, 1, PLUS), ("a", 3, 3, PLUS), ("a", 2, 2, PLUS)])
     assert told(step) == [("a", 3, PLUS), ("a", 2, PLUS)]
     assert step.state.rows == 3
-    assert step.counts == Counts(rows=3, results=2)
+    assert step.metrics == Metrics(rows=3, results=2)
 
 
 def test_what_goes_stands_before_what_comes() -> None:
     rows = [("a", 1, 1, PLUS), ("a", 2, 2, PLUS)]
     steps = play(spec_of(), rows, [("a", 3, 3, PLUS), ("a", 2, 2, PRE), ("a", 2, 9, POST)])
     assert told(steps[1]) == [("a", 1, MINUS), ("a", 2, PRE), ("a", 2, POST), ("a", 3, PLUS)]
-    assert steps[1].counts == Counts(rows=3, results=1, corrections=1)
+    assert steps[1].metrics == Metrics(rows=3, results=1, corrections=1)
 
 
 def test_nothing_is_said_of_a_user_that_nothing_came_for() -> None:
@@ -112,7 +123,7 @@ def test_a_post_with_two_authors_for_a_while_is_shown_once() -> None:
         moved = [PRE, POST]
         assert [word for step in steps[1:] for _, _, word in told(step)] == moved
     shown = [
-        play(spec_of(), [(*a, PLUS), (*b, PLUS)])[0].emitted.column("author").to_pylist()
+        play(spec_of(), [(*a, PLUS), (*b, PLUS)])[0].output.column("author").to_pylist()
         for a, b in ((one, two), (two, one))
     ]
     assert len(shown[0]) == 1
@@ -135,14 +146,14 @@ def test_rejected_changes_go_on_as_they_came() -> None:
     rows = [("a", 1, 1, "x", PLUS, None), (None, None, None, None, None, reason)]
     (step,) = play(spec, rows)
     assert told(step) == [("a", 1, PLUS), (None, None, None)]
-    assert step.emitted.column("late").to_pylist() == [None, reason]
+    assert step.output.column("late").to_pylist() == [None, reason]
     assert step.state.rows == 1
 
 
 def test_a_batch_is_one_step_and_nothing_is_left_to_say() -> None:
     spec = spec_of(1)
-    table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.input)
-    assert timeline.run(spec, timeline.pack(spec, table)).column("post").to_pylist() == [2]
+    table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.schema)
+    assert timeline.run(spec, [timeline.pack(spec, table)]).column("post").to_pylist() == [2]
     state = timeline.empty(spec)
     assert len(timeline.finish(spec, state)) == 0
     assert timeline.next_deadline(spec, state) is None
