@@ -31,7 +31,7 @@ def compare(
 
     For each window of a key: its values, those of the same window one period before, the change
     and its rate. It is published once the watermark reaches the end of the window. Where there was
-    no window a period before, what is said of it is null.
+    no window a period before, the columns about it are null.
 
     Input        results of windows: key columns of any type but maps (null is a key) ·
                  window_start, window_end: timestamp · `values`: numbers · a row for each key and

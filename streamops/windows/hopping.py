@@ -115,7 +115,7 @@ def hopping(
         "update" or "retract" with neither `allowed_lateness` nor `early`, so that no straggler is accepted.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type. ``ROWS_REVISED``: the frame has results that
-        are told again, or late rows among them, and still the columns that tell them apart.
+        are published again, or late rows among them, and still the columns that tell them apart.
     WatermarkError
         A streaming frame without a watermark on `time` and no `delay`, or both.
     RequirementError

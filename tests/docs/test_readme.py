@@ -303,7 +303,7 @@ def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {sliding.STATE.kind}, version {sliding.STATE.version}\n"
     own = text[text.index(heading) : text.index("## What may change")]
-    for table in ("moments", "revisions"):
+    for table in ("timestamps", "revisions"):
         assert f"**Table `{table}`**" in own
 
 

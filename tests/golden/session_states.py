@@ -90,9 +90,9 @@ THIRD = [(12, "b", NAN, 5, 10, False), (40, "a", 0.5, 1, 10, True), (36, "ä", N
 BATCHES = ((FIRST, None), (SECOND_BATCH, 20), (THIRD, 24))
 
 HISTORIES = [
-    History("windows.session-v1-drop", {}, BATCHES),
+    History("windows.session-v2-drop", {}, BATCHES),
     History(
-        "windows.session-v1-retract",
+        "windows.session-v2-retract",
         {
             "gap_column": "lasts",
             "until": "over",

@@ -78,17 +78,17 @@ class History:
 
 HISTORIES = [
     History(
-        "windows.sliding-v1-drop",
+        "windows.sliding-v2-drop",
         {"size": "10 seconds"},
         ((EARLY, None), (LATER, NOW + 3 * SECOND), (LAST, NOW + 6 * SECOND)),
     ),
     History(
-        "windows.sliding-v1-retract",
+        "windows.sliding-v2-retract",
         {"size": "5 seconds", "stragglers": "retract", "allowed_lateness": "20 seconds"},
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),
     History(
-        "windows.sliding-v1-early",
+        "windows.sliding-v2-early",
         {
             "size": "5 seconds",
             "stragglers": "retract",

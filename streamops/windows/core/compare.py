@@ -8,7 +8,7 @@ straggler changes the comparison of its own window, and those of the windows who
 it is.
 
 What is published is a view of the windows there are: it is looked at before and after the step,
-and what differs is said. A window is kept until no window can come, or change, whose previous one
+and what differs is columns. A window is stored until no window can come, or change, whose previous one
 it is.
 """
 
@@ -46,9 +46,9 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.time import MIN_INSTANT, Instants, format_instant
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
-from streamops.windows.core.output import deliver, stated
-from streamops.windows.core.state_rows import keys_of, micros, placed
-from streamops.windows.core.window_table import Book, arrived, window_schema
+from streamops.windows.core.output import deliver, result_rows
+from streamops.windows.core.state_rows import keys_of, micros, usable_times
+from streamops.windows.core.window_table import WindowTable, read_windows, window_schema
 
 __all__ = [
     "STATE",
@@ -89,22 +89,24 @@ def step(
 ) -> Step:
     """One micro-batch: see the module's docstring."""
     (packed,) = inputs
-    judged_by = state.watermark
-    watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
-    was_by = _BEGINNING if judged_by is None else judged_by
+    previous_watermark = state.watermark
+    watermark = max((w for w in (previous_watermark, watermark) if w is not None), default=None)
+    was_by = _BEGINNING if previous_watermark is None else previous_watermark
     now_by = _BEGINNING if watermark is None else watermark
-    rows, late, counts = _judged(spec, packed, judged_by)
-    book = Book.of(spec, state.tables["windows"], arrived(spec, rows))
+    rows, late, counts = _classify(spec, packed, previous_watermark)
+    windows = WindowTable.of(spec, state.tables["windows"], read_windows(spec, rows))
 
-    revision = book.revision
-    emitted, corrected = _corrected(spec, book, revision, was_by)
-    prompt = np.flatnonzero((book.new >= 0) & (book.end > was_by) & (book.end <= now_by))
+    revision = windows.revision
+    emitted, corrected = _correct(spec, windows, revision, was_by)
+    prompt = np.flatnonzero((windows.new >= 0) & (windows.end > was_by) & (windows.end <= now_by))
     revision[prompt] = 0
-    emitted.append(_said(book, prompt, book.new, book.previous(prompt), revision, INSERT))
+    emitted.append(
+        _result_rows(windows, prompt, windows.new, windows.previous(prompt), revision, INSERT)
+    )
     counts += corrected + Counts(results=len(prompt))
 
-    alive = _alive(spec, book.start, book.end, now_by)
-    tables = {"windows": book.kept_on(alive, revision)}
+    alive = _alive(spec, windows.start, windows.end, now_by)
+    tables = {"windows": windows.retain(alive, revision)}
     return Step(State(watermark, tables), concat(emitted), late, counts)
 
 
@@ -140,24 +142,24 @@ def next_deadline(spec: CompareSpec, state: State) -> int | None:
 
 
 def check(spec: CompareSpec, state: State) -> None:
-    """Each window is there once per key, and none is kept beyond its time."""
+    """Each window is there once per key, and none is stored beyond its time."""
     table = state.tables["windows"]
     start, end = micros(table, "start"), micros(table, "end")
     codes = key_codes(keys_of(table, spec), len(table))
     watermark = _BEGINNING if state.watermark is None else state.watermark
-    shown = f"watermark {state.watermark}\n{table.to_pylist()}"
+    details = f"watermark {state.watermark}\n{table.to_pylist()}"
     assert Groups.of(pair_codes(pair_codes(codes, start), end))[0].count == len(table), (
-        f"twice: {shown}"
+        f"twice: {details}"
     )
-    assert (start < end).all(), f"an empty window: {shown}"
+    assert (start < end).all(), f"an empty window: {details}"
     assert (spec.previous_period.over(start, end) + spec.retention > watermark).all(), (
-        f"overdue: {shown}"
+        f"overdue: {details}"
     )
     if spec.corrects:
-        is_told = micros(table, "revision") >= 0
+        is_published = micros(table, "revision") >= 0
         is_there = np.asarray(combine_chunks(table.column("is_there")))
-        assert (is_told >= (is_there & (end <= watermark))).all(), f"not published: {shown}"
-        assert (end[is_told] <= watermark).all(), f"published too early: {shown}"
+        assert (is_published >= (is_there & (end <= watermark))).all(), f"not published: {details}"
+        assert (end[is_published] <= watermark).all(), f"published too early: {details}"
 
 
 def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
@@ -171,54 +173,62 @@ def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
     return alive
 
 
-def _corrected(
-    spec: CompareSpec, book: Book, revision: Revisions, was_by: int
+def _correct(
+    spec: CompareSpec, windows: WindowTable, revision: Revisions, was_by: int
 ) -> tuple[list[pa.Table], Counts]:
     """What stragglers change of what was published; the revisions are raised in place."""
-    stale = book.touched & (book.end <= was_by)
+    stale = windows.touched & (windows.end <= was_by)
     if not stale.any():  # what came changes no window that ended before it
         return [], Counts()
-    chosen = np.flatnonzero((book.end <= was_by) & np.isin(book.codes, book.codes[stale]))
-    previous = book.previous(chosen)
+    chosen = np.flatnonzero((windows.end <= was_by) & np.isin(windows.codes, windows.codes[stale]))
+    previous = windows.previous(chosen)
     hit = stale[chosen]
     for found in previous:
         hit |= (found >= 0) & stale[found]
     chosen, previous = chosen[hit], [found[hit] for found in previous]
 
-    stood, stands = book.old[chosen] >= 0, book.new[chosen] >= 0
-    was, now = (book.values(rows, chosen, previous) for rows in (book.old, book.new))
-    again = np.flatnonzero(stood & stands & rows_differ(was, now))
-    gone, first = np.flatnonzero(stood & ~stands), np.flatnonzero(~stood & stands)
+    existed, exists = windows.old[chosen] >= 0, windows.new[chosen] >= 0
+    was, now = (windows.values(rows, chosen, previous) for rows in (windows.old, windows.new))
+    again = np.flatnonzero(existed & exists & rows_differ(was, now))
+    deleted, first = np.flatnonzero(existed & ~exists), np.flatnonzero(~existed & exists)
     anew = int((revision[chosen[first]] >= 0).sum())
     number = revision.copy()
     revision[chosen[first]] = np.maximum(number[chosen[first]] + 1, 1)  # only stragglers made it
     revision[chosen[again]] += 1
 
-    def said(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
-        places = [found[positions] for found in previous]
-        return _said(book, chosen[positions], rows, places, at, change)
+    def rows_of_change(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
+        candidates = [found[positions] for found in previous]
+        return _result_rows(windows, chosen[positions], rows, candidates, at, change)
 
-    emitted = [said(gone, book.old, number, DELETE), said(first, book.new, revision, INSERT)]
+    emitted = [
+        rows_of_change(deleted, windows.old, number, DELETE),
+        rows_of_change(first, windows.new, revision, INSERT),
+    ]
     if spec.retracts:
-        emitted.append(said(again, book.old, number, PREIMAGE))
-    emitted.append(said(again, book.new, revision, POSTIMAGE))
+        emitted.append(rows_of_change(again, windows.old, number, PREIMAGE))
+    emitted.append(rows_of_change(again, windows.new, revision, POSTIMAGE))
     counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
     return emitted, counts
 
 
-def _said(
-    book: Book, chosen: Ids, rows: Ids, previous: list[Ids], revision: Revisions, change: str
+def _result_rows(
+    windows: WindowTable,
+    chosen: Ids,
+    rows: Ids,
+    previous: list[Ids],
+    revision: Revisions,
+    change: str,
 ) -> pa.Table:
     """Rows of the output for these windows, by what they were or what they are."""
-    values = book.values(rows, chosen, previous)
-    count = len(book.spec.values)
-    about = book.about(chosen)
-    said = compared(book.spec, about, values[:count], values[count:])
-    return stated(book.spec, [*about, *said], revision[chosen], change)
+    values = windows.values(rows, chosen, previous)
+    count = len(windows.spec.values)
+    about = windows.about(chosen)
+    columns = compare_values(windows.spec, about, values[:count], values[count:])
+    return result_rows(windows.spec, [*about, *columns], revision[chosen], change)
 
 
-def _judged(
-    spec: CompareSpec, packed: pa.Table, judged_by: int | None
+def _classify(
+    spec: CompareSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, pa.Table, Counts]:
     """The rows that say what windows are; late rows to deliver; the count of all."""
     total, pieces = len(packed), [spec.output.empty_table()]
@@ -231,15 +241,18 @@ def _judged(
     counts = Counts(rows=total, rejected=len(bad))
     (start, _), (end, _) = (timestamp_micros(packed.column(name)) for name in spec.time_columns)
     accepted = np.ones(len(packed), np.bool_)
-    if judged_by is not None:
-        on_time, too_late = end > judged_by, end <= judged_by - spec.allowed_lateness
+    if previous_watermark is not None:
+        on_time, too_late = (
+            end > previous_watermark,
+            end <= previous_watermark - spec.allowed_lateness,
+        )
         counts += Counts(stragglers=int((~on_time & ~too_late).sum()), too_late=int(too_late.sum()))
         accepted = ~too_late if spec.corrects else on_time
         late = np.flatnonzero(~accepted)
         if spec.routes and len(late):
             word = np.where(too_late[late], "too_late", "straggler")
             missed = (start[late], end[late])
-            pieces.append(deliver(spec, take(packed, late), missed, word, judged_by))
+            pieces.append(deliver(spec, take(packed, late), missed, word, previous_watermark))
     counts += Counts(on_time=len(packed) - counts.stragglers - counts.too_late)
     if spec.revised == "changes":  # a postimage says it all
         accepted &= np.asarray(combine_chunks(packed.column(CHANGE_TYPE))) != PREIMAGE
@@ -250,30 +263,30 @@ def _judged(
 
 def _reasons(spec: CompareSpec, rows: pa.Table) -> npt.NDArray[np.str_]:
     """Why each row cannot be taken; "" where it can."""
-    end, is_usable = placed(spec, rows)
+    end, is_usable = usable_times(spec, rows)
     start, is_known = timestamp_micros(rows.column("window_start"))
     is_present = timestamp_micros(rows.column("window_end"))[1]
     is_window: Mask = is_known & (start >= MIN_INSTANT) & (start < end)
-    says_change = np.ones(len(rows), np.bool_)
+    is_change = np.ones(len(rows), np.bool_)
     if spec.revised != "never":
-        says_change &= np.asarray(combine_chunks(rows.column("revision")).is_valid())
+        is_change &= np.asarray(combine_chunks(rows.column("revision")).is_valid())
     if spec.revised == "changes":
-        says_change &= is_change_type(rows.column(CHANGE_TYPE))
+        is_change &= is_change_type(rows.column(CHANGE_TYPE))
     return np.select(
-        [~is_present, ~is_usable, ~is_window, ~says_change],
+        [~is_present, ~is_usable, ~is_window, ~is_change],
         ["null_time", "time_out_of_range", "bad_window", "bad_change"],
         "",
     )
 
 
-def compared(
+def compare_values(
     spec: CompareSpec,
     about: Sequence[pa.Array],
     values: Sequence[pa.Array],
     previous: Sequence[pa.Array],
 ) -> list[pa.Array]:
-    """What is said of the values, in the order of the output; ``about`` says of which windows."""
-    said = []
+    """Values, previous values, changes and rates, in the order of the output; ``about`` has the windows."""
+    columns = []
     for name, value, before in zip(spec.values, values, previous, strict=True):
         try:
             change = _change(value, before)
@@ -283,14 +296,14 @@ def compared(
         known = np.asarray(change.is_valid()) & (base != 0)
         with np.errstate(invalid="ignore", over="ignore"):  # infinities, as IEEE 754 has them
             rate = np.divide(to_floats(change), base, out=np.zeros(len(base)), where=known)
-        said += [value, before, change, pa.array(rate, mask=~known)]
-    return said
+        columns += [value, before, change, pa.array(rate, mask=~known)]
+    return columns
 
 
 def _change(value: pa.Array, before: pa.Array) -> pa.Array:
-    kind = difference_type(value.type)
-    wide = pa.decimal256(WIDEST_DECIMAL + 1, kind.scale) if pa.types.is_decimal(kind) else kind
-    return pc.subtract_checked(value.cast(wide), before.cast(wide)).cast(kind)
+    dtype = difference_type(value.type)
+    wide = pa.decimal256(WIDEST_DECIMAL + 1, dtype.scale) if pa.types.is_decimal(dtype) else dtype
+    return pc.subtract_checked(value.cast(wide), before.cast(wide)).cast(dtype)
 
 
 def _overflow(
@@ -308,14 +321,16 @@ def _overflow(
     row = bisect.bisect_left(range(len(value)), True, key=fails)
     keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
     begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
-    kind = difference_type(value.type)
-    words = f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else "bigint"
+    dtype = difference_type(value.type)
+    type_name = (
+        f"decimal({dtype.precision},{dtype.scale})" if pa.types.is_decimal(dtype) else "bigint"
+    )
     return CapacityError(
         "CHANGE_OVERFLOW",
         "a change does not fit into its type",
         where="windows.compare",
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
-        expected=f"changes that fit into {words}",
+        expected=f"changes that fit into {type_name}",
         fix=f"cast {name!r} to double before",
     )

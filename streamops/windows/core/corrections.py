@@ -17,7 +17,7 @@ from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.windows.core.grid_spec import FixedSpec
-from streamops.windows.core.output import EARLY, LATE, ON_TIME, published
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
 from streamops.windows.core.panes import Windows, members
 from streamops.windows.core.state_rows import key_fields, micros
 
@@ -31,7 +31,7 @@ Coded = tuple[pa.Table, Ids]
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """The newest windows, by number, that can be said this of.
+    """Numbers of the newest windows with these properties.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class Borders:
     now: int
 
     @staticmethod
-    def of(spec: FixedSpec, judged_by: int | None, watermark: int | None) -> Borders:
+    def of(spec: FixedSpec, previous_watermark: int | None, watermark: int | None) -> Borders:
         """Those of a step from one watermark to the next."""
         return Borders(
-            final=_closed(spec, judged_by, spec.retention),
-            before=_closed(spec, judged_by),
+            final=_closed(spec, previous_watermark, spec.retention),
+            before=_closed(spec, previous_watermark),
             now=_closed(spec, watermark),
         )
 
@@ -112,26 +112,28 @@ def correct(
     highest = max(int(pairs.numbers.max(initial=_BEGINNING)) for pairs in touched)
     old = _pairs(spec, before, lowest, highest, of=keys, filled=borders.before)
     now = _pairs(spec, after, lowest, highest, of=keys, filled=borders.now)
-    told = _Pairs(*revisions, np.arange(len(revisions[1])), micros(revisions[0], "window"))
-    count = _number(touched, [old, now, told])
+    revised = _Pairs(*revisions, np.arange(len(revisions[1])), micros(revisions[0], "window"))
+    count = _number(touched, [old, now, revised])
 
     was, was_window = _windows(spec, old, count)
     becomes, window = _windows(spec, now, count)
     # One entry per touched window from here on, in the order of `becomes`.
-    previous = _looked_up(was_window, np.arange(len(was)), count, missing=-1)[window]
-    revision = _looked_up(told.ids, micros(told.table, "revision"), count, missing=0)[window]
+    previous = _look_up(was_window, np.arange(len(was)), count, missing=-1)[window]
+    revision = _look_up(revised.ids, micros(revised.table, "revision"), count, missing=0)[window]
     numbers = becomes.numbers
     timing = np.select([numbers <= borders.before, numbers <= borders.now], [LATE, ON_TIME], EARLY)
-    said = np.full(len(numbers), ON_TIME)  # the timing of the publication before
+    last_timing = np.full(len(numbers), ON_TIME)  # the timing of the publication before
     existed = previous >= 0
     differs = ~existed
     both = np.flatnonzero(existed)
     differs[both] = rows_differ(was.take(previous[both]).values, becomes.take(both).values)
     if spec.is_early:
-        said = _looked_up(told.ids, micros(told.table, "timing"), count, missing=ON_TIME)[window]
-        said = np.where(numbers > borders.before, EARLY, said)
-        # That a value is on time now is news, though it be the same.
-        differs |= (said == EARLY) & (timing != EARLY)
+        last_timing = _look_up(
+            revised.ids, micros(revised.table, "timing"), count, missing=ON_TIME
+        )[window]
+        last_timing = np.where(numbers > borders.before, EARLY, last_timing)
+        # Re-emit an unchanged value: it went from early to on time.
+        differs |= (last_timing == EARLY) & (timing != EARLY)
 
     again, first = np.flatnonzero(differs & existed), np.flatnonzero(differs & ~existed)
     # What only stragglers made starts at 1.
@@ -140,13 +142,13 @@ def correct(
         taken_back = was.take(previous[again])
         replaced = revision[again].astype(np.int32)
         emitted = [
-            published(spec, becomes.take(first), raised[first], INSERT, timing[first]),
-            published(spec, taken_back, replaced, PREIMAGE, said[again]),
-            published(spec, becomes.take(again), raised[again], POSTIMAGE, timing[again]),
+            publish_windows(spec, becomes.take(first), raised[first], INSERT, timing[first]),
+            publish_windows(spec, taken_back, replaced, PREIMAGE, last_timing[again]),
+            publish_windows(spec, becomes.take(again), raised[again], POSTIMAGE, timing[again]),
         ]
     else:
         rows = np.flatnonzero(differs)
-        emitted = [published(spec, becomes.take(rows), raised[rows], timing=timing[rows])]
+        emitted = [publish_windows(spec, becomes.take(rows), raised[rows], timing=timing[rows])]
     # A window that is not remembered was published once: early while it is open, else on time.
     noted = np.flatnonzero(differs & (raised > 0))
     changes = becomes.take(noted)
@@ -154,7 +156,7 @@ def correct(
     if spec.is_early:
         columns.append(pa.array(timing[noted]).cast(pa.int8()))
     latest = pa.table(columns, schema=revision_schema(spec))
-    standing = told.table.filter(pa.array(~np.isin(told.ids, window[differs])))
+    standing = revised.table.filter(pa.array(~np.isin(revised.ids, window[differs])))
     return Correction(
         concat(emitted),
         concat([standing, latest]),
@@ -217,7 +219,7 @@ def _windows(spec: FixedSpec, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
     return windows, ids[Groups.of(ids)[1]]
 
 
-def _looked_up(ids: Ids, values: Ids, count: int, *, missing: int) -> Ids:
+def _look_up(ids: Ids, values: Ids, count: int, *, missing: int) -> Ids:
     """The value of each of ``count`` ids."""
     result = np.full(count, missing, np.int64)
     known = ids < count

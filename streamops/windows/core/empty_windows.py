@@ -5,7 +5,7 @@ A window of a key is *empty* if the key has no row in it. It is published if it 
 published of a key depends on its own rows alone, and ends by itself.
 
 What has to be known of the rows is where the panes lie. Of the panes in which no window can change
-any more, the newest of each key is therefore kept, as long as an empty window after it can.
+any more, the newest of each key is therefore retained, as long as an empty window after it can.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, Instants
 from streamops.windows.core.grid_spec import FixedSpec
-from streamops.windows.core.state_rows import micros, updated
+from streamops.windows.core.state_rows import micros, update_states
 
 __all__ = ["deadlines", "known", "nothing", "with_empties"]
 
@@ -77,7 +77,7 @@ class _Silences:
 
 def nothing(spec: FixedSpec, count: int) -> list[pa.Array]:
     """So many states of the aggregates over no rows."""
-    return updated(spec, Groups(np.empty(0, np.int64), count), spec.input.empty_table())
+    return update_states(spec, Groups(np.empty(0, np.int64), count), spec.input.empty_table())
 
 
 def with_empties(
@@ -100,14 +100,14 @@ def with_empties(
     if not len(numbers):
         return found
     # One entry without rows for all that follow a pane.
-    quiet, place = np.unique(which, return_inverse=True)
+    quiet, position = np.unique(which, return_inverse=True)
     owners = silences.order[quiet]
     table, keys, rows, windows = found
     blank = _blank(spec, take(panes, owners)).select(table.column_names)
     return (
         concat([table, blank]),
         np.concatenate([keys, codes[owners]]),
-        np.concatenate([rows, len(table) + place]),
+        np.concatenate([rows, len(table) + position]),
         np.concatenate([windows, numbers]),
     )
 
@@ -130,13 +130,15 @@ def known(
     silences = _Silences.of(spec, panes, codes)
     alive = silences.last > final
     stays = ~alive & (silences.until > final) & (silences.end > final)
-    told = np.maximum(silences.first, published[0]) <= np.minimum(silences.ends, published[1])
-    emptied = stays & told
+    is_published = np.maximum(silences.first, published[0]) <= np.minimum(
+        silences.ends, published[1]
+    )
+    emptied = stays & is_published
     if (alive | stays).all() and not emptied.any():
         return panes
-    kept = np.sort(silences.order[(alive | stays) & ~emptied])
+    retained = np.sort(silences.order[(alive | stays) & ~emptied])
     fresh = _blank(spec, take(panes, np.sort(silences.order[emptied])))
-    return concat([take(panes, kept), fresh])
+    return concat([take(panes, retained), fresh])
 
 
 def deadlines(spec: FixedSpec, panes: pa.Table, codes: Ids, first_open: int) -> Instants:

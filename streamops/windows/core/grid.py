@@ -3,7 +3,7 @@
 A window ``[start, end)`` is *on time* once the operator's watermark has reached its end: then
 its result is published. A row whose window was on time before it came is a *straggler*, and
 *too late* once the window's end lies more than the allowed lateness behind the watermark.
-Rows are judged by the watermark of the step before, windows close by that of the present one:
+Rows are classified by the watermark of the step before, windows close by that of the present one:
 what came together with the news that closes its window is still on time.
 
 Where results come early, a window is published in every step that changes it, and once more
@@ -38,9 +38,9 @@ from streamops.windows.core.corrections import (
 )
 from streamops.windows.core.empty_windows import deadlines, known
 from streamops.windows.core.grid_spec import FixedSpec
-from streamops.windows.core.output import deliver, published
+from streamops.windows.core.output import deliver, publish_windows
 from streamops.windows.core.panes import Windows, pane_schema, partial, settle, unite
-from streamops.windows.core.state_rows import keys_of, micros, numbered, placed
+from streamops.windows.core.state_rows import keys_of, micros, number_keys, usable_times
 
 __all__ = [
     "STATE",
@@ -80,38 +80,38 @@ def pack(spec: FixedSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
 def step(spec: FixedSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
     (packed,) = inputs
-    judged_by = state.watermark
-    watermark = _later(judged_by, watermark)
-    late, panes, counts = _judged(spec, packed, judged_by)
+    previous_watermark = state.watermark
+    watermark = _later(previous_watermark, watermark)
+    late, panes, counts = _classify(spec, packed, previous_watermark)
 
-    kept, revisions = state.tables["panes"], state.tables.get("revisions", no_revisions(spec))
+    stored, revisions = state.tables["panes"], state.tables.get("revisions", no_revisions(spec))
     columns = pane_schema(spec).names
-    table = concat([kept, panes.select(columns)]) if len(panes) else kept
+    table = concat([stored, panes.select(columns)]) if len(panes) else stored
     # One numbering of the keys for all tables of this step.
     both = [keys_of(table, spec), keys_of(revisions, spec)]
     keys = [pa.concat_arrays(pieces) for pieces in zip(*both, strict=True)]
     codes = key_codes(keys, len(table) + len(revisions))
     codes, revision_codes = codes[: len(table)], codes[len(table) :]
-    united, united_codes = unite(spec, kept, codes, table)
+    united, united_codes = unite(spec, stored, codes, table)
 
     emitted = []
-    if spec.is_early or (spec.corrects and judged_by is not None and len(panes)):
+    if spec.is_early or (spec.corrects and previous_watermark is not None and len(panes)):
         change = correct(
             spec,
-            new=(panes.select(columns), codes[len(kept) :]),
-            before=(kept, codes[: len(kept)]),
+            new=(panes.select(columns), codes[len(stored) :]),
+            before=(stored, codes[: len(stored)]),
             after=(united, united_codes),
             revisions=(revisions, revision_codes),
-            borders=Borders.of(spec, judged_by, watermark),
+            borders=Borders.of(spec, previous_watermark, watermark),
         )
         emitted.append(change.emitted)
         revisions = change.revisions
         counts += change.counts
     if watermark is not None:
-        due = _first_open(spec, judged_by), spec.grid.last_closed(watermark)
+        due = _first_open(spec, previous_watermark), spec.grid.last_closed(watermark)
         if not spec.is_early:
             closing = Windows.of(spec, united, united_codes, *due)
-            emitted.append(published(spec, closing))
+            emitted.append(publish_windows(spec, closing))
             counts += Counts(results=len(closing))
         final = spec.grid.last_closed(watermark - spec.retention)
         united, united_codes = settle(spec, united, united_codes, due, final)
@@ -136,10 +136,10 @@ def finish(spec: FixedSpec, state: State) -> pa.Table:
     first = _first_open(spec, state.watermark)
     if not spec.is_early:
         codes = key_codes(keys_of(panes, spec), len(panes))
-        return published(spec, Windows.of(spec, panes, codes, first, _END))
+        return publish_windows(spec, Windows.of(spec, panes, codes, first, _END))
     revisions = state.tables["revisions"]
     both = [keys_of(panes, spec), keys_of(revisions, spec)]
-    codes, revision_codes = numbered(both, [len(panes), len(revisions)])
+    codes, revision_codes = number_keys(both, [len(panes), len(revisions)])
     return correct(
         spec,
         new=(panes[:0], codes[:0]),
@@ -153,11 +153,11 @@ def finish(spec: FixedSpec, state: State) -> pa.Table:
 def run(spec: FixedSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
     (packed,) = inputs
-    late, panes, _ = _judged(spec, packed, None)
+    late, panes, _ = _classify(spec, packed, None)
     panes = panes.select(pane_schema(spec).names)
     codes = key_codes(keys_of(panes, spec), len(panes))
     united, codes = unite(spec, panes[:0], codes, panes)
-    return concat([published(spec, Windows.of(spec, united, codes, _BEGINNING, _END)), late])
+    return concat([publish_windows(spec, Windows.of(spec, united, codes, _BEGINNING, _END)), late])
 
 
 def next_deadline(spec: FixedSpec, state: State) -> int | None:
@@ -179,13 +179,13 @@ def next_deadline(spec: FixedSpec, state: State) -> int | None:
 
 
 def check(spec: FixedSpec, state: State) -> None:
-    """Panes lie on the grid, once per key, and none is kept beyond its time."""
+    """Panes lie on the grid, once per key, and none is stored beyond its time."""
     panes = state.tables["panes"]
     pane = micros(panes, "pane")
     codes = key_codes(keys_of(panes, spec), len(panes))
-    shown = f"watermark {state.watermark}\n{panes.to_pylist()}"
-    assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {shown}"
-    assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {shown}"
+    details = f"watermark {state.watermark}\n{panes.to_pylist()}"
+    assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {details}"
+    assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {details}"
     assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
     if state.watermark is not None:
         final = spec.grid.last_closed(state.watermark - spec.retention)
@@ -193,37 +193,37 @@ def check(spec: FixedSpec, state: State) -> None:
             left = _evicted(spec, panes, state.watermark)
         else:
             left = known(spec, panes, codes, (_END, _END), final)
-        assert len(left) == len(panes), f"overdue: {shown}"
+        assert len(left) == len(panes), f"overdue: {details}"
     if spec.revises:
         revisions = state.tables["revisions"]
         assert (micros(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
 
 
-def _judged(
-    spec: FixedSpec, packed: pa.Table, judged_by: int | None
+def _classify(
+    spec: FixedSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, pa.Table, Counts]:
     """Late rows to deliver, panes to take in, and the count of both."""
     late = spec.output.empty_table()
     rejected = 0
     if spec.routes:
-        late, packed, rejected = route(spec, packed, judged_by)
+        late, packed, rejected = route(spec, packed, previous_watermark)
         packed = partial(spec, packed)
     unplaced = np.asarray(combine_chunks(packed.column("pane")).is_null())
     rows = micros(packed, "rows")
     counts = Counts(rows=int(rows.sum()) + rejected, rejected=int(rows[unplaced].sum()) + rejected)
     if unplaced.any():
         packed = packed.filter(pa.array(~unplaced))
-    counts += _pairs(spec, packed, judged_by)
-    return late, _evicted(spec, packed, judged_by), counts
+    counts += _pairs(spec, packed, previous_watermark)
+    return late, _evicted(spec, packed, previous_watermark), counts
 
 
-def _pairs(spec: FixedSpec, panes: pa.Table, judged_by: int | None) -> Counts:
+def _pairs(spec: FixedSpec, panes: pa.Table, previous_watermark: int | None) -> Counts:
     first, last = spec.grid.windows_of(micros(panes, "pane"))
     rows = micros(panes, "rows")
-    closed, gone = _BEGINNING, _BEGINNING
-    if judged_by is not None:
-        closed = spec.grid.last_closed(judged_by)
-        gone = spec.grid.last_closed(judged_by - spec.allowed_lateness)
+    closed, too_late = _BEGINNING, _BEGINNING
+    if previous_watermark is not None:
+        closed = spec.grid.last_closed(previous_watermark)
+        too_late = spec.grid.last_closed(previous_watermark - spec.allowed_lateness)
 
     def between(low: int, high: int) -> int:
         """Pairs whose window is numbered above ``low``, up to ``high``."""
@@ -232,8 +232,8 @@ def _pairs(spec: FixedSpec, panes: pa.Table, judged_by: int | None) -> Counts:
 
     return Counts(
         on_time=between(closed, _END),
-        stragglers=between(gone, closed),
-        too_late=between(_BEGINNING, gone),
+        stragglers=between(too_late, closed),
+        too_late=between(_BEGINNING, too_late),
     )
 
 
@@ -254,7 +254,9 @@ def _later(one_: int | None, other: int | None) -> int | None:
     return max((w for w in (one_, other) if w is not None), default=None)
 
 
-def route(spec: FixedSpec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Table, pa.Table, int]:
+def route(
+    spec: FixedSpec, rows: pa.Table, previous_watermark: int | None
+) -> tuple[pa.Table, pa.Table, int]:
     """Take out of the rows what must be delivered.
 
     Returns
@@ -263,11 +265,11 @@ def route(spec: FixedSpec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Ta
         A row per window missed, in the output schema; one, without a window, for a row whose
         event time is null or cannot be placed.
     rows : Table
-        The rows that can be placed, the late ones among them.
+        The rows that can be usable_times, the late ones among them.
     rejected : int
         How many could not.
     """
-    times, valid = placed(spec, rows)
+    times, valid = usable_times(spec, rows)
     bad = np.flatnonzero(~valid)
     pieces = []
     if len(bad):
@@ -276,13 +278,13 @@ def route(spec: FixedSpec, rows: pa.Table, judged_by: int | None) -> tuple[pa.Ta
         pieces.append(deliver(spec, take(rows, bad), None, reason, None))
         good = np.flatnonzero(valid)
         rows, times = take(rows, good), times[good]
-    if judged_by is not None:
-        missed = judged_by - spec.retention
-        gone = spec.grid.last_closed(judged_by - spec.allowed_lateness)
+    if previous_watermark is not None:
+        missed = previous_watermark - spec.retention
+        too_late = spec.grid.last_closed(previous_watermark - spec.allowed_lateness)
         index, numbers = spec.grid.explode(times, _BEGINNING, spec.grid.last_closed(missed))
         if len(index):
             window = spec.grid.start_of(numbers), spec.grid.end_of(numbers)
-            reason = np.where(numbers <= gone, "too_late", "straggler")
-            pieces.append(deliver(spec, take(rows, index), window, reason, judged_by))
+            reason = np.where(numbers <= too_late, "too_late", "straggler")
+            pieces.append(deliver(spec, take(rows, index), window, reason, previous_watermark))
     late = pa.concat_tables(pieces) if pieces else spec.output.empty_table()
     return late, rows, len(bad)

@@ -14,12 +14,12 @@ from streamops.kernel.groups import Ids
 from streamops.kernel.time import Instants
 from streamops.windows.core.spec import INSTANT, WindowSpec
 
-__all__ = ["EARLY", "LATE", "ON_TIME", "Results", "published", "stated"]
+__all__ = ["EARLY", "LATE", "ON_TIME", "Results", "publish_windows", "result_rows"]
 
 EARLY, ON_TIME, LATE = range(3)
-"""When a result is published, as state has it."""
+"""When a result is publish_windows, as state has it."""
 
-_WORDS = pa.array(["early", "on_time", "late"])
+_TIMINGS = pa.array(["early", "on_time", "late"])
 
 
 class Results(Protocol):
@@ -42,7 +42,7 @@ class Results(Protocol):
         """The aggregates."""
 
 
-def published(
+def publish_windows(
     spec: WindowSpec,
     results: Results,
     revision: npt.NDArray[np.int32] | None = None,
@@ -60,11 +60,11 @@ def published(
     timing : array of int64, optional
         Whether each is early, on time or late, where the output says so; on time if not given.
     """
-    window = [pa.array(each).cast(INSTANT) for each in (results.start, results.end)]
-    return stated(spec, [*results.keys, *window, *results.values], revision, change, timing)
+    window = [pa.array(edge).cast(INSTANT) for edge in (results.start, results.end)]
+    return result_rows(spec, [*results.keys, *window, *results.values], revision, change, timing)
 
 
-def stated(
+def result_rows(
     spec: WindowSpec,
     columns: list[pa.Array],
     revision: npt.NDArray[np.int32] | None = None,
@@ -77,7 +77,7 @@ def stated(
         columns.append(pa.array(np.zeros(count, np.int32) if revision is None else revision))
     if spec.is_early:
         when = np.full(count, ON_TIME) if timing is None else timing
-        columns.append(_WORDS.take(pa.array(when)))
+        columns.append(_TIMINGS.take(pa.array(when)))
     if spec.retracts:
         columns.append(pa.repeat(change, count))
     if spec.routes:
@@ -90,9 +90,9 @@ def deliver(
     rows: pa.Table,
     missed: tuple[Instants, ...] | None,
     reason: npt.NDArray[np.str_],
-    judged_by: int | None,
+    previous_watermark: int | None,
 ) -> pa.Table:
-    """The rows in the output schema, with what is said of each.
+    """The rows in the output schema, with the reason, lateness and watermark of each.
 
     Parameters
     ----------
@@ -100,26 +100,26 @@ def deliver(
         What each row missed, by the columns of ``spec.time_columns``, such as start and end of a window;
         None for rows that lie in none.
     reason : array of str
-    judged_by : int, optional
-        The watermark the rows were judged by.
+    previous_watermark : int, optional
+        The watermark the rows were classified by.
     """
     count = len(rows)
-    if judged_by is None:
+    if previous_watermark is None:
         lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
     else:
         times, _ = timestamp_micros(rows.column(spec.time))
-        lateness = pa.array(judged_by - times).cast(pa.duration("us"))
-        watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
+        lateness = pa.array(previous_watermark - times).cast(pa.duration("us"))
+        watermark = pa.repeat(pa.scalar(previous_watermark).cast(INSTANT), count)
     row = pa.StructArray.from_arrays(
         [combine_chunks(c) for c in rows.columns], fields=list(spec.input)
     )
     late = pa.StructArray.from_arrays(
         [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
     )
-    said = {name: rows.column(name) for name in spec.by} | {"late": late}
+    filled = {name: rows.column(name) for name in spec.by} | {"late": late}
     if missed is not None:
-        places = (pa.array(each).cast(INSTANT) for each in missed)
-        said |= zip(spec.time_columns, places, strict=True)
+        edges = (pa.array(edge).cast(INSTANT) for edge in missed)
+        filled |= zip(spec.time_columns, edges, strict=True)
     return pa.table(
-        [said.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
+        [filled.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
     )

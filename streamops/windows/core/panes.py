@@ -18,15 +18,15 @@ from streamops.kernel.time import Instants
 from streamops.windows.core.empty_windows import with_empties
 from streamops.windows.core.grid_spec import FixedSpec
 from streamops.windows.core.state_rows import (
-    entry_schema,
     estimates,
+    is_order_sensitive,
     keys_of,
-    merged,
+    merge_states,
     micros,
-    placed,
-    rounds,
+    state_schema,
     states_of,
-    updated,
+    update_states,
+    usable_times,
 )
 
 __all__ = ["Windows", "members", "pane_schema", "partial", "settle", "unite"]
@@ -34,7 +34,7 @@ __all__ = ["Windows", "members", "pane_schema", "partial", "settle", "unite"]
 
 def pane_schema(spec: FixedSpec) -> pa.Schema:
     """Columns of a table of panes."""
-    return entry_schema(spec, ("pane", pa.int64()))
+    return state_schema(spec, ("pane", pa.int64()))
 
 
 def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
@@ -42,7 +42,7 @@ def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
 
     Rows without a usable event time are only counted: together, under a pane that is null.
     """
-    times, valid = placed(spec, rows)
+    times, valid = usable_times(spec, rows)
     unplaced = len(valid) - int(np.count_nonzero(valid))
     if unplaced:
         good = np.flatnonzero(valid)
@@ -54,7 +54,12 @@ def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
     keys = [combine_chunks(rows.column(name)).take(index) for name in spec.by]
     number = pa.field("rows", pa.int64())
     table = pa.table(
-        [*keys, pa.array(panes[firsts]), *updated(spec, groups, rows), pa.array(groups.sizes())],
+        [
+            *keys,
+            pa.array(panes[firsts]),
+            *update_states(spec, groups, rows),
+            pa.array(groups.sizes()),
+        ],
         schema=pane_schema(spec).append(number),
     )
     if not unplaced:
@@ -62,17 +67,17 @@ def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
     return concat([table, null_table(pane_schema(spec), 1).append_column(number, [[unplaced]])])
 
 
-def unite(spec: FixedSpec, kept: pa.Table, codes: Ids, table: pa.Table) -> tuple[pa.Table, Ids]:
+def unite(spec: FixedSpec, stored: pa.Table, codes: Ids, table: pa.Table) -> tuple[pa.Table, Ids]:
     """Panes of one key and one start become one.
 
     Parameters
     ----------
-    kept : Table
-        The panes of before: each of them once. They keep their place.
+    stored : Table
+        The panes of before: each of them once. They keep their position.
     codes : array of int64
         The key of each row of ``table``.
     table : Table
-        ``kept``, and below it what is new.
+        ``stored``, and below it what is new.
 
     Returns
     -------
@@ -80,9 +85,9 @@ def unite(spec: FixedSpec, kept: pa.Table, codes: Ids, table: pa.Table) -> tuple
     codes : array of int64
         The key of each of its rows.
     """
-    if len(table) == len(kept):
-        return kept, codes
-    return _one_each(spec, table, codes, micros(table, "pane"))
+    if len(table) == len(stored):
+        return stored, codes
+    return _one_per_key(spec, table, codes, micros(table, "pane"))
 
 
 def settle(
@@ -107,14 +112,14 @@ def settle(
     """
     pane = micros(panes, "pane")
     becomes = spec.grid.settled(pane, closed)
-    if becomes is pane or rounds(spec):
+    if becomes is pane or is_order_sensitive(spec):
         return panes, codes
     first, last = spec.grid.windows_of(pane)
-    told = np.maximum(first, published[0]) <= np.minimum(last, published[1])
-    becomes = np.where(told, becomes, pane)
+    is_published = np.maximum(first, published[0]) <= np.minimum(last, published[1])
+    becomes = np.where(is_published, becomes, pane)
     if np.array_equal(becomes, pane):
         return panes, codes
-    return _one_each(spec, panes, codes, becomes)
+    return _one_per_key(spec, panes, codes, becomes)
 
 
 def members(
@@ -152,11 +157,13 @@ def members(
     return with_empties(spec, panes, codes, found, lowest, filled)
 
 
-def _one_each(spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants) -> tuple[pa.Table, Ids]:
+def _one_per_key(
+    spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants
+) -> tuple[pa.Table, Ids]:
     """One pane per key and start, and the key of each."""
     groups, firsts = Groups.of(pair_codes(codes, pane))
     keys = take(table.select([f"key.{i}" for i in range(len(spec.by))]), firsts)
-    columns = [pa.array(pane[firsts]), *merged(spec, groups, states_of(table, spec))]
+    columns = [pa.array(pane[firsts]), *merge_states(spec, groups, states_of(table, spec))]
     return pa.table([*keys.columns, *columns], schema=pane_schema(spec)), codes[firsts]
 
 
@@ -197,7 +204,7 @@ class Windows:
         """The windows of these pairs (row of ``panes``, number of a window): see ``members``."""
         entries, codes = take(panes, rows), codes[rows]
         if not (spec.grid.is_disjoint or spec.grid.is_nested):  # there, each has one member
-            entries, codes = _one_each(spec, entries, codes, numbers)
+            entries, codes = _one_per_key(spec, entries, codes, numbers)
             numbers = micros(entries, "pane")
         return Windows(
             keys=keys_of(entries, spec),
@@ -240,7 +247,7 @@ def running(
     """
     first, last = spec.grid.windows_of(micros(panes, "pane"))
     # Panes that count from the same of these windows on are one, unless rounding would tell.
-    if not rounds(spec):
+    if not is_order_sensitive(spec):
         first = np.maximum(first, lowest)
     last = np.minimum(last, highest)
     inside = np.flatnonzero(np.maximum(first, lowest) <= last)
@@ -249,16 +256,16 @@ def running(
     groups, heads = Groups.of(pair_codes(codes, first))
     order = np.lexsort((first[heads], codes[heads]))
     index = pa.array(order)
-    states = [state.take(index) for state in merged(spec, groups, states_of(panes, spec))]
+    states = [state.take(index) for state in merge_states(spec, groups, states_of(panes, spec))]
     heads = heads[order]
     codes, first, last = codes[heads], first[heads], last[heads]
 
     goes_on = (codes[1:] == codes[:-1]) & (last[1:] == last[:-1])
     begins = np.concatenate([np.ones(min(len(heads), 1), np.bool_), ~goes_on])
-    place = np.arange(len(heads)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    position = np.arange(len(heads)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
     totals = pa.table(
-        [*keys_of(take(panes, heads), spec), *_united(spec, states, place)],
-        schema=entry_schema(spec),
+        [*keys_of(take(panes, heads), spec), *_united(spec, states, position)],
+        schema=state_schema(spec),
     )
     # A total stands until the next one of its period takes over.
     until = last.copy()
@@ -266,14 +273,14 @@ def running(
     return totals, codes, *expand_ranges(np.maximum(first, lowest), until)
 
 
-def _united(spec: FixedSpec, states: list[pa.Array], place: Ids) -> list[pa.Array]:
-    """Each state united with all before it; ``place`` is its place in its period, from 0."""
-    reach = 1  # each is the union of so many, up to itself
-    while reach <= place.max(initial=0):
-        rows = np.flatnonzero(place >= reach)
-        groups = Groups(np.concatenate([np.arange(len(place)), rows]), len(place))
-        before = pa.array(rows - reach)
+def _united(spec: FixedSpec, states: list[pa.Array], position: Ids) -> list[pa.Array]:
+    """Each state united with all before it; ``position`` is its position in its period, from 0."""
+    width = 1  # each is the union of so many, up to itself
+    while width <= position.max(initial=0):
+        rows = np.flatnonzero(position >= width)
+        groups = Groups(np.concatenate([np.arange(len(position)), rows]), len(position))
+        before = pa.array(rows - width)
         both = [pa.concat_arrays([state, state.take(before)]) for state in states]
-        states = merged(spec, groups, both)
-        reach *= 2
+        states = merge_states(spec, groups, both)
+        width *= 2
     return states

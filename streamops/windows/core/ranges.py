@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.time import Instants
 from streamops.windows.core.sliding_spec import SlidingSpec
-from streamops.windows.core.state_rows import merged
+from streamops.windows.core.state_rows import merge_states
 
 __all__ = ["Ordered", "in_blocks", "listed", "over_windows"]
 
@@ -80,7 +80,7 @@ def listed(spec: SlidingSpec, entries: Ordered, low: Ids, last: Ids) -> list[pa.
     if np.array_equal(low, last):  # an entry each
         return _picked(entries.states, low)
     owners, rows = _members(low, last + 1)
-    return merged(spec, Groups(owners, len(low)), _picked(entries.states, rows))
+    return merge_states(spec, Groups(owners, len(low)), _picked(entries.states, rows))
 
 
 def in_blocks(spec: SlidingSpec, entries: Ordered, low: Ids, last: Ids) -> list[pa.Array]:
@@ -120,7 +120,7 @@ def in_blocks(spec: SlidingSpec, entries: Ordered, low: Ids, last: Ids) -> list[
     made = _blocks(spec, entries.states, levels, [blocks for blocks, _ in taken])
     together = [pa.concat_arrays(parts) for parts in zip(*pieces, *made, strict=True)]
     owners += [ranges for _, ranges in taken]
-    return merged(spec, Groups(np.concatenate(owners), len(low)), together)
+    return merge_states(spec, Groups(np.concatenate(owners), len(low)), together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,12 @@ def _blocks(
             wanted[number - 1] |= wanted[number][levels[number].ids]
     pieces, below = [], np.arange(len(levels[0].ids))
     for level, which, blocks in zip(levels, wanted, taken, strict=False):
-        place = np.cumsum(which) - 1
+        position = np.cumsum(which) - 1
         rows = np.flatnonzero(which[level.ids])
-        groups = Groups(place[level.ids[rows]], int(which.sum()))
-        states = merged(spec, groups, _picked(states, below[rows]))
-        pieces.append(_picked(states, place[blocks]))
-        below = place
+        groups = Groups(position[level.ids[rows]], int(which.sum()))
+        states = merge_states(spec, groups, _picked(states, below[rows]))
+        pieces.append(_picked(states, position[blocks]))
+        below = position
     return pieces
 
 

@@ -1,7 +1,7 @@
 """Session windows: bursts of activity per key, ended by silence, by a closing row, by length.
 
 A session is *on time* once the operator's watermark has reached its end: then it is published.
-The lateness of a row is judged on its own ``[t, t + gap)``: a row behind the watermark can
+The lateness of a row is classified on its own ``[t, t + gap)``: a row behind the watermark can
 still join a session that is open. One that would become part of a session already published is
 a straggler as well, whatever its own interval says, because only a correction could let it in.
 """
@@ -27,18 +27,18 @@ from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.output import deliver
-from streamops.windows.core.segments import UNCUT, Bounds, Sessions, Stretches, stretch_schema
-from streamops.windows.core.session_changes import Publication, Told, publish
+from streamops.windows.core.segments import UNCUT, Bounds, Segments, Sessions, segment_schema
+from streamops.windows.core.session_changes import Publication, SessionTable, publish
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.state_rows import (
     key_fields,
     keys_of,
-    merged,
+    merge_states,
     micros,
-    numbered,
-    placed,
+    number_keys,
     states_of,
-    updated,
+    update_states,
+    usable_times,
 )
 
 __all__ = [
@@ -53,17 +53,17 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("windows.session", 1)
+STATE = StateFormat("windows.session", 2)
 
 _BEGINNING, _END = -(1 << 62), 1 << 62
 
 
 def layout(spec: SessionSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    tables = {"stretches": stretch_schema(spec)}
+    tables = {"segments": segment_schema(spec)}
     if not spec.corrects:
         # What was published and can no longer change, but can still be touched.
-        bounds = [("start", pa.int64()), ("reach", pa.int64())]
+        bounds = [("start", pa.int64()), ("extends_until", pa.int64())]
         tables["published"] = pa.schema([*key_fields(spec), *bounds])
     return tables
 
@@ -74,7 +74,7 @@ def empty(spec: SessionSpec) -> State:
 
 
 def pack(spec: SessionSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are: each is judged by itself."""
+    """The rows as they are: each is classified by itself."""
     return conform(rows, spec.input)
 
 
@@ -83,49 +83,55 @@ def step(
 ) -> Step:
     """One micro-batch: see the module's docstring."""
     (packed,) = inputs
-    judged_by = state.watermark
-    watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
-    came, rejected = Arrivals.of(spec, packed)
-    kept, gone = state.tables["stretches"], state.tables.get("published")
+    previous_watermark = state.watermark
+    watermark = max((w for w in (previous_watermark, watermark) if w is not None), default=None)
+    arrived, rejected = Arrivals.of(spec, packed)
+    stored, bounds_before = state.tables["segments"], state.tables.get("published")
 
     # One numbering of the keys for all that is compared in this step.
-    keys = [keys_of(kept, spec), [combine_chunks(came.rows.column(name)) for name in spec.by]]
-    keys += [keys_of(gone, spec)] if gone is not None else []
-    sizes = [len(kept), len(came), *([len(gone)] if gone is not None else [])]
-    codes_of = numbered(keys, sizes)
-    before = Stretches.of(kept, codes_of[0])
-    sessions = Sessions.kept(spec, before)
-    if gone is None:
-        bounds = sessions.published(judged_by)
+    keys = [keys_of(stored, spec), [combine_chunks(arrived.rows.column(name)) for name in spec.by]]
+    keys += [keys_of(bounds_before, spec)] if bounds_before is not None else []
+    sizes = [
+        len(stored),
+        len(arrived),
+        *([len(bounds_before)] if bounds_before is not None else []),
+    ]
+    codes_of = number_keys(keys, sizes)
+    before = Segments.of(stored, codes_of[0])
+    sessions = Sessions.of_state(spec, before)
+    if bounds_before is None:
+        bounds = sessions.published(previous_watermark)
     else:
-        bounds = Bounds(codes_of[2], micros(gone, "start"), micros(gone, "reach"))
-    verdict = judge(spec, came, codes_of[1], bounds, judged_by)
-    codes, came = codes_of[1][verdict.accepted], came.where(verdict.accepted)
+        bounds = Bounds(
+            codes_of[2], micros(bounds_before, "start"), micros(bounds_before, "extends_until")
+        )
+    classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark)
+    codes, arrived = codes_of[1][classified.accepted], arrived.where(classified.accepted)
 
-    table, after, follows, prompt = kept, sessions, sessions.ids, codes[:0]
-    if len(came):
-        both = before.below(came.stretches(codes))
+    table, after, follows, prompt = stored, sessions, sessions.ids, codes[:0]
+    if len(arrived):
+        both = before.append(arrived.segments(codes))
         after = Sessions.of(spec, both)
-        follows, prompt = np.split(after.ids, [len(kept)])
-        prompt = prompt[verdict.on_time[verdict.accepted]]
+        follows, prompt = np.split(after.ids, [len(stored)])
+        prompt = prompt[classified.on_time[classified.accepted]]
         settled = UNCUT if watermark is None else watermark - spec.retention
-        table, after = _joined(spec, kept, came, both, after, settled)
-    told = publish(
+        table, after = _join(spec, stored, arrived, both, after, settled)
+    changes = publish(
         spec,
-        Told(kept, sessions),
-        Told(table, after),
+        SessionTable(stored, sessions),
+        SessionTable(table, after),
         follows=follows,
         prompt=prompt,
-        came=codes,
-        judged_by=judged_by,
+        changed_keys=codes,
+        previous_watermark=previous_watermark,
         watermark=watermark,
     )
     counts = Counts(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
     return Step(
-        State(watermark, _kept(spec, table, after, told, gone, watermark)),
-        told.emitted,
-        concat([rejected, verdict.late]),
-        counts + verdict.counts + told.counts,
+        State(watermark, _next_tables(spec, table, after, changes, bounds_before, watermark)),
+        changes.emitted,
+        concat([rejected, classified.late]),
+        counts + classified.counts + changes.counts,
     )
 
 
@@ -142,49 +148,49 @@ def run(spec: SessionSpec, inputs: Sequence[pa.Table]) -> pa.Table:
 
 def next_deadline(spec: SessionSpec, state: State) -> int | None:
     """The first end of an open session, or the first moment something can be forgotten."""
-    table = state.tables["stretches"]
-    sessions = Sessions.kept(spec, _stretches(spec, table))
+    table = state.tables["segments"]
+    sessions = Sessions.of_state(spec, _segments(spec, table))
     is_open = sessions.end > (_BEGINNING if state.watermark is None else state.watermark)
     due = np.where(is_open, sessions.end, sessions.lasting(micros(table, "end")) + spec.retention)
     if not spec.corrects:
-        due = np.append(due, micros(state.tables["published"], "reach") + spec.retention)
+        due = np.append(due, micros(state.tables["published"], "extends_until") + spec.retention)
     return int(due.min()) if len(due) else None
 
 
 def check(spec: SessionSpec, state: State) -> None:
-    """Stretches that need not be apart are one, and none is kept beyond its time."""
-    table = state.tables["stretches"]
-    stretches = _stretches(spec, table)
-    sessions = Sessions.of(spec, stretches)
-    shown = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert (stretches.start < stretches.end).all(), f"an empty stretch: {shown}"
-    assert spec.cuts or len(sessions) == len(table), f"stretches that touch: {shown}"
-    apart = Groups.of(pair_codes(stretches.codes, stretches.start))[0]
-    assert apart.count == len(table), f"an event time twice: {shown}"
-    assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {shown}"
+    """Segments that need not be apart are one, and none is stored beyond its time."""
+    table = state.tables["segments"]
+    segments = _segments(spec, table)
+    sessions = Sessions.of(spec, segments)
+    details = f"watermark {state.watermark}\n{table.to_pylist()}"
+    assert (segments.start < segments.end).all(), f"an empty segment: {details}"
+    assert spec.cuts or len(sessions) == len(table), f"segments that touch: {details}"
+    group_ids = Groups.of(pair_codes(segments.codes, segments.start))[0]
+    assert group_ids.count == len(table), f"an event time twice: {details}"
+    assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {details}"
     if not spec.corrects and state.watermark is not None:
-        reach = micros(state.tables["published"], "reach")
-        assert (reach + spec.retention > state.watermark).all(), f"overdue: {reach}"
+        extends_until = micros(state.tables["published"], "extends_until")
+        assert (extends_until + spec.retention > state.watermark).all(), f"overdue: {extends_until}"
 
 
-def _stretches(spec: SessionSpec, table: pa.Table) -> Stretches:
-    return Stretches.of(table, key_codes(keys_of(table, spec), len(table)))
+def _segments(spec: SessionSpec, table: pa.Table) -> Segments:
+    return Segments.of(table, key_codes(keys_of(table, spec), len(table)))
 
 
-def _joined(
+def _join(
     spec: SessionSpec,
-    kept: pa.Table,
-    came: Arrivals,
-    both: Stretches,
+    stored: pa.Table,
+    arrived: Arrivals,
+    both: Segments,
     sessions: Sessions,
     settled: int,
 ) -> tuple[pa.Table, Sessions]:
-    """Stretches and rows of a session become as few stretches as they can.
+    """Segments and rows of a session become as few segments as they can.
 
     Parameters
     ----------
-    both : Stretches
-        The kept ones, and below them the rows.
+    both : Segments
+        The stored ones, and below them the rows.
     sessions : Sessions
         Of ``both``.
     settled : int
@@ -192,27 +198,29 @@ def _joined(
 
     Returns
     -------
-    stretches : Table
+    segments : Table
         Its columns ``revision`` and ``timing`` are not filled yet.
     sessions : Sessions
-        The same, of these stretches.
+        The same, of these segments.
     """
-    apart = sessions.ids
-    touched = np.isin(sessions.ids, sessions.ids[len(kept) :])
+    group_ids = sessions.ids
+    touched = np.isin(sessions.ids, sessions.ids[len(stored) :])
     if spec.cuts:
-        # A closing row can still come between two events after `settled`: they stay apart. So
+        # A closing row can still come between two events after `settled`: they stay separate. So
         # does a session without new rows: joined otherwise, its sums could have other last bits.
         earliest = both.start.min() - 1
-        apart = pair_codes(apart, np.where(touched & (both.start <= settled), earliest, both.start))
-    groups, first = Groups.of(apart)
-    old, new = groups.ids[: len(kept)], groups.ids[len(kept) :]
+        group_ids = pair_codes(
+            group_ids, np.where(touched & (both.start <= settled), earliest, both.start)
+        )
+    groups, first = Groups.of(group_ids)
+    old, new = groups.ids[: len(stored)], groups.ids[len(stored) :]
     # Rows are aggregated among themselves, then merged with what was there.
     fresh, heads = Groups.of(new)
-    states = zip(states_of(kept, spec), updated(spec, fresh, came.rows), strict=True)
+    states = zip(states_of(stored, spec), update_states(spec, fresh, arrived.rows), strict=True)
     members = Groups(np.concatenate([old, new[heads]]), groups.count)
-    aggregates = merged(spec, members, [pa.concat_arrays(pieces) for pieces in states])
+    aggregates = merge_states(spec, members, [pa.concat_arrays(pieces) for pieces in states])
 
-    keys = zip(keys_of(kept, spec), (came.rows.column(name) for name in spec.by), strict=True)
+    keys = zip(keys_of(stored, spec), (arrived.rows.column(name) for name in spec.by), strict=True)
     index = pa.array(first)
     columns = [pa.concat_arrays([a, combine_chunks(b)]).take(index) for a, b in keys]
     start, end = groups.least(both.start), groups.greatest(both.end)
@@ -221,7 +229,7 @@ def _joined(
     anchor = np.where(start <= settled, sessions.anchor[sessions.ids[first]], start)
     own["anchor"] = np.where(touched[first], anchor, both.anchor[first])
     nothing = np.zeros(groups.count, np.int64)
-    schema = stretch_schema(spec)
+    schema = segment_schema(spec)
     between = schema.names[len(columns) : len(schema) - len(aggregates)]
     filled = [pa.array(own.get(name, nothing)).cast(schema.field(name).type) for name in between]
     table = pa.table([*columns, *filled, *aggregates], schema=schema)
@@ -229,7 +237,7 @@ def _joined(
 
 
 def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: int | None) -> Mask:
-    """The stretches of sessions that are open, or that can still be changed or prolonged."""
+    """The segments of sessions that are open, or that can still be changed or prolonged."""
     if watermark is None:
         return np.ones(len(table), np.bool_)
     alive = sessions.end > watermark
@@ -238,32 +246,34 @@ def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: in
     return alive[sessions.ids]
 
 
-def _kept(
+def _next_tables(
     spec: SessionSpec,
     table: pa.Table,
     sessions: Sessions,
-    told: Publication,
-    gone: pa.Table | None,
+    changes: Publication,
+    bounds_before: pa.Table | None,
     watermark: int | None,
 ) -> dict[str, pa.Table]:
     """The tables of the state after the step."""
-    for name, values in (("revision", told.revision), ("timing", told.timing)):
+    for name, values in (("revision", changes.revision), ("timing", changes.timing)):
         if name in table.column_names:
             field = table.schema.field(name)
             filled = pa.array(values[sessions.ids]).cast(field.type)
             table = table.set_column(table.schema.get_field_index(name), field, filled)
     tables = {}
-    if gone is not None:
-        tables["published"] = _bounds(spec, table, sessions, told.closing, gone, watermark)
+    if bounds_before is not None:
+        tables["published"] = _bounds(
+            spec, table, sessions, changes.closing, bounds_before, watermark
+        )
     alive = _alive(spec, table, sessions, watermark)
     if not alive.all():
         if spec.max_length is not None and watermark is not None:
-            table = _anchored(table, sessions, ~alive, watermark - spec.retention)
+            table = _keep_anchor(table, sessions, ~alive, watermark - spec.retention)
         table = table.filter(pa.array(alive)).combine_chunks()
-    return {"stretches": table} | tables
+    return {"segments": table} | tables
 
 
-def _anchored(table: pa.Table, sessions: Sessions, leaving: Mask, settled: int) -> pa.Table:
+def _keep_anchor(table: pa.Table, sessions: Sessions, leaving: Mask, settled: int) -> pa.Table:
     """Chains whose beginning is forgotten remember where it was."""
     chains = pair_codes(sessions.codes, sessions.anchor)[sessions.ids]
     # What begins after `settled` may still be cut off, and then begins a chain of its own.
@@ -278,18 +288,18 @@ def _bounds(
     table: pa.Table,
     sessions: Sessions,
     closing: Ids,
-    gone: pa.Table,
+    bounds_before: pa.Table,
     watermark: int | None,
 ) -> pa.Table:
     """Where published sessions lie that a row could still touch."""
     if watermark is None:
-        return gone
+        return bounds_before
     rows = first_of(sessions.ids, len(sessions))[closing]
     index = pa.array(rows)
     keys = [key.take(index) for key in keys_of(table, spec)]
-    bounds = [pa.array(sessions.start[closing]), pa.array(sessions.reach[closing])]
-    both = concat([gone, pa.table([*keys, *bounds], schema=gone.schema)])
-    alive = micros(both, "reach") + spec.retention > watermark
+    bounds = [pa.array(sessions.start[closing]), pa.array(sessions.extends_until[closing])]
+    both = concat([bounds_before, pa.table([*keys, *bounds], schema=bounds_before.schema)])
+    alive = micros(both, "extends_until") + spec.retention > watermark
     return both if alive.all() else both.filter(pa.array(alive)).combine_chunks()
 
 
@@ -314,7 +324,7 @@ class Arrivals:
     @staticmethod
     def of(spec: SessionSpec, rows: pa.Table) -> tuple[Arrivals, pa.Table]:
         """The rows that can be placed; those that cannot, as they are delivered."""
-        times, valid = placed(spec, rows)
+        times, valid = usable_times(spec, rows)
         gaps = np.full(len(rows), spec.gap)
         usable = valid
         if spec.gap_column is not None:
@@ -323,9 +333,9 @@ class Arrivals:
         closes = np.zeros(len(rows), np.bool_)
         if spec.until is not None:
             closes = np.asarray(combine_chunks(rows.column(spec.until)).fill_null(False))
-        came = Arrivals(rows, times, times + gaps, closes)
+        arrived = Arrivals(rows, times, times + gaps, closes)
         if usable.all():
-            return came, spec.output.empty_table()
+            return arrived, spec.output.empty_table()
         bad = ~usable
         rejected = spec.output.empty_table()
         if spec.routes:
@@ -336,7 +346,7 @@ class Arrivals:
                 "gap_out_of_range",
             )
             rejected = deliver(spec, take(rows, np.flatnonzero(bad)), None, reason, None)
-        return came.where(usable), rejected
+        return arrived.where(usable), rejected
 
     def __len__(self) -> int:
         return len(self.start)
@@ -352,15 +362,15 @@ class Arrivals:
             self.closes[mask],
         )
 
-    def stretches(self, codes: Ids) -> Stretches:
-        """Each as a stretch by itself, given the keys as numbers."""
+    def segments(self, codes: Ids) -> Segments:
+        """Each as a segment by itself, given the keys as numbers."""
         cut = np.where(self.closes, self.start, UNCUT)
-        return Stretches(codes, self.start, self.end, cut, self.start)
+        return Segments(codes, self.start, self.end, cut, self.start)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How rows were judged.
+class Classified:
+    """How rows were classified.
 
     Parameters
     ----------
@@ -377,10 +387,14 @@ class Verdict:
     counts: Counts
 
 
-def judge(
-    spec: SessionSpec, came: Arrivals, codes: Ids, published: Bounds, judged_by: int | None
-) -> Verdict:
-    """Judge rows by their own intervals, and by the published sessions that they would change.
+def classify_rows(
+    spec: SessionSpec,
+    arrived: Arrivals,
+    codes: Ids,
+    published: Bounds,
+    previous_watermark: int | None,
+) -> Classified:
+    """Classify rows by their own intervals, and by the published sessions that they would change.
 
     Parameters
     ----------
@@ -388,20 +402,20 @@ def judge(
         The key of each row.
     published : Bounds
         Sessions that are on time.
-    judged_by : int, optional
+    previous_watermark : int, optional
         The watermark of the step before.
     """
     nothing = spec.output.empty_table()
-    if judged_by is None:
-        everything = np.ones(len(came), np.bool_)
-        return Verdict(everything, everything, nothing, Counts(on_time=len(came)))
-    too_late = came.end <= judged_by - spec.allowed_lateness
-    on_time = came.end > judged_by
+    if previous_watermark is None:
+        everything = np.ones(len(arrived), np.bool_)
+        return Classified(everything, everything, nothing, Counts(on_time=len(arrived)))
+    too_late = arrived.end <= previous_watermark - spec.allowed_lateness
+    on_time = arrived.end > previous_watermark
     # Only rows behind the watermark can lie so far back that something published is there.
-    near = np.flatnonzero(on_time & (came.start <= judged_by))
+    near = np.flatnonzero(on_time & (arrived.start <= previous_watermark))
     if len(near):
-        last = np.where(came.closes[near], came.start[near], came.end[near])
-        on_time[near] = ~published.touched_by(codes[near], came.start[near], last)
+        last = np.where(arrived.closes[near], arrived.start[near], arrived.end[near])
+        on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
     accepted = ~too_late if spec.corrects else on_time
     late = np.flatnonzero(~accepted)
     counts = Counts(
@@ -411,6 +425,6 @@ def judge(
     )
     if spec.routes and len(late):
         reason = np.where(too_late[late], "too_late", "straggler")
-        interval = came.start[late], came.end[late]
-        nothing = deliver(spec, take(came.rows, late), interval, reason, judged_by)
-    return Verdict(on_time, accepted, nothing, counts)
+        interval = arrived.start[late], arrived.end[late]
+        nothing = deliver(spec, take(arrived.rows, late), interval, reason, previous_watermark)
+    return Classified(on_time, accepted, nothing, counts)

@@ -16,19 +16,19 @@ from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
-from streamops.windows.core.output import EARLY, LATE, ON_TIME, published
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
 from streamops.windows.core.segments import Sessions
 from streamops.windows.core.session_spec import SessionSpec
-from streamops.windows.core.state_rows import estimates, keys_of, merged, states_of
+from streamops.windows.core.state_rows import estimates, keys_of, merge_states, states_of
 
-__all__ = ["Publication", "Told", "publish"]
+__all__ = ["Publication", "SessionTable", "publish"]
 
 _NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Sessions, and the table of the stretches they are made of."""
+class SessionTable:
+    """Sessions, and the table of the segments they are made of."""
 
     table: pa.Table
     sessions: Sessions
@@ -65,22 +65,22 @@ class _Results:
     values: list[pa.Array]
 
     @staticmethod
-    def of(spec: SessionSpec, told: Told, chosen: Ids) -> _Results:
+    def of(spec: SessionSpec, of: SessionTable, chosen: Ids) -> _Results:
         """These sessions, in this order, each once."""
-        sessions = told.sessions
-        place = np.full(len(sessions), -1, np.int64)
-        place[chosen] = np.arange(len(chosen))
-        members = place[sessions.ids]
+        sessions = of.sessions
+        position = np.full(len(sessions), -1, np.int64)
+        position[chosen] = np.arange(len(chosen))
+        members = position[sessions.ids]
         if (members < 0).any():
             rows = np.flatnonzero(members >= 0)
-            table, members = take(told.table, rows), members[rows]
+            table, members = take(of.table, rows), members[rows]
         else:
-            table = told.table
+            table = of.table
         first = first_of(members, len(chosen))
-        if len(members) == len(chosen):  # a stretch each
+        if len(members) == len(chosen):  # a segment each
             states = states_of(take(table, first), spec)
         else:
-            states = merged(spec, Groups(members, len(chosen)), states_of(table, spec))
+            states = merge_states(spec, Groups(members, len(chosen)), states_of(table, spec))
         index = pa.array(first)
         keys = [key.take(index) for key in keys_of(table, spec)]
         return _Results(keys, sessions.start[chosen], sessions.end[chosen], estimates(spec, states))
@@ -98,49 +98,49 @@ class _Results:
 
 def publish(
     spec: SessionSpec,
-    before: Told,
-    after: Told,
+    before: SessionTable,
+    after: SessionTable,
     *,
     follows: Ids,
     prompt: Ids,
-    came: Ids,
-    judged_by: int | None,
+    changed_keys: Ids,
+    previous_watermark: int | None,
     watermark: int | None,
 ) -> Publication:
     """What follows from one state of the sessions to the next.
 
     Parameters
     ----------
-    before, after : Told
+    before, after : SessionTable
         Sessions before the step, and with the rows it accepted.
     follows : array of int64
-        For each stretch of before, the session after it that it is now part of.
+        For each segment of before, the session after it that it is now part of.
     prompt : array of int64
         For each row accepted that is on time, its session.
-    came : array of int64
+    changed_keys : array of int64
         The keys of the rows accepted; others can only have closed.
-    judged_by, watermark : int, optional
+    previous_watermark, watermark : int, optional
         The watermark of the step before, and of this one.
     """
-    was_by = _NEVER if judged_by is None else judged_by
+    was_by = _NEVER if previous_watermark is None else previous_watermark
     now_by = _NEVER if watermark is None else watermark
     old, new = before.sessions, after.sessions
-    stands = _some(new, follows[(old.end <= was_by)[old.ids]])
-    closing = (new.end <= now_by) & ~stands
+    was_published = _some(new, follows[(old.end <= was_by)[old.ids]])
+    closing = (new.end <= now_by) & ~was_published
     if not spec.revises:
         results = _Results.of(spec, after, np.flatnonzero(closing))
         none = np.zeros(len(new), np.int64)
         counts = Counts(results=len(results.start))
-        emitted = published(spec, results)
+        emitted = publish_windows(spec, results)
         return Publication(emitted, counts, np.flatnonzero(closing), none, none)
 
     # Chosen: what may differ. Of keys without rows that is what closes after it was early.
     was_out = (old.end <= was_by) | spec.is_early
     ends = (old.end > was_by) & (old.end <= now_by)
-    ours = np.flatnonzero(was_out & (np.isin(old.codes, came) | (ends & spec.is_early)))
+    ours = np.flatnonzero(was_out & (np.isin(old.codes, changed_keys) | (ends & spec.is_early)))
     is_out = (new.end <= now_by) | spec.is_early
-    theirs = np.flatnonzero(is_out & (np.isin(new.codes, came) | closing))
-    gone, here = _Results.of(spec, before, ours), _Results.of(spec, after, theirs)
+    theirs = np.flatnonzero(is_out & (np.isin(new.codes, changed_keys) | closing))
+    removed, current = _Results.of(spec, before, ours), _Results.of(spec, after, theirs)
     match = _matched(old, ours, new, theirs)  # position in `ours` of each of `theirs`, or -1
     stood = np.flatnonzero(match >= 0)
 
@@ -149,13 +149,13 @@ def publish(
     np.maximum.at(timing, follows, when[old.ids])
     # A closing row can end a session behind the watermark that no straggler has a part in.
     tardy = (new.end <= was_by) & ~_some(new, prompt) & ~_some(new, follows)
-    late = tardy | (stands & (new.end <= was_by))
+    late = tardy | (was_published & (new.end <= was_by))
     timing[theirs] = np.select([late, new.end <= now_by], [LATE, ON_TIME], EARLY)[theirs]
     same = np.zeros(len(theirs), np.bool_)
-    same[stood] = ~rows_differ(gone.take(match[stood]).values, here.take(stood).values)
-    if spec.is_early:  # that a value is now on time is news, though it be the same
-        news = (when[ours[match[stood]]] == EARLY) & (timing[theirs[stood]] != EARLY)
-        same[stood] &= ~news
+    same[stood] = ~rows_differ(removed.take(match[stood]).values, current.take(stood).values)
+    if spec.is_early:  # re-emit an unchanged value: it went from early to on time
+        turns_on_time = (when[ours[match[stood]]] == EARLY) & (timing[theirs[stood]] != EARLY)
+        same[stood] &= ~turns_on_time
 
     # A session goes on from the highest revision among those that it replaces.
     unchanged = ~was_out
@@ -168,24 +168,24 @@ def publish(
     revision[tardy] = 1  # only stragglers made it
     timing[theirs[same]] = when[ours[match[same]]]
 
-    swallowed = np.setdiff1d(np.arange(len(ours)), match[stood])
+    absorbed = np.setdiff1d(np.arange(len(ours)), match[stood])
     again, first = stood[~same[stood]], np.flatnonzero(match < 0)
     back = match[again]
-    said = [
-        (gone, swallowed, number[ours], when[ours], DELETE),
-        (gone, back, number[ours], when[ours], PREIMAGE),
-        (here, again, revision[theirs], timing[theirs], POSTIMAGE),
-        (here, first, revision[theirs], timing[theirs], INSERT),
+    changes = [
+        (removed, absorbed, number[ours], when[ours], DELETE),
+        (removed, back, number[ours], when[ours], PREIMAGE),
+        (current, again, revision[theirs], timing[theirs], POSTIMAGE),
+        (current, first, revision[theirs], timing[theirs], INSERT),
     ]
     emitted = [
-        published(
+        publish_windows(
             spec,
             results.take(rows),
             counted[rows].astype(np.int32),
             change,
             stage[rows],
         )
-        for results, rows, counted, stage, change in said
+        for results, rows, counted, stage, change in changes
     ]
     anew = int(np.count_nonzero(replaces[theirs[first]]))
     counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
@@ -211,9 +211,9 @@ def _some(sessions: Sessions, members: Ids) -> Mask:
     return result
 
 
-def _remembered(told: Told, name: str) -> Ids:
-    """What is kept of each session in this column of its stretches; 0 where nothing is."""
-    result = np.zeros(len(told.sessions), np.int64)
-    if name in told.table.column_names:
-        np.maximum.at(result, told.sessions.ids, np.asarray(told.table.column(name)))
+def _remembered(of: SessionTable, name: str) -> Ids:
+    """What is stored of each session in this column of its segments; 0 where nothing is."""
+    result = np.zeros(len(of.sessions), np.int64)
+    if name in of.table.column_names:
+        np.maximum.at(result, of.sessions.ids, np.asarray(of.table.column(name)))
     return result

@@ -6,9 +6,9 @@ One result for each key and event time: events of the same instant have the same
 it lies the allowed lateness or more below it. A straggler at ``s`` makes or changes the result at
 ``s``, and changes those of its key in ``[s, s + size)``.
 
-Moments are kept while a window that can still be computed reaches back to them. Every window
-ends above ``watermark - retention`` from then on, so the last one that a moment at ``t`` can be in
-ends at ``t + size - 1``, and the moment is forgotten once that is not above it.
+Timestamps are stored while a window that can still be computed reaches back to them. Every window
+ends above ``watermark - retention`` from then on, so the last one that a timestamp at ``t`` can be in
+ends at ``t + size - 1``, and the timestamp is forgotten once that is not above it.
 
 Where results come early, one is published in every step that changes it, and once more when it is
 on time.
@@ -36,10 +36,10 @@ from streamops.kernel.columns import (
 from streamops.kernel.contract import Counts, State, StateFormat
 from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.windows.core.output import EARLY, LATE, ON_TIME, deliver, stated
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, deliver, result_rows
 from streamops.windows.core.sliding_spec import SlidingSpec
-from streamops.windows.core.state_rows import key_fields, keys_of, micros, numbered, placed
-from streamops.windows.core.timestamps import Moments, Timed, moment_schema
+from streamops.windows.core.state_rows import key_fields, keys_of, micros, number_keys, usable_times
+from streamops.windows.core.timestamps import Timed, Timestamps, timestamp_schema
 
 __all__ = [
     "STATE",
@@ -55,14 +55,14 @@ __all__ = [
 
 Revisions = npt.NDArray[np.int32]
 
-STATE = StateFormat("windows.sliding", 1)
+STATE = StateFormat("windows.sliding", 2)
 
 _BEGINNING, _END = -(1 << 62), 1 << 62
 
 
 def layout(spec: SlidingSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    tables = {"moments": moment_schema(spec)}
+    tables = {"timestamps": timestamp_schema(spec)}
     return tables | {"revisions": _revision_schema(spec)} if spec.revises else tables
 
 
@@ -81,49 +81,51 @@ def step(
 ) -> Step:
     """One micro-batch: see the module's docstring."""
     (packed,) = inputs
-    judged_by = state.watermark
-    watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
-    rows, times, late, counts = _judged(spec, packed, judged_by)
+    previous_watermark = state.watermark
+    watermark = max((w for w in (previous_watermark, watermark) if w is not None), default=None)
+    rows, times, late, counts = _classify(spec, packed, previous_watermark)
 
-    kept = state.tables["moments"]
+    stored = state.tables["timestamps"]
     revisions = state.tables.get("revisions", _revision_schema(spec).empty_table())
     # One numbering of the keys for all that is compared in this step.
     keys = [
-        keys_of(kept, spec),
+        keys_of(stored, spec),
         [combine_chunks(rows.column(name)) for name in spec.by],
         keys_of(revisions, spec),
     ]
-    codes = numbered(keys, [len(kept), len(rows), len(revisions)])
-    moments, was, came = Moments.of(
-        spec, Timed(kept, codes[0], micros(kept, "moment")), Timed(rows, codes[1], times)
+    codes = number_keys(keys, [len(stored), len(rows), len(revisions)])
+    timestamps, was, arrived = Timestamps.of(
+        spec, Timed(stored, codes[0], micros(stored, "timestamp")), Timed(rows, codes[1], times)
     )
-    was_by = _BEGINNING if judged_by is None else judged_by
+    was_by = _BEGINNING if previous_watermark is None else previous_watermark
     now_by = _BEGINNING if watermark is None else watermark
-    number, timing = np.zeros(len(moments), np.int32), np.full(len(moments), ON_TIME)
-    known = moments.find(codes[2], micros(revisions, "moment"))
+    number, timing = np.zeros(len(timestamps), np.int32), np.full(len(timestamps), ON_TIME)
+    known = timestamps.find(codes[2], micros(revisions, "timestamp"))
     number[known] = micros(revisions, "revision")
-    prompt = (moments.times > was_by) & (moments.times <= now_by)
-    stale = np.unique(came[times <= was_by])
-    touched = moments.seen_from(spec, stale) & (moments.times <= was_by)
-    now = np.full(len(moments), LATE)  # what is published now, of those that are touched
+    prompt = (timestamps.times > was_by) & (timestamps.times <= now_by)
+    stale = np.unique(arrived[times <= was_by])
+    touched = timestamps.seen_from(spec, stale) & (timestamps.times <= was_by)
+    now = np.full(len(timestamps), LATE)  # what is published now, of those that are touched
     if spec.is_early:
         timing[known] = micros(revisions, "timing")
-        timing[moments.times > was_by] = EARLY
-        now[moments.times > was_by] = ON_TIME
-        now[moments.times > now_by] = EARLY
+        timing[timestamps.times > was_by] = EARLY
+        now[timestamps.times > was_by] = ON_TIME
+        now[timestamps.times > now_by] = EARLY
         # What is open, and what is on time now and was early.
-        touched |= prompt | (now == EARLY) & moments.seen_from(spec, np.unique(came))
+        touched |= prompt | (now == EARLY) & timestamps.seen_from(spec, np.unique(arrived))
     before = _Published(number, timing)
-    told = _told(spec, moments, kept, was, prompt=prompt, touched=touched, before=before, now=now)
-    counts += told.counts
+    update = _publish(
+        spec, timestamps, stored, was, prompt=prompt, touched=touched, before=before, now=now
+    )
+    counts += update.counts
 
-    tables = {"moments": moments.table}
+    tables = {"timestamps": timestamps.table}
     if spec.revises:
-        tables["revisions"] = _revisions(spec, moments, told.published, now_by)
-    alive = moments.times + spec.event_retention > now_by
+        tables["revisions"] = _revisions(spec, timestamps, update.published, now_by)
+    alive = timestamps.times + spec.event_retention > now_by
     if not alive.all():
-        tables["moments"] = moments.table.filter(pa.array(alive)).combine_chunks()
-    return Step(State(watermark, tables), told.emitted, late, counts)
+        tables["timestamps"] = timestamps.table.filter(pa.array(alive)).combine_chunks()
+    return Step(State(watermark, tables), update.emitted, late, counts)
 
 
 def finish(spec: SlidingSpec, state: State) -> pa.Table:
@@ -138,95 +140,97 @@ def run(spec: SlidingSpec, inputs: Sequence[pa.Table]) -> pa.Table:
 
 
 def next_deadline(spec: SlidingSpec, state: State) -> int | None:
-    """The first result that is not on time, or the first moment something can be forgotten."""
-    moment = micros(state.tables["moments"], "moment")
-    is_open = moment > (_BEGINNING if state.watermark is None else state.watermark)
-    due = np.where(is_open, moment, moment + spec.event_retention)
+    """The first result that is not on time, or the first timestamp something can be forgotten."""
+    timestamp = micros(state.tables["timestamps"], "timestamp")
+    is_open = timestamp > (_BEGINNING if state.watermark is None else state.watermark)
+    due = np.where(is_open, timestamp, timestamp + spec.event_retention)
     if spec.revises:
-        revised = micros(state.tables["revisions"], "moment")
+        revised = micros(state.tables["revisions"], "timestamp")
         due = np.concatenate([due, revised + spec.retention])
     return int(due.min()) if len(due) else None
 
 
 def check(spec: SlidingSpec, state: State) -> None:
-    """Each moment is there once per key, and none is kept beyond its time."""
-    table = state.tables["moments"]
-    moment = micros(table, "moment")
+    """Each timestamp is there once per key, and none is stored beyond its time."""
+    table = state.tables["timestamps"]
+    timestamp = micros(table, "timestamp")
     codes = key_codes(keys_of(table, spec), len(table))
-    shown = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert Groups.of(pair_codes(codes, moment))[0].count == len(table), f"a moment twice: {shown}"
+    details = f"watermark {state.watermark}\n{table.to_pylist()}"
+    assert Groups.of(pair_codes(codes, timestamp))[0].count == len(table), (
+        f"a timestamp twice: {details}"
+    )
     watermark = _BEGINNING if state.watermark is None else state.watermark
-    assert (moment + spec.event_retention > watermark).all(), f"overdue: {shown}"
+    assert (timestamp + spec.event_retention > watermark).all(), f"overdue: {details}"
     if spec.revises:
         revisions = state.tables["revisions"]
-        revised = micros(revisions, "moment")
-        shown = f"watermark {state.watermark}\n{revisions.to_pylist()}"
-        assert (micros(revisions, "revision") > 0).all(), f"a revision of nothing: {shown}"
-        assert (revised + spec.retention > watermark).all(), f"overdue: {shown}"
+        revised = micros(revisions, "timestamp")
+        details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
+        assert (micros(revisions, "revision") > 0).all(), f"a revision of nothing: {details}"
+        assert (revised + spec.retention > watermark).all(), f"overdue: {details}"
         assert spec.is_early or (revised <= watermark).all(), (
-            f"revised before it was published: {shown}"
+            f"revised before it was published: {details}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What was last published of each moment: its revision, and when that was."""
+    """What was last published of each timestamp: its revision, and when that was."""
 
     number: Revisions
     timing: Ids
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Rows to publish, what is published of each moment from now on, and how many there were."""
+class _Update:
+    """Rows to publish, what is published of each timestamp from now on, and how many there were."""
 
     emitted: pa.Table
     published: _Published
     counts: Counts
 
 
-def _told(
+def _publish(
     spec: SlidingSpec,
-    moments: Moments,
-    kept: pa.Table,
+    timestamps: Timestamps,
+    stored: pa.Table,
     was: Ids,
     *,
     prompt: Mask,
     touched: Mask,
     before: _Published,
     now: Ids,
-) -> _Told:
+) -> _Update:
     """What is published: results that are on time now, and those that may have been published.
 
-    The value published before is not stored: it is that of the moments as they were before the
+    The value published before is not stored: it is that of the timestamps as they were before the
     step, because every change to a published result is itself published.
 
     Parameters
     ----------
     was : array of int64
-        Where each kept moment is now.
+        Where each stored timestamp is now.
     prompt, touched : arrays of bool
-        Moments whose results are on time now; whose results may have changed since they were
+        Timestamps whose results are on time now; whose results may have changed since they were
         published, or have been early till now.
     before : _Published
     now : array of int64
         When a result is that is published now.
     """
     chosen = np.flatnonzero(prompt | touched)
-    low = moments.oldest(spec, chosen)
-    columns = moments.values(spec, low, chosen)
-    about = moments.about(spec, chosen)
+    low = timestamps.oldest(spec, chosen)
+    columns = timestamps.values(spec, low, chosen)
+    about = timestamps.about(spec, chosen)
     after = _Published(before.number.copy(), before.timing.copy())
     if not touched.any():
-        emitted = stated(spec, [*about, *columns], after.number[chosen])
-        return _Told(emitted, after, Counts(results=len(chosen)))
+        emitted = result_rows(spec, [*about, *columns], after.number[chosen])
+        return _Update(emitted, after, Counts(results=len(chosen)))
 
-    stood = np.zeros(len(moments), np.bool_)
+    stood = np.zeros(len(timestamps), np.bool_)
     stood[was] = True
     old = np.flatnonzero((touched & stood)[chosen])  # positions in `chosen`, as all below
-    values = moments.values_before(spec, kept, was, low[old], chosen[old])
+    values = timestamps.values_before(spec, stored, was, low[old], chosen[old])
     differs = rows_differ(values, [column.take(pa.array(old)) for column in columns])
-    differs |= prompt[chosen[old]]  # that a value is on time now is news, though it be the same
+    differs |= prompt[chosen[old]]  # re-emit an unchanged value: it went from early to on time
     again, back = old[differs], np.flatnonzero(differs)
     first = np.flatnonzero((touched & ~stood)[chosen])
     after.number[chosen[first]] = now[chosen[first]] == LATE  # only stragglers made it
@@ -237,9 +241,9 @@ def _told(
     def rows(
         positions: Ids, values: list[pa.Array], which: Ids, at: _Published, change: str
     ) -> pa.Table:
-        index, place, their = pa.array(which), pa.array(positions), chosen[positions]
-        said = [*(a.take(place) for a in about), *(v.take(index) for v in values)]
-        return stated(spec, said, at.number[their], change, at.timing[their])
+        index, position, their = pa.array(which), pa.array(positions), chosen[positions]
+        filled = [*(a.take(position) for a in about), *(v.take(index) for v in values)]
+        return result_rows(spec, filled, at.number[their], change, at.timing[their])
 
     emitted = [rows(first, columns, first, after, INSERT)]
     if spec.retracts:
@@ -248,14 +252,14 @@ def _told(
     ready = np.flatnonzero((prompt & ~touched)[chosen])
     emitted.append(rows(ready, columns, ready, after, INSERT))
     counts = Counts(results=len(first) + len(ready), corrections=len(again))
-    return _Told(concat(emitted), after, counts)
+    return _Update(concat(emitted), after, counts)
 
 
-def _judged(
-    spec: SlidingSpec, packed: pa.Table, judged_by: int | None
+def _classify(
+    spec: SlidingSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, Ids, pa.Table, Counts]:
     """The rows accepted and their event times; late rows to deliver; the count of all."""
-    times, valid = placed(spec, packed)
+    times, valid = usable_times(spec, packed)
     pieces, total = [spec.output.empty_table()], len(packed)
     if not valid.all():
         if spec.routes:
@@ -266,9 +270,12 @@ def _judged(
         good = np.flatnonzero(valid)
         packed, times = take(packed, good), times[good]
     counts = Counts(rows=total, rejected=total - len(packed))
-    if judged_by is None:
+    if previous_watermark is None:
         return packed, times, concat(pieces), counts + Counts(on_time=len(packed))
-    on_time, too_late = times > judged_by, times <= judged_by - spec.allowed_lateness
+    on_time, too_late = (
+        times > previous_watermark,
+        times <= previous_watermark - spec.allowed_lateness,
+    )
     counts += Counts(
         on_time=int(on_time.sum()),
         stragglers=int((~on_time & ~too_late).sum()),
@@ -280,7 +287,7 @@ def _judged(
         if spec.routes:
             reason = np.where(too_late[late], "too_late", "straggler")
             missed = (times[late],)
-            pieces.append(deliver(spec, take(packed, late), missed, reason, judged_by))
+            pieces.append(deliver(spec, take(packed, late), missed, reason, previous_watermark))
         good = np.flatnonzero(accepted)
         packed, times = take(packed, good), times[good]
     return packed, times, concat(pieces), counts
@@ -288,17 +295,17 @@ def _judged(
 
 def _revision_schema(spec: SlidingSpec) -> pa.Schema:
     """Columns of the table of revisions: one row per result that was published again."""
-    own = [("moment", pa.int64()), ("revision", pa.int32())]
+    own = [("timestamp", pa.int64()), ("revision", pa.int32())]
     return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
 
 
 def _revisions(
-    spec: SlidingSpec, moments: Moments, published: _Published, watermark: int
+    spec: SlidingSpec, timestamps: Timestamps, published: _Published, watermark: int
 ) -> pa.Table:
     """The revisions above 0 of results that can still change."""
-    rows = np.flatnonzero((published.number > 0) & (moments.times + spec.retention > watermark))
-    said = take(moments.table.select(range(len(spec.by) + 1)), rows)
-    columns = [*said.columns, pa.array(published.number[rows])]
+    rows = np.flatnonzero((published.number > 0) & (timestamps.times + spec.retention > watermark))
+    results = take(timestamps.table.select(range(len(spec.by) + 1)), rows)
+    columns = [*results.columns, pa.array(published.number[rows])]
     if spec.is_early:
         columns.append(pa.array(published.timing[rows]).cast(pa.int8()))
     return pa.table(columns, schema=_revision_schema(spec))

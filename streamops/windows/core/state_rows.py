@@ -1,4 +1,4 @@
-"""Entries of state: what is kept per key and piece of time, as columns.
+"""Entries of state: what is stored per key and piece of time, as columns.
 
 A table of entries has the columns ``key.0``, ``key.1``, ... (the keys), some columns of its own
 that say which piece of time it is about, and ``agg.0.sum``, ... (the states of the aggregates).
@@ -20,17 +20,17 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.windows.core.spec import WindowSpec
 
 __all__ = [
-    "entry_schema",
     "estimates",
+    "is_order_sensitive",
     "key_fields",
     "keys_of",
-    "merged",
+    "merge_states",
     "micros",
-    "numbered",
-    "placed",
-    "rounds",
+    "number_keys",
+    "state_schema",
     "states_of",
-    "updated",
+    "update_states",
+    "usable_times",
 ]
 
 
@@ -39,12 +39,12 @@ def key_fields(spec: WindowSpec) -> list[tuple[str, pa.DataType]]:
     return [(f"key.{i}", field.type) for i, field in enumerate(spec.keys)]
 
 
-def entry_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
+def state_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
     """Columns of a table of entries with these columns of its own."""
     states = [
-        (f"agg.{i}.{name}", kind)
+        (f"agg.{i}.{name}", dtype)
         for i, summary in enumerate(spec.summaries)
-        for name, kind in summary.fields
+        for name, dtype in summary.fields
     ]
     return pa.schema([*key_fields(spec), *own, *states])
 
@@ -54,7 +54,7 @@ def keys_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
     return [combine_chunks(table.column(f"key.{i}")) for i in range(len(spec.by))]
 
 
-def numbered(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Ids]:
+def number_keys(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Ids]:
     """The keys of several tables as numbers, equal where they are equal."""
     columns = [pa.concat_arrays(pieces) for pieces in zip(*keys, strict=True)]
     return np.split(key_codes(columns, sum(sizes)), np.cumsum(sizes)[:-1])
@@ -71,30 +71,32 @@ def micros(table: pa.Table, name: str) -> Instants:
     return np.asarray(combine_chunks(table.column(name)))
 
 
-def placed(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, npt.NDArray[np.bool_]]:
+def usable_times(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, npt.NDArray[np.bool_]]:
     """Event times in microseconds, and which of them can be placed in a window."""
     times, valid = timestamp_micros(rows.column(spec.time))
     return times, valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
 
 
-def updated(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+def update_states(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
     """States of the groups over rows."""
     return states.update_all(spec.summaries, groups, rows)
 
 
-def merged(spec: WindowSpec, groups: Groups, members: Sequence[pa.Array]) -> list[pa.Array]:
+def merge_states(spec: WindowSpec, groups: Groups, members: Sequence[pa.Array]) -> list[pa.Array]:
     """States of the groups over states, those of all aggregates in one row."""
     return states.merge_all(spec.summaries, groups, members)
 
 
-def rounds(spec: WindowSpec) -> bool:
+def is_order_sensitive(spec: WindowSpec) -> bool:
     """Whether values are taken back that tell how states were united: doubles, by their last bits.
 
     Then they must be united in one way only, or a preimage would not be what was published.
     """
-    kinds = (kind for summary in spec.summaries for _, kind in summary.fields)
-    tells = any(map(pa.types.is_floating, kinds)) or not all(map(merges_exactly, spec.summaries))
-    return spec.retracts and tells
+    dtypes = (dtype for summary in spec.summaries for _, dtype in summary.fields)
+    is_order_sensitive = any(map(pa.types.is_floating, dtypes)) or not all(
+        map(merges_exactly, spec.summaries)
+    )
+    return spec.retracts and is_order_sensitive
 
 
 def estimates(spec: WindowSpec, members: Sequence[pa.Array]) -> list[pa.Array]:

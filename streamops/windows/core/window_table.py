@@ -1,8 +1,8 @@
-"""The book of a comparison: the windows of each key, what was said of them and what came.
+"""The table of windows of a comparison: the windows of each key, stored and arrived.
 
 A table of windows has the keys, the columns ``start`` and ``end``, and ``value.0``, ``value.1``,
 ... With corrections also ``revision`` (the one last published of its result, -1 for none),
-``source`` (the revision it came with) and ``is_there`` (false after a delete).
+``source`` (the revision it arrived with) and ``is_there`` (false after a delete).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import INSTANT
 from streamops.windows.core.state_rows import key_fields, keys_of, micros
 
-__all__ = ["Book", "arrived", "window_schema"]
+__all__ = ["WindowTable", "read_windows", "window_schema"]
 
 
 def window_schema(spec: CompareSpec) -> pa.Schema:
@@ -43,7 +43,7 @@ def window_schema(spec: CompareSpec) -> pa.Schema:
     return pa.schema([*key_fields(spec), *own, *values])
 
 
-def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
+def read_windows(spec: CompareSpec, rows: pa.Table) -> pa.Table:
     """The rows as a table of windows."""
     count = len(rows)
     window = [pa.array(timestamp_micros(rows.column(name))[0]) for name in spec.time_columns]
@@ -61,30 +61,30 @@ def arrived(spec: CompareSpec, rows: pa.Table) -> pa.Table:
 
 
 def _unsigned(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same with 0.0 for -0.0: they are equal, so a preimage could not tell which was said."""
+    """The same with 0.0 for -0.0: they are equal, so a preimage could not tell which was published."""
     if not pa.types.is_floating(values.type):
         return values
     return pc.add(values, pa.scalar(0.0, values.type))
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
-    """The windows of a shard, each once, those that were kept first.
+class WindowTable:
+    """The windows of a shard, each once, those that were stored first.
 
     Parameters
     ----------
     spec : CompareSpec
     table : Table
-        What was kept, and below it what came.
+        What was stored, and below it what arrived.
     codes, start, end : arrays of int64
         Key, as a number, and place of each window.
     old, new : arrays of int64
         Rows of the table that say what a window was before and what it is now; -1 where none
         does, or where it says that there is no such window.
     latest : array of int64
-        The row that came with the highest revision, a delete included.
-    kept : int
-        How many rows, and so how many windows, were kept.
+        The row that arrived with the highest revision, a delete included.
+    stored : int
+        How many rows, and so how many windows, were stored.
     """
 
     spec: CompareSpec
@@ -95,12 +95,12 @@ class Book:
     old: Ids
     new: Ids
     latest: Ids
-    kept: int
+    stored: int
 
     @staticmethod
-    def of(spec: CompareSpec, kept: pa.Table, came: pa.Table) -> Book:
-        """The book after these windows came."""
-        table = concat([kept, came]) if len(came) else kept
+    def of(spec: CompareSpec, stored: pa.Table, arrived: pa.Table) -> WindowTable:
+        """The table after these windows arrived."""
+        table = concat([stored, arrived]) if len(arrived) else stored
         keys = key_codes(keys_of(table, spec), len(table))
         start, end = micros(table, "start"), micros(table, "end")
         groups, _ = Groups.of(pair_codes(pair_codes(keys, start), end))
@@ -116,10 +116,10 @@ class Book:
             several = np.flatnonzero(is_there & (groups.sizes() > 1)[groups.ids])
             _refuse_conflicts(spec, table, several, groups.ids[several], source[several])
         old = np.full(groups.count, -1)
-        old[: len(kept)] = np.where(is_there[: len(kept)], np.arange(len(kept)), -1)
+        old[: len(stored)] = np.where(is_there[: len(stored)], np.arange(len(stored)), -1)
         new = np.where(is_there[latest], latest, -1)
-        return Book(
-            spec, table, keys[latest], start[latest], end[latest], old, new, latest, len(kept)
+        return WindowTable(
+            spec, table, keys[latest], start[latest], end[latest], old, new, latest, len(stored)
         )
 
     def __len__(self) -> int:
@@ -128,25 +128,25 @@ class Book:
     @property
     def touched(self) -> Mask:
         """The windows that are not as they were."""
-        return self.latest >= self.kept
+        return self.latest >= self.stored
 
     @property
     def revision(self) -> npt.NDArray[np.int32]:
         """The revision last published of each window, -1 for none."""
-        said = np.full(len(self), -1, np.int32)
+        revision = np.full(len(self), -1, np.int32)
         if self.spec.corrects:
-            said[: self.kept] = micros(self.table, "revision")[: self.kept]
-        return said
+            revision[: self.stored] = micros(self.table, "revision")[: self.stored]
+        return revision
 
     def previous(self, chosen: Ids) -> list[Ids]:
-        """Where the previous one of each of these windows may be: windows of the book, or -1."""
-        places = self.spec.previous_period.before(self.start[chosen], self.end[chosen])
-        return [self._find(self.codes[chosen], start, end) for start, end in places]
+        """Where the previous one of each of these windows may be: windows of the table, or -1."""
+        candidates = self.spec.previous_period.before(self.start[chosen], self.end[chosen])
+        return [self._find(self.codes[chosen], start, end) for start, end in candidates]
 
     def _find(self, codes: Ids, start: Instants, end: Instants) -> Ids:
         mine, theirs = (self.codes, self.start, self.end), (codes, start, end)
         key, begin, over = (np.concatenate(pieces) for pieces in zip(mine, theirs, strict=True))
-        # Numbered in order of first appearance, and those of the book stand first, each once.
+        # Numbered in order of first appearance, and those of the table stand first, each once.
         found = Groups.of(pair_codes(pair_codes(key, begin), over))[0].ids[len(self) :]
         return np.where(found < len(self), found, -1)
 
@@ -155,7 +155,7 @@ class Book:
         index = pa.array(self.latest[chosen])
         keys = [key.take(index) for key in keys_of(self.table, self.spec)]
         window = (self.start[chosen], self.end[chosen])
-        return [*keys, *(pa.array(each).cast(INSTANT) for each in window)]
+        return [*keys, *(pa.array(edge).cast(INSTANT) for edge in window)]
 
     def values(self, rows: Ids, chosen: Ids, previous: Sequence[Ids]) -> list[pa.Array]:
         """The values of windows, and below them those of their previous ones.
@@ -181,15 +181,17 @@ class Book:
             for column in columns
         ]
 
-    def kept_on(self, alive: Mask, revision: npt.NDArray[np.int32]) -> pa.Table:
+    def retain(self, alive: Mask, revision: npt.NDArray[np.int32]) -> pa.Table:
         """The table of these windows."""
         if alive.all() and not self.touched.any():
-            table = self.table.slice(0, self.kept)
+            table = self.table.slice(0, self.stored)
         else:
             table = take(self.table, self.latest[alive])
         if self.spec.corrects:
-            place = table.schema.get_field_index("revision")
-            table = table.set_column(place, table.schema.field(place), pa.array(revision[alive]))
+            position = table.schema.get_field_index("revision")
+            table = table.set_column(
+                position, table.schema.field(position), pa.array(revision[alive])
+            )
         return table
 
 
@@ -201,13 +203,15 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
     rows : array of int64
         Rows of the table.
     ids, source : arrays of int64
-        The window of each, and the revision it came with.
+        The window of each, and the revision it arrived with.
     """
     groups, firsts = Groups.of(pair_codes(ids, source))
     first = rows[firsts][groups.ids]
     columns = [combine_chunks(table.column(f"value.{i}")) for i in range(len(spec.values))]
-    said, stands = pa.array(rows), pa.array(first)
-    differs = rows_differ([c.take(stands) for c in columns], [c.take(said) for c in columns])
+    second_index, first_index = pa.array(rows), pa.array(first)
+    differs = rows_differ(
+        [c.take(first_index) for c in columns], [c.take(second_index) for c in columns]
+    )
     if not differs.any():
         return
     row = int(rows[differs][0])

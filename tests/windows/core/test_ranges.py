@@ -16,7 +16,7 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.windows.core import ranges
 from streamops.windows.core.sliding_spec import SlidingSpec
-from streamops.windows.core.state_rows import estimates, merged, updated
+from streamops.windows.core.state_rows import estimates, merge_states, update_states
 
 INSTANT = pa.timestamp("us", tz="UTC")
 PRICE = pa.decimal128(6, 2)
@@ -84,7 +84,7 @@ def table(rng: np.random.Generator, count: int) -> pa.Table:
 
 def entries(rows: pa.Table) -> list[pa.Array]:
     """The states of rows that are an entry each."""
-    return updated(SPEC, Groups(np.arange(len(rows)), len(rows)), rows)
+    return update_states(SPEC, Groups(np.arange(len(rows)), len(rows)), rows)
 
 
 def shown(states: list[pa.Array]) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ def one_by_one(moments: ranges.Ordered, low: Any, last: Any) -> list[dict[str, A
     found = []
     for start, end in zip(low.tolist(), last.tolist(), strict=True):
         members = [state.slice(start, end - start + 1) for state in moments.states]
-        found += shown(merged(SPEC, Groups(np.zeros(end - start + 1, np.int64), 1), members))
+        found += shown(merge_states(SPEC, Groups(np.zeros(end - start + 1, np.int64), 1), members))
     return found
 
 

@@ -33,8 +33,8 @@ def windows_of(table: pa.Table) -> list[tuple[int, int, int]]:
     return [(row["window_start"], row["window_end"], row["n"]) for row in rows_of(table)]
 
 
-def stretches(state: State, key: str) -> list[dict[str, Any]]:
-    return [row for row in rows_of(state.tables["stretches"]) if row["key.0"] == key]
+def segments(state: State, key: str) -> list[dict[str, Any]]:
+    return [row for row in rows_of(state.tables["segments"]) if row["key.0"] == key]
 
 
 @pytest.mark.parametrize("others", [(), ((60, "b"),)], ids=["alone", "beside another key"])
@@ -45,8 +45,8 @@ def test_a_key_is_kept_alike_whoever_shares_its_shard(others: tuple[tuple[int, s
     )
     # By this watermark the chain of "a" has a fixed beginning; it stores that with its next row.
     later = session.step(spec, first.state, [packed(spec, *others)], 1_020)
-    assert stretches(later.state, "a") == stretches(first.state, "a")
-    assert [row["anchor"] for row in stretches(later.state, "a")] == [0, 8, 16]
+    assert segments(later.state, "a") == segments(first.state, "a")
+    assert [row["anchor"] for row in segments(later.state, "a")] == [0, 8, 16]
 
 
 def test_a_session_stays_whole_when_the_long_event_that_links_it_is_forgotten() -> None:
@@ -62,7 +62,7 @@ def test_a_session_stays_whole_when_the_long_event_that_links_it_is_forgotten() 
     assert windows_of(quiet.output) == []
     last = session.step(spec, quiet.state, [packed(spec)], 300)
     assert windows_of(last.output) == [(120, 240, 4)]
-    assert stretches(session.step(spec, last.state, [packed(spec)], 320).state, "a") == []
+    assert segments(session.step(spec, last.state, [packed(spec)], 320).state, "a") == []
 
 
 def test_a_closing_row_is_remembered_while_an_earlier_event_reaches_beyond_it() -> None:
