@@ -1,13 +1,13 @@
-"""Joins of streams: which one do I want?
+"""Joins of streams, and of a stream with a table.
 
-=================  ==============================================================
-``interval``       rows of two streams that have one key and lie close in time
-``asof``       facts, and the version of a table's row that held at their event time
-``enrich``         facts, and what the local copy of a table that changes says of them now
-``lookup``         rows, and what a small table says of them now
-``tables``         two tables that change, kept joined
-``timeline``       the newest posts of those whom each user follows
-=================  ==============================================================
+============  ==================================================================
+``interval``  rows of two streams with one key whose event times are close
+``asof``      facts with the version of a table's row at their event time
+``enrich``    facts with the current row of a table that changes, at once
+``lookup``    rows with the current row of a small table
+``tables``    two tables that change, joined incrementally
+``timeline``  the newest posts of the authors that each user follows
+============  ==================================================================
 """
 
 from streamops.joins.asof import asof

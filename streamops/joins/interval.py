@@ -128,7 +128,7 @@ def interval(
         A parameter has the wrong type, is out of range or contradicts another; `right` is missing.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type, or finds no name in the output; ``ROWS_REVISED``:
-        a side has results that are told again.
+        a side has results that revise others.
     WatermarkError
         A streaming frame without a watermark on its `time` and no `delay`, or both.
     RequirementError

@@ -49,7 +49,7 @@ def lookup(
     refresh: Refresh | Duration = "never",
     into: str = "status",
 ) -> LookupTransform:
-    """Put beside each row what a small table says of its key now, without waiting for anything.
+    """Put beside each row what a small table has for its key now, without waiting for anything.
 
     The table is read whole, checked for keys that are there twice, and sent to every task. A row gets
     what it says when the row is processed: **a replay of the stream gives another answer** where the
@@ -166,8 +166,8 @@ class LookupTransform:
         self._refuse_changes(frame)
         keys = arrow_schema(frame, where=f"{_WHERE}, frame", only=ours)
         # The other columns never leave Spark: they may be of a type that Arrow does not carry.
-        kinds = {name: pa.null() for name in frame.columns} | {f.name: f.type for f in keys}
-        rows = pa.schema(list(kinds.items()))
+        types = {name: pa.null() for name in frame.columns} | {f.name: f.type for f in keys}
+        rows = pa.schema(list(types.items()))
         refuse_missing(rows, {"by": ours}, where=f"{_WHERE}, frame")
         table = self._current(frame)
         known = arrow_schema(table, where=f"{_WHERE}, table")
@@ -192,8 +192,10 @@ class LookupTransform:
 
     def __repr__(self) -> str:
         every = show_duration(self.refresh) if isinstance(self.refresh, int) else repr(self.refresh)
-        said = f"by={shown_keys(self.by)}, how={self.how!r}, refresh={every}, into={self.into!r}"
-        return f"{_WHERE}({said})"
+        arguments = (
+            f"by={shown_keys(self.by)}, how={self.how!r}, refresh={every}, into={self.into!r}"
+        )
+        return f"{_WHERE}({arguments})"
 
     def _current(self, frame: DataFrame) -> DataFrame:
         """The table as it was read last, or as it is now."""
@@ -249,22 +251,22 @@ class LookupTransform:
         require_keys(rows, ours, where=f"{_WHERE}, frame")
         require_keys(table, theirs, where=f"{_WHERE}, table")
         for one, other in self.by:
-            kinds = rows.field(one).type, table.field(other).type
-            if kinds[0] != kinds[1]:
-                expected = f"{type_name(kinds[0])}, as {one!r} of the frame"
-                fix = f"cast one of them: F.col({other!r}).cast({type_name(kinds[0])!r})"
+            types = rows.field(one).type, table.field(other).type
+            if types[0] != types[1]:
+                expected = f"{type_name(types[0])}, as {one!r} of the frame"
+                fix = f"cast one of them: F.col({other!r}).cast({type_name(types[0])!r})"
                 refuse_type(table, other, f"the key {one!r}", expected, fix, where=_WHERE)
 
 
 def _refuse_own(table: DataFrame) -> None:
     """Refuse types that users defined: Spark makes no column of them from Arrow."""
-    for each in table.schema.fields:
-        if contains_type(each.dataType, lambda kind: isinstance(kind, UserDefinedType)):
+    for item in table.schema.fields:
+        if contains_type(item.dataType, lambda dtype: isinstance(dtype, UserDefinedType)):
             raise SchemaError(
                 "TYPE_NOT_CARRIED",
-                f"column {each.name!r} of the table has a type that is defined in Python or Scala",
+                f"column {item.name!r} of the table has a type that is defined in Python or Scala",
                 where=f"{_WHERE}, table",
-                got=each.dataType.simpleString(),
+                got=item.dataType.simpleString(),
                 expected="a type of Spark's own",
                 fix="drop the column, or turn it into one: of a vector, pyspark.ml.functions.vector_to_array",
             )
@@ -278,12 +280,12 @@ def _refuse_twice(entries: pa.Table, keys: list[str]) -> None:
     groups, firsts = Groups.of(key_codes([whole.column(name) for name in keys], len(whole)))
     if groups.count < len(whole):
         twice = firsts[groups.sizes() > 1][:3]
-        shown = whole.select(keys).take(pa.array(twice)).to_pylist()
+        examples = whole.select(keys).take(pa.array(twice)).to_pylist()
         raise SchemaError(
             "KEY_NOT_UNIQUE",
             "the table has several rows of one key",
             where=_WHERE,
-            got=f"{len(whole) - groups.count} rows too many, of {shown} among others",
+            got=f"{len(whole) - groups.count} rows too many, of {examples} among others",
             expected="at most one row per key",
             fix=f"table.dropDuplicates({keys!r}), or a rule that says which row counts",
         )

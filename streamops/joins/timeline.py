@@ -67,7 +67,7 @@ def timeline(
     user : str or sequence of str
         Columns of the right that say who follows. Without `sequence` a null is a user, too.
     key : str or sequence of str
-        Primary key of the posts. A post is in a timeline once, whatever is said twice. Orders posts
+        Primary key of the posts. A post is in a timeline once, also if it is followed twice. Orders posts
         that are equal in `ranked_by`: the greatest comes first.
     ranked_by : str
         What posts are compared by, such as the time of a post: the greatest is the newest.

@@ -187,9 +187,9 @@ def stepped(
 
 
 HISTORIES = [
-    History("joins.interval-v1-inner", {"bounds": ("-4 seconds", "3 seconds")}),
+    History("joins.interval-v2-inner", {"bounds": ("-4 seconds", "3 seconds")}),
     History(
-        "joins.interval-v1-full",
+        "joins.interval-v2-full",
         {
             "bounds": ("-2 seconds", "2 seconds"),
             "how": "full",
@@ -199,7 +199,7 @@ HISTORIES = [
         },
     ),
     History(
-        "joins.interval-v1-first",
+        "joins.interval-v2-first",
         {
             "bounds": ("0 seconds", "5 seconds"),
             "how": "left",
@@ -209,7 +209,7 @@ HISTORIES = [
             "allowed_lateness": "20 seconds",
         },
     ),
-    History("joins.interval-v1-anti", {"bounds": ("-1 second", "2 seconds"), "how": "anti"}),
+    History("joins.interval-v2-anti", {"bounds": ("-1 second", "2 seconds"), "how": "anti"}),
 ]
 
 

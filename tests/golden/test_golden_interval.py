@@ -20,12 +20,12 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 
 @every
-def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
+def test_stored_state_is_the_state_after_its_history(history: History) -> None:
     FORMAT.equals_its_history(history)  # in the order of today's hash, too
 
 
 @every
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
+def test_a_stream_continues_from_stored_state(
     history: History,
 ) -> None:
     spec, state, oracle = history.spec, read(history), history.oracle()
@@ -48,7 +48,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 
 @every
-def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
+def test_stored_state_is_refused_by_another_version(history: History) -> None:
     FORMAT.refuses_another_version(history)
 
 

@@ -149,11 +149,11 @@ def test_a_time_that_is_a_key_is_called_as_on_the_left() -> None:
 def test_how_long_rows_are_kept() -> None:
     said = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 minute"}
     spec = bound(**said)
-    assert (spec.kept_for("left"), spec.kept_for("right")) == (5 * MINUTE, 2 * MINUTE)
+    assert (spec.retention("left"), spec.retention("right")) == (5 * MINUTE, 2 * MINUTE)
     spec = bound(**said, stragglers="retract")
-    assert (spec.kept_for("left"), spec.kept_for("right")) == (6 * MINUTE, 3 * MINUTE)
+    assert (spec.retention("left"), spec.retention("right")) == (6 * MINUTE, 3 * MINUTE)
     spec = bound(**said, matches="last", tie_break="click_id")
-    assert (spec.kept_for("left"), spec.kept_for("right")) == (5 * MINUTE, 7 * MINUTE)
+    assert (spec.retention("left"), spec.retention("right")) == (5 * MINUTE, 7 * MINUTE)
 
 
 def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:

@@ -1,10 +1,10 @@
-"""Rows of one table before and after its changes, with how often each is there.
+"""Rows of one table before and after its changes, with their weights.
 
-Without a sequence a table is a bag of rows: a change adds its row or takes it away, equal rows are
-one *entry* with a weight, and in which order the changes of a micro-batch stand does not matter.
-With a primary key, a row has an identity (that, and what it is joined on) and is there once at most.
-With a sequence, too, the change of the highest one says whether and how it is there: what is older,
-or comes again, changes nothing. Of rows that contradict one another the greatest stands.
+Without a sequence a table is a multiset: a change adds or removes its row, equal rows are one *entry*
+with a weight, and the order of changes in a micro-batch does not matter. With a primary key, a row is
+identified by the key and the join columns, and its weight is at most 1. With a sequence, the change of
+the highest sequence determines the row: older changes and duplicates have no effect. Of conflicting
+rows the greatest is effective.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Changes:
 
     rows: pa.Table
     adds: Mask
-    place: Ids
+    position: Ids
     refused: Reasons
 
 
@@ -92,11 +92,11 @@ def read(side: TableSide, pack: pa.Table) -> Changes:
         unordered = ~valid(pack, (side.sequence,))
         refused[unordered & (refused == 0)] = NULL_SEQUENCE
     joins = valid(pack, side.by)
-    place = np.flatnonzero((refused == 0) & (joins | side.outer))
+    position = np.flatnonzero((refused == 0) & (joins | side.outer))
     rows = pack.select(side.names).rename_columns(side.entries.names[:-1])
-    if len(place) < len(pack):
-        rows = take(rows, place)
-    return Changes(rows, weight[place] > 0, place, refused)
+    if len(position) < len(pack):
+        rows = take(rows, position)
+    return Changes(rows, weight[position] > 0, position, refused)
 
 
 def valid(rows: pa.Table, names: tuple[str, ...]) -> Mask:
@@ -109,29 +109,31 @@ def valid(rows: pa.Table, names: tuple[str, ...]) -> Mask:
     return full
 
 
-def advanced(side: TableSide, kept: pa.Table, changes: Changes, join: Ids) -> Entries:
+def advanced(side: TableSide, stored: pa.Table, changes: Changes, join: Ids) -> Entries:
     """What the changes make of the entries that are kept.
 
     ``join`` has a code of what is joined on, for the kept rows and then for those of the changes.
     """
-    rows = concat([kept.drop_columns(["weight"]), changes.rows])
-    weight = np.asarray(combine_chunks(kept.column("weight")))
+    rows = concat([stored.drop_columns(["weight"]), changes.rows])
+    weight = np.asarray(combine_chunks(stored.column("weight")))
     if side.sequence is None:
-        return _bag(side, rows, weight, changes, join)
+        return _multiset(side, rows, weight, changes, join)
     return _versions(side, rows, weight, changes, join)
 
 
-def _bag(side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: Ids) -> Entries:
+def _multiset(
+    side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: Ids
+) -> Entries:
     groups, firsts = Groups.of(key_codes(rows.columns, len(rows)))
-    # A kept row is there once and stands first: its number is its place.
-    came = Groups(groups.ids[len(weight) :], groups.count)
+    # A stored row occurs once and is first: its group is its position.
+    arrived = Groups(groups.ids[len(weight) :], groups.count)
     before = np.zeros(groups.count, np.int64)
     before[: len(weight)] = weight
-    after = before + came.sum_ints(np.where(changes.adds, 1, -1))
+    after = before + arrived.sum_ints(np.where(changes.adds, 1, -1))
     refused = changes.refused
     if (short := np.maximum(-after, 0)).any():
         refused = refused.copy()
-        refused[changes.place[_last(came, ~changes.adds, short)]] = NOT_THERE
+        refused[changes.position[_last(arrived, ~changes.adds, short)]] = NOT_THERE
     after = np.maximum(after, 0)
     absorbed = 0
     if side.key:
@@ -140,7 +142,7 @@ def _bag(side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: 
         over = np.maximum(after - np.where(loses, before, 1), 0)
         if (over * loses).any():
             refused = refused.copy()
-            refused[changes.place[_last(came, changes.adds, over * loses)]] = CONTRADICTION
+            refused[changes.position[_last(arrived, changes.adds, over * loses)]] = CONTRADICTION
         absorbed = int(np.sum(over[~loses]))
         after = np.where(loses, 0, np.minimum(after, 1))
     return Entries(take(rows, firsts), before, after, after > 0, refused, absorbed, firsts)
@@ -169,9 +171,9 @@ def _losing(side: TableSide, rows: pa.Table, firsts: Ids, join: Ids, weight: Int
     return loses
 
 
-def _beaten(rows: pa.Table, which: Ids, place: Ids) -> Mask:
+def _beaten(rows: pa.Table, which: Ids, position: Ids) -> Mask:
     """Of these rows, those that another one at the same place contradicts and is above."""
-    slots, _ = Groups.of(place)
+    slots, _ = Groups.of(position)
     beaten = np.zeros(len(which), np.bool_)
     # Most are alone at their place, and their values need not be looked at.
     several = np.flatnonzero((slots.sizes() > 1)[slots.ids])
@@ -179,8 +181,8 @@ def _beaten(rows: pa.Table, which: Ids, place: Ids) -> Mask:
         columns = [combine_chunks(column) for column in take(rows, which[several]).columns]
         # Rows have all their values, and none is a delete.
         lacks = np.zeros((len(several), len(columns)), np.bool_)
-        gone = np.zeros(len(several), np.bool_)
-        beaten[several] = Conflicts.of(slots.ids[several], columns, lacks, gone).loses()
+        removed = np.zeros(len(several), np.bool_)
+        beaten[several] = Conflicts.of(slots.ids[several], columns, lacks, removed).loses()
     return beaten
 
 
@@ -188,29 +190,29 @@ def _versions(
     side: TableSide, rows: pa.Table, weight: Ints, changes: Changes, join: Ids
 ) -> Entries:
     assert side.sequence is not None
-    kept, names = len(weight), side.names
+    stored, names = len(weight), side.names
     key = [rows.column(names.index(name)) for name in side.key]
     groups, _ = Groups.of(pair_codes(join, key_codes(key, len(rows))))
     adds = np.concatenate([weight > 0, changes.adds])
-    # What is taken away goes by the sequence of what replaces it, and comes before that.
+    # What is taken away has the sequence of what replaces it, and comes before that.
     order = 2 * _dense(combine_chunks(rows.column(names.index(side.sequence)))) + adds
     good = _agreeing(rows, groups, order, adds)
     refused = changes.refused.copy()
-    refused[changes.place[~good[kept:]]] = CONTRADICTION
+    refused[changes.position[~good[stored:]]] = CONTRADICTION
 
-    place = np.flatnonzero(good)
-    newest = groups.where(good).first_by(~order[place])
-    newest = place[newest[newest >= 0]]  # equal ones: the kept one stands first
-    of = np.concatenate([np.arange(kept), newest[newest >= kept]])
+    position = np.flatnonzero(good)
+    newest = groups.where(good).first_by(~order[position])
+    newest = position[newest[newest >= 0]]  # equal ones: the stored one is first
+    of = np.concatenate([np.arange(stored), newest[newest >= stored]])
     is_newest = np.zeros(len(rows), np.bool_)
     is_newest[newest] = True
     before = np.zeros(len(of), np.int64)
-    before[:kept] = weight
+    before[:stored] = weight
     after = (is_newest & adds)[of].astype(np.int64)
     # Not newer than what is kept; what something newer of its own micro-batch replaces is not late.
     known = np.full(groups.count, -1, np.int64)
-    known[groups.ids[:kept]] = order[:kept] - ~good[:kept]
-    outdated = int(np.count_nonzero(good[kept:] & (order <= known[groups.ids])[kept:]))
+    known[groups.ids[:stored]] = order[:stored] - ~good[:stored]
+    outdated = int(np.count_nonzero(good[stored:] & (order <= known[groups.ids])[stored:]))
     return Entries(take(rows, of), before, after, is_newest[of], refused, outdated, of)
 
 
@@ -229,16 +231,16 @@ def _agreeing(rows: pa.Table, groups: Groups, order: Ints, adds: Mask) -> Mask:
 def within(side: TableSide, entries: pa.Table, limit: int) -> pa.Table:
     """The entries, and of those that are gone no more than so many, of the highest sequences."""
     weight = np.asarray(combine_chunks(entries.column("weight")))
-    gone = np.flatnonzero(weight == 0)
-    if len(gone) <= limit:
+    removed = np.flatnonzero(weight == 0)
+    if len(removed) <= limit:
         return entries
     assert side.sequence is not None
     names = side.names
-    among = take(entries, gone)
+    among = take(entries, removed)
     newest = -_dense(combine_chunks(among.column(names.index(side.sequence))))
     # Of one transaction: by their hash, so that it is not the order of arrival that says which.
     columns = [among.column(names.index(name)) for name in dict.fromkeys((*side.key, *side.by))]
     order = np.lexsort([xxhash64(columns), newest])
     stays = np.ones(len(entries), np.bool_)
-    stays[gone[order[limit:]]] = False
+    stays[removed[order[limit:]]] = False
     return entries.filter(pa.array(stays))

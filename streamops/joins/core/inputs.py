@@ -101,8 +101,8 @@ def delays_of(
     """Delays of the watermarks on both sides, given as one duration or as two."""
     given: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
     left, right = (
-        None if each is None else parse_delay(each, parameter="delay", where=where)
-        for each in given
+        None if duration is None else parse_delay(duration, parameter="delay", where=where)
+        for duration in given
     )
     return left, right
 
@@ -116,16 +116,16 @@ def own_delays(delays: Both, carried: Both) -> Both:
     return left, right
 
 
-def refuse_missing(schema: pa.Schema, asked: Mapping[str, Sequence[str]], *, where: str) -> None:
+def refuse_missing(schema: pa.Schema, required: Mapping[str, Sequence[str]], *, where: str) -> None:
     """Refuse columns, by the parameter that names them, that a side does not have."""
-    for role, names in asked.items():
+    for role, names in required.items():
         for name in names:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=where, role=role)
 
 
 def sequence_of_revisions(sequence: object, fix: str, *, where: str) -> SpecError:
-    """What is said where revisions are to order the changes of a key."""
+    """The error if revisions are to order the changes of a key."""
     return SpecError(
         "SEQUENCE_OF_REVISIONS",
         "a delete has the revision of the row that it takes back: nothing says which is newer",

@@ -11,14 +11,14 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.line import Line, expanded, same_keys
-from streamops.joins.core.sides import EARLY, EXPIRED, LATE, MATCHED, NOTHING, Rows, Said
+from streamops.joins.core.sides import EARLY, EXPIRED, LATE, MATCHED, NOTHING, Rows, Status
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import SideName
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import Instants
 
-__all__ = ["answered", "answers", "joined", "settles", "told"]
+__all__ = ["answered", "answers", "build_output", "joined", "settles"]
 
 _STATUS = pa.array(["early", "expired", "matched", "late_match"])
 _CHANGES = pa.array([DELETE, INSERT])
@@ -27,7 +27,7 @@ assert (EARLY, EXPIRED, MATCHED, LATE) == (1, 2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Results:
     """Results to publish or to take back.
 
     Parameters
@@ -41,28 +41,30 @@ class Told:
 
     left: Ids
     right: Ids
-    status: Said
+    status: Status
     inserts: bool = True
 
     def __len__(self) -> int:
         return len(self.left)
 
 
-def lone(side: str, rows: Ids, status: Said, *, inserts: bool = True) -> Told:
+def lone(side: str, rows: Ids, status: Status, *, inserts: bool = True) -> Results:
     """Rows of one side by themselves."""
     nobody = np.full(len(rows), -1, np.int64)
     left, right = (rows, nobody) if side == "left" else (nobody, rows)
-    return Told(left, right, status[rows], inserts)
+    return Results(left, right, status[rows], inserts)
 
 
-def told(spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Told]) -> pa.Table:
+def build_output(
+    spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Results]
+) -> pa.Table:
     """The rows of the output, in this order."""
-    results = [each for each in results if len(each)]
+    results = [result for result in results if len(result)]
     if not results:
         return spec.output.empty_table()
-    ours = np.concatenate([each.left for each in results])
-    theirs = np.concatenate([each.right for each in results])
-    status = np.concatenate([each.status for each in results])
+    ours = np.concatenate([result.left for result in results])
+    theirs = np.concatenate([result.right for result in results])
+    status = np.concatenate([result.status for result in results])
     mine, other = _index(ours), _index(theirs)
     columns = {
         name: combine_chunks(left.table.column(name)).take(mine) for name in spec.left.schema.names
@@ -81,7 +83,9 @@ def told(spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Told]) -
             columns[name] = combine_chunks(right.table.column(own)).take(other)
     columns[spec.into] = _STATUS.take(pa.array(status - _FIRST))
     if spec.takes_back:
-        inserts = np.repeat([each.inserts for each in results], [len(each) for each in results])
+        inserts = np.repeat(
+            [result.inserts for result in results], [len(result) for result in results]
+        )
         columns[CHANGE_TYPE] = _CHANGES.take(pa.array(inserts.astype(np.int8)))
     count = len(ours)
     return pa.table(
@@ -101,13 +105,13 @@ def pairs(spec: IntervalSpec, left: Rows, right: Rows) -> tuple[Ids, Ids]:
     """Rows that meet of which at least one came in this step: of the left, and of the right."""
     new = left.fresh[left.keyed[left.old :]]
     starts, ends = _spans(spec, left, new, right.line)
-    which, places = expanded(starts, ends)
-    came = new[which], right.order[places]
+    which, positions = expanded(starts, ends)
+    arrived = new[which], right.order[positions]
 
     new = right.fresh[right.keyed[right.old :]]
-    which, places = expanded(*_seen_by(spec, right, new, left.before))
-    ours = np.concatenate([came[0], places])
-    theirs = np.concatenate([came[1], new[which]])
+    which, positions = expanded(*_seen_by(spec, right, new, left.before))
+    ours = np.concatenate([arrived[0], positions])
+    theirs = np.concatenate([arrived[1], new[which]])
     same = _same(spec, left, ours, right, theirs)
     return (ours, theirs) if same.all() else (ours[same], theirs[same])
 
@@ -118,11 +122,11 @@ def partnered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int) -> tuple
     The pairs themselves, of which there can be as many as rows times rows, are not made.
     """
     met, timely = np.zeros((2, len(left)), np.bool_)
-    kept = np.flatnonzero(touched(spec, left, right) & left.keyed[: left.old])
-    came = Line(right.hashes[right.old :], right.times[right.old :])
-    met[kept] = _has(spec, left, kept, right, came, right.fresh)
+    stored = np.flatnonzero(touched(spec, left, right) & left.keyed[: left.old])
+    arrived = Line(right.hashes[right.old :], right.times[right.old :])
+    met[stored] = _has(spec, left, stored, right, arrived, right.fresh)
     # A pair is late if one of its rows came when the other was final.
-    timely[kept] = met[kept] & (left.times[kept] + spec.upper > was_by)
+    timely[stored] = met[stored] & (left.times[stored] + spec.upper > was_by)
 
     new = left.fresh[left.keyed[left.old :]]
     met[new] = _has(spec, left, new, right, right.line, right.order)
@@ -160,28 +164,28 @@ def answers(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, line: Line, 
     keyed = np.flatnonzero(left.keyed[rows])
     starts, ends = _spans(spec, left, rows[keyed], line)
     some = ends > starts
-    asked, starts, ends = keyed[some], starts[some], ends[some]
-    if not len(asked):
+    candidates, starts, ends = keyed[some], starts[some], ends[some]
+    if not len(candidates):
         return result
     # The partners of one time, of which the tie-break says which it is: mostly a single one.
     best = line.times[starts] if spec.matches == "first" else line.times[ends - 1]
-    lowest, highest = line.spans(left.hashes[rows[asked]], best, best)
+    lowest, highest = line.spans(left.hashes[rows[candidates]], best, best)
 
-    def choose(asked: Ids, starts: Ids, ends: Ids) -> None:
-        which, places = expanded(starts, ends)
-        theirs = order[places]
-        same = np.flatnonzero(_same(spec, left, rows[asked[which]], right, theirs))
+    def choose(candidates: Ids, starts: Ids, ends: Ids) -> None:
+        which, positions = expanded(starts, ends)
+        theirs = order[positions]
+        same = np.flatnonzero(_same(spec, left, rows[candidates[which]], right, theirs))
         if len(same):
             which, theirs = which[same], theirs[same]
-            best = _best(spec, right, theirs, Groups(which, len(asked)))
+            best = _best(spec, right, theirs, Groups(which, len(candidates)))
             found = best >= 0
-            result[asked[found]] = theirs[best[found]]
+            result[candidates[found]] = theirs[best[found]]
 
-    choose(asked, lowest, highest)
+    choose(candidates, lowest, highest)
     # Where these were rows of another key with the same hash, among all partners.
-    missed = np.flatnonzero(result[asked] < 0)
+    missed = np.flatnonzero(result[candidates] < 0)
     if len(missed):
-        choose(asked[missed], starts[missed], ends[missed])
+        choose(candidates[missed], starts[missed], ends[missed])
     return result
 
 
@@ -221,8 +225,8 @@ def _has(
     has[some] = _same(spec, left, rows[some], right, order[starts[some]])
     # Where the first was a row of another key with the same hash, among all.
     missed = some[~has[some]]
-    which, places = expanded(starts[missed], ends[missed])
-    same = _same(spec, left, rows[missed[which]], right, order[places])
+    which, positions = expanded(starts[missed], ends[missed])
+    same = _same(spec, left, rows[missed[which]], right, order[positions])
     has[missed[which[same]]] = True
     return has
 
@@ -247,49 +251,49 @@ def _best(spec: IntervalSpec, right: Rows, rows: Ids, groups: Groups) -> Ids:
     return best
 
 
-Decision = tuple[list[Told], dict[SideName, Said]]
+Decision = tuple[list[Results], dict[SideName, Status]]
 """Results, those that are taken back first; and what every row of either side is published as."""
 
 
 def joined(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:
     """Every match: the pairs of this step, and what lone rows are now."""
-    matches: list[Told] = []
+    matches: list[Results] = []
     if spec.joins:
         ours, theirs = pairs(spec, left, right)
         late = _is_late(spec, left, ours, right, theirs, was_by)
-        matches.append(Told(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
+        matches.append(Results(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
     else:
         has, timely = partnered(spec, left, right, was_by)
         ours, theirs = np.flatnonzero(has), np.empty(0, np.int64)
         if spec.how == "semi":
             # Once, by its best partner; a row that had one before is not there any more.
             matches.append(lone("left", ours, np.where(timely, MATCHED, LATE).astype(np.int8)))
-    results: list[Told] = []
-    said: dict[SideName, Said] = {}
+    results: list[Results] = []
+    status: dict[SideName, Status] = {}
     sides: list[tuple[SideName, Rows, Ids]] = [("left", left, ours), ("right", right, theirs)]
     for side, rows, met in sides:
-        said[side] = _standing(spec, side, rows, met, now_by)
+        status[side] = _final_status(spec, side, rows, met, now_by)
         if spec.preserves(side):
-            differs = said[side] != rows.said
-            back = np.flatnonzero(differs & ((rows.said == EARLY) | (rows.said == EXPIRED)))
-            results.insert(0, lone(side, back, rows.said, inserts=False))
-            anew = np.flatnonzero(differs & ((said[side] == EARLY) | (said[side] == EXPIRED)))
-            results.append(lone(side, anew, said[side]))
-    return [*results, *matches], said
+            differs = status[side] != rows.status
+            back = np.flatnonzero(differs & ((rows.status == EARLY) | (rows.status == EXPIRED)))
+            results.insert(0, lone(side, back, rows.status, inserts=False))
+            anew = np.flatnonzero(differs & ((status[side] == EARLY) | (status[side] == EXPIRED)))
+            results.append(lone(side, anew, status[side]))
+    return [*results, *matches], status
 
 
 def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:
     """One match for each left row: those whose answer may be another, or may be final now."""
-    concerned = (left.said < EXPIRED) & (left.times + spec.lower <= now_by)
+    concerned = (left.status < EXPIRED) & (left.times + spec.lower <= now_by)
     concerned[: left.old] |= touched(spec, left, right)
     concerned[left.old :] = True
     rows = np.flatnonzero(concerned)
-    said = left.said[rows]
-    overdue = said < NOTHING
-    before = np.where(overdue, ~said, said)
+    status = left.status[rows]
+    overdue = status < NOTHING
+    before = np.where(overdue, ~status, status)
     # What was published is what the rows that were kept answer, and nothing but that.
     was = np.full(len(rows), -1, np.int64)
-    known = np.flatnonzero(said != NOTHING)
+    known = np.flatnonzero(status != NOTHING)
     was[known] = answers(spec, left, rows[known], right, right.before, np.arange(right.old))
     now = answers(spec, left, rows, right, right.line, right.order)
 
@@ -308,13 +312,13 @@ def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: i
     differs = (before != after) | (was != now) & (after != NOTHING)
     back = np.flatnonzero(differs & (before != NOTHING))
     anew = np.flatnonzero(differs & (after != NOTHING))
-    standing = left.said.copy()
-    standing[rows] = np.where(has & late & ~is_final, ~after, after)
+    status = left.status.copy()
+    status[rows] = np.where(has & late & ~is_final, ~after, after)
     results = [
-        Told(rows[back], was[back], before[back], inserts=False),
-        Told(rows[anew], now[anew], after[anew]),
+        Results(rows[back], was[back], before[back], inserts=False),
+        Results(rows[anew], now[anew], after[anew]),
     ]
-    return results, {"left": standing, "right": right.said}
+    return results, {"left": status, "right": right.status}
 
 
 def settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids) -> Instants:
@@ -326,20 +330,20 @@ def settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids)
     return final
 
 
-def _standing(spec: IntervalSpec, side: SideName, rows: Rows, met: Ids, now_by: int) -> Said:
+def _final_status(spec: IntervalSpec, side: SideName, rows: Rows, met: Ids, now_by: int) -> Status:
     """What each row is published as by itself: MATCHED once it had a partner, then for good."""
     final = rows.times + spec.reach(side) <= now_by
-    said = np.where(final, EXPIRED, EARLY if spec.is_early else NOTHING).astype(np.int8)
-    said[rows.said == MATCHED] = MATCHED
-    said[met] = MATCHED
-    return said
+    status = np.where(final, EXPIRED, EARLY if spec.is_early else NOTHING).astype(np.int8)
+    status[rows.status == MATCHED] = MATCHED
+    status[met] = MATCHED
+    return status
 
 
 def _is_late(
     spec: IntervalSpec, left: Rows, ours: Ids, right: Rows, theirs: Ids, was_by: int
 ) -> Mask:
     """Whether a row of each pair came when the other one was final."""
-    came_right = (theirs >= right.old) & (left.times[ours] + spec.upper <= was_by)
-    came_left = (ours >= left.old) & (right.times[theirs] - spec.lower <= was_by)
-    late: Mask = came_right | came_left
+    arrived_right = (theirs >= right.old) & (left.times[ours] + spec.upper <= was_by)
+    arrived_left = (ours >= left.old) & (right.times[theirs] - spec.lower <= was_by)
+    late: Mask = arrived_right | arrived_left
     return late

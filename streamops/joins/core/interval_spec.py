@@ -48,7 +48,7 @@ _PRESERVE: Mapping[SideName, tuple[How, ...]] = {
 
 
 def held_back(how: How, lower: int, upper: int) -> int:
-    """How far behind the watermark that judges the rows the event time of a result can lie, at most.
+    """How far behind the watermark the event time of a result can lie, at most.
 
     In whole milliseconds, as Spark keeps its watermark: else ours would be ahead of its delay.
 
@@ -143,10 +143,10 @@ class IntervalSpec:
         left, right = schemas
         left_by, right_by = zip(*self.by, strict=True)
         ties = [] if self.tie_break is None else [self.tie_break]
-        asked = {"time": self.time[:1], "by": left_by}
-        refuse_missing(left, asked, where=f"{self.where}, left frame")
-        asked = {"time": self.time[1:], "by": right_by}
-        refuse_missing(right, asked | {"tie_break": ties}, where=f"{self.where}, right frame")
+        required = {"time": self.time[:1], "by": left_by}
+        refuse_missing(left, required, where=f"{self.where}, left frame")
+        required = {"time": self.time[1:], "by": right_by}
+        refuse_missing(right, required | {"tie_break": ties}, where=f"{self.where}, right frame")
         require_instant(left, self.time[0], where=f"{self.where}, left frame")
         require_instant(right, self.time[1], where=f"{self.where}, right frame")
         refuse_keys(left, right, self.by, where=self.where)
@@ -227,7 +227,7 @@ class IntervalSpec:
         """From a row's time to the last time at which it can have a partner."""
         return self.upper if side == "left" else -self.lower
 
-    def kept_for(self, side: SideName) -> int:
+    def retention(self, side: SideName) -> int:
         """From a row's time to the watermark at which it is forgotten.
 
         One of many partners is kept until the last left row that it can be the answer to is
@@ -240,7 +240,7 @@ class IntervalSpec:
         """The input of this name, resolved."""
         return self.inputs[SIDES.index(side)]
 
-    def kept(self, side: SideName) -> tuple[str, ...]:
+    def stored_columns(self, side: SideName) -> tuple[str, ...]:
         """Columns of the side that are kept in state, by name: their order in a frame may change."""
         of = self.side(side)
         assert of.time is not None
@@ -303,7 +303,7 @@ class IntervalSpec:
     @property
     def identity(self) -> Mapping[str, Any]:
         """Everything the state depends on. ``delay`` is not in it: it may change."""
-        said: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "by": [list(pair) for pair in self.by],
             "time": list(self.time),
             "left": self._columns("left"),
@@ -318,12 +318,12 @@ class IntervalSpec:
             "early": self.early,
         }
         if self.tie_break is not None:
-            said["tie_break"] = self.tie_break
-        return said
+            identity["tie_break"] = self.tie_break
+        return identity
 
     def _columns(self, side: SideName) -> list[list[str]]:
         schema = self.side(side).schema
-        return [[name, str(schema.field(name).type)] for name in self.kept(side)]
+        return [[name, str(schema.field(name).type)] for name in self.stored_columns(side)]
 
     def _refuse_contradictions(self) -> None:
         if self.lower > self.upper:

@@ -1,4 +1,4 @@
-"""Rows of either side that are delivered instead of joined: late ones, and those that cannot be placed."""
+"""Side output of joins: late and rejected rows of either input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def late_type(left: pa.Schema, right: pa.Schema) -> pa.StructType:
-    """What is said of a late row: of which side it is, why it is late, and the row."""
+    """Type of the column `late`: input, reason, lateness, watermark, and the row."""
     return pa.struct(
         [
             ("side", pa.string()),
@@ -35,7 +35,7 @@ def deliver(
     rows: pa.Table,
     reason: npt.NDArray[np.str_],
     times: Instants | None,
-    judged_by: int | None,
+    watermark_before: int | None,
 ) -> pa.Table:
     """The rows in the output schema: all null but ``late``, which says the rest.
 
@@ -49,21 +49,21 @@ def deliver(
         All columns of that side, in any order.
     reason : array of str
     times : array of int64, optional
-        Event times of the rows; None for rows that have none to be judged by.
-    judged_by : int, optional
-        The watermark that the rows were judged by.
+        Event times of the rows; None if they have none.
+    watermark_before : int, optional
+        The watermark by which the rows are late.
     """
     count = len(rows)
-    kind = output.field("late").type
-    if times is None or judged_by is None:
+    dtype = output.field("late").type
+    if times is None or watermark_before is None:
         lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
     else:
-        lateness = pa.array(judged_by - times).cast(pa.duration("us"))
-        watermark = pa.repeat(pa.scalar(judged_by).cast(INSTANT), count)
-    fields = list(kind.field(side).type)
+        lateness = pa.array(watermark_before - times).cast(pa.duration("us"))
+        watermark = pa.repeat(pa.scalar(watermark_before).cast(INSTANT), count)
+    fields = list(dtype.field(side).type)
     whole = [combine_chunks(rows.column(field.name)) for field in fields]
     row = pa.StructArray.from_arrays(whole, fields=fields)
-    told = {
+    values = {
         "side": pa.repeat(side, count),
         "reason": pa.array(reason, pa.string()),
         "lateness": lateness,
@@ -71,7 +71,7 @@ def deliver(
         side: row,
     }
     late = pa.StructArray.from_arrays(
-        [told.get(field.name, pa.nulls(count, field.type)) for field in kind], fields=list(kind)
+        [values.get(field.name, pa.nulls(count, field.type)) for field in dtype], fields=list(dtype)
     )
     columns = [late if f.name == "late" else pa.nulls(count, f.type) for f in output]
     return pa.table(columns, schema=output)

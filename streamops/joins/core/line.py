@@ -56,9 +56,9 @@ class Line:
         [[1, 1, 3], [3, 2, 3]]
         """
         lows, highs = (np.searchsorted(self.hashes, hashes, side) for side in _BORDERS)
-        return self._place(lows, highs, since), self._place(lows, highs, until + 1)
+        return self._position(lows, highs, since), self._position(lows, highs, until + 1)
 
-    def _place(self, lows: Ids, highs: Ids, times: Instants) -> Ids:
+    def _position(self, lows: Ids, highs: Ids, times: Instants) -> Ids:
         """The first place, in a span of one hash, of a row that is not before a time."""
         starts = lows.copy()
         left = np.flatnonzero(lows < highs)
@@ -84,10 +84,10 @@ class Line:
         """
         count = len(self)
         order = np.empty(count + len(other), np.int64)
-        places = self.spans(other.hashes, other.times, other.times)[1] + np.arange(len(other))
+        positions = self.spans(other.hashes, other.times, other.times)[1] + np.arange(len(other))
         ours = np.ones(len(order), np.bool_)
-        ours[places] = False
-        order[places] = count + np.arange(len(other))
+        ours[positions] = False
+        order[positions] = count + np.arange(len(other))
         order[ours] = np.arange(count)
         hashes = np.concatenate([self.hashes, other.hashes])[order]
         return Line(hashes, np.concatenate([self.times, other.times])[order]), order
@@ -122,8 +122,8 @@ def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) ->
     """Where all columns are equal, and none is null; NaN equals NaN, as in Spark's joins."""
     same = np.ones(rows, np.bool_)
     for one, other in zip(left, right, strict=True):
-        kind = one.type
-        if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+        dtype = one.type
+        if pa.types.is_nested(dtype) or pa.types.is_floating(dtype) or pa.types.is_null(dtype):
             same &= ~rows_differ([one], [other]) & np.asarray(one.is_valid())
         else:
             same &= pc.equal(one, other).fill_null(False).to_numpy(zero_copy_only=False)

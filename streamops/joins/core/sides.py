@@ -1,4 +1,4 @@
-"""Rows of one side: judged as they come, kept in state, taken out of it again."""
+"""Rows of one input: those in state and those of a micro-batch."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = [
     "MATCHED",
     "NOTHING",
     "Rows",
-    "Said",
-    "judge",
-    "kept_schema",
+    "Status",
+    "accept",
+    "state_schema",
     "times_of",
 ]
 
@@ -33,14 +33,16 @@ NOTHING, EARLY, EXPIRED, MATCHED, LATE = range(5)
 """What a row was last published as. ``~NOTHING`` and ``~EARLY`` are these, and tell that its answer,
 not yet final, came late."""
 
-Said = npt.NDArray[np.int8]
+Status = npt.NDArray[np.int8]
 
 
-def kept_schema(spec: IntervalSpec, side: SideName) -> pa.Schema:
+def state_schema(spec: IntervalSpec, side: SideName) -> pa.Schema:
     """Columns of the table of state of one side."""
     schema = spec.side(side).schema
-    fields = [(f"column.{i}", schema.field(n).type) for i, n in enumerate(spec.kept(side))]
-    return pa.schema([*fields, ("said", pa.int8())] if spec.remembers(side) else fields)
+    fields = [
+        (f"column.{i}", schema.field(n).type) for i, n in enumerate(spec.stored_columns(side))
+    ]
+    return pa.schema([*fields, ("status", pa.int8())] if spec.remembers(side) else fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Rows:
     order : array of int64
         The row at each place of the line.
     hashes, times : arrays of int64
-    said : array of int8
-        What each was published as.
+    status : array of int8
+        The status that each was emitted with.
     keyed : array of bool
         Whether it has a key: no part of which is null.
     old : int
@@ -69,38 +71,40 @@ class Rows:
     order: Ids
     hashes: Ids
     times: Instants
-    said: Said
+    status: Status
     keyed: Mask
     old: int
 
     @staticmethod
-    def of(spec: IntervalSpec, side: SideName, state: pa.Table, came: pa.Table) -> Rows:
+    def of(spec: IntervalSpec, side: SideName, state: pa.Table, arrived: pa.Table) -> Rows:
         """The rows of state, and those that came and were accepted, in any order."""
-        names = spec.kept(side)
-        said = np.zeros(len(state) + len(came), np.int8)
+        names = spec.stored_columns(side)
+        status = np.zeros(len(state) + len(arrived), np.int8)
         if spec.remembers(side):
-            said[: len(state)] = combine_chunks(state.column("said")).to_numpy()
-        kept = state.select(range(len(names))).rename_columns(list(names))
-        before, hashes_before, times_before = _line(spec, side, kept)
-        if not len(came):
-            order = np.arange(len(kept))
-            keyed = _keyed(spec, side, kept)
-            return Rows(kept, before, order, hashes_before, times_before, said, keyed, len(kept))
-        came = pa.table(came.select(list(names)).columns, schema=kept.schema)
-        _, hashes, times = _line(spec, side, came)
+            status[: len(state)] = combine_chunks(state.column("status")).to_numpy()
+        stored = state.select(range(len(names))).rename_columns(list(names))
+        before, hashes_before, times_before = _line(spec, side, stored)
+        if not len(arrived):
+            order = np.arange(len(stored))
+            keyed = _keyed(spec, side, stored)
+            return Rows(
+                stored, before, order, hashes_before, times_before, status, keyed, len(stored)
+            )
+        arrived = pa.table(arrived.select(list(names)).columns, schema=stored.schema)
+        _, hashes, times = _line(spec, side, arrived)
         sequence = np.lexsort((times, hashes))
-        came, hashes, times = take(came, sequence), hashes[sequence], times[sequence]
+        arrived, hashes, times = take(arrived, sequence), hashes[sequence], times[sequence]
         line, order = before.merged(Line(hashes, times))
-        table = concat([kept, came])
+        table = concat([stored, arrived])
         return Rows(
             table=table,
             line=line,
             order=order,
             hashes=np.concatenate([hashes_before, hashes]),
             times=np.concatenate([times_before, times]),
-            said=said,
+            status=status,
             keyed=_keyed(spec, side, table),
-            old=len(kept),
+            old=len(stored),
         )
 
     def __len__(self) -> int:
@@ -121,22 +125,22 @@ class Rows:
         index = pa.array(rows)
         return [combine_chunks(self.table.column(name)).take(index) for name in by]
 
-    def stored(self, spec: IntervalSpec, side: SideName, said: Said, alive: Mask) -> pa.Table:
+    def stored(self, spec: IntervalSpec, side: SideName, status: Status, alive: Mask) -> pa.Table:
         """The table of state of those that are alive."""
         chosen = self.order[alive[self.order]]
-        schema = kept_schema(spec, side)
+        schema = state_schema(spec, side)
         table = self.table
         if len(chosen) < len(self) or self.old < len(self):
             table = take(table, chosen)
         columns = list(table.columns)
         if spec.remembers(side):
-            columns.append(pa.array(said[chosen]))
+            columns.append(pa.array(status[chosen]))
         return pa.table(columns, schema=schema)
 
 
 def times_of(spec: IntervalSpec, side: SideName, table: pa.Table) -> Instants:
     """Event times of rows of state."""
-    names = spec.kept(side)
+    names = spec.stored_columns(side)
     return timestamp_micros(table.column(names.index(spec.side(side).time or "")))[0]
 
 
@@ -157,10 +161,10 @@ def _keyed(spec: IntervalSpec, side: SideName, table: pa.Table) -> Mask:
     return keyed
 
 
-def judge(
-    spec: IntervalSpec, side: SideName, rows: pa.Table, judged_by: int | None
+def accept(
+    spec: IntervalSpec, side: SideName, rows: pa.Table, late_watermark: int | None
 ) -> tuple[pa.Table, pa.Table, Metrics]:
-    """Judge the rows of one side by their own times.
+    """Separate accepted from late rows of one side, by their event times.
 
     Returns
     -------
@@ -183,9 +187,9 @@ def judge(
         good = np.flatnonzero(usable)
         rows, times = take(rows, good), times[good]
     counts = Metrics(rows=total, rejected=total - len(rows))
-    if judged_by is None:
+    if late_watermark is None:
         return rows, concat(pieces), counts + Metrics(on_time=len(rows))
-    on_time, too_late = times > judged_by, times <= judged_by - spec.allowed_lateness
+    on_time, too_late = times > late_watermark, times <= late_watermark - spec.allowed_lateness
     counts += Metrics(
         on_time=int(on_time.sum()),
         stragglers=int((~on_time & ~too_late).sum()),
@@ -197,6 +201,6 @@ def judge(
         if spec.routes:
             reason = np.where(too_late[missed], "too_late", "straggler")
             late = take(rows, missed)
-            pieces.append(deliver(spec.output, side, late, reason, times[missed], judged_by))
+            pieces.append(deliver(spec.output, side, late, reason, times[missed], late_watermark))
         rows = take(rows, np.flatnonzero(accepted))
     return rows, concat(pieces), counts

@@ -1,7 +1,12 @@
-"""A join of two tables that change, kept up to date: changes of both in, changes of the join out.
+"""A join of two tables, maintained incrementally: changes of both in, changes of the join out.
 
-A step looks at what came only: the entries of the keys that are joined on in it, before and after
-the changes of both sides. What was said of them follows from how they were, so it is not kept.
+A step reads only the entries of join keys that occur in its changes, before and after them. What was
+emitted for these keys follows from the entries before, so it is not stored.
+
+The product rule, ``d(L * R) = dL * R_old + L_new * dR``, looks at each pair of entries once, so the
+changes are net: the weight of a joined row after the micro-batch less that before. In outer joins an
+entry without a partner is joined with nulls: what counts is whether it has partners before all changes,
+and after them.
 """
 
 from __future__ import annotations
@@ -59,28 +64,28 @@ def empty(spec: TablesSpec) -> State:
 def step(spec: TablesSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
     changes = [read(side, rows) for side, rows in zip(spec.tables, inputs, strict=True)]
-    kept = [state.tables[name] for name in SIDES]
-    numbers, count, touched = _numbered(spec, kept, changes)
+    stored = [state.tables[name] for name in SIDES]
+    numbers, count, touched = _numbered(spec, stored, changes)
 
     moved = [
-        _moved(side, kept[at], changes[at], numbers[at], numbers[2 + at], touched)
+        _moved(side, stored[at], changes[at], numbers[at], numbers[2 + at], touched)
         for at, side in enumerate(spec.tables)
     ]
     one_side, other = moved
     change = delta(one_side.weighted, other.weighted, count)
     emitted, counts = published(spec, one_side.found, other.found, change)
-    refused = [each.entries.refused for each in moved]
+    refused = [moved_side.entries.refused for moved_side in moved]
     late = [reject(spec, name, inputs[at], refused[at]) for at, name in enumerate(SIDES)]
-    outdated = sum(each.entries.outdated for each in moved)
-    rows, bad = sum(map(len, inputs)), sum(int(np.count_nonzero(each)) for each in refused)
-    said = replace(
+    outdated = sum(moved_side.entries.outdated for moved_side in moved)
+    rows, bad = sum(map(len, inputs)), sum(int(np.count_nonzero(codes)) for codes in refused)
+    metrics = replace(
         counts, rows=rows, rejected=bad, too_late=outdated, on_time=rows - bad - outdated
     )
     tables: dict[str, pa.Table] = {
-        name: within(side, each.table, spec.remember_per_shard)
-        for name, side, each in zip(SIDES, spec.tables, moved, strict=True)
+        name: within(side, moved_side.table, spec.remember_per_shard)
+        for name, side, moved_side in zip(SIDES, spec.tables, moved, strict=True)
     }
-    return Step(State(None, tables), emitted, concat(late), said)
+    return Step(State(None, tables), emitted, concat(late), metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +109,13 @@ class _Moved:
 
 
 def _moved(
-    side: TableSide, kept: pa.Table, changes: Changes, join: Ids, came: Ids, touched: Mask
+    side: TableSide, stored: pa.Table, changes: Changes, join: Ids, arrived: Ids, touched: Mask
 ) -> _Moved:
     """The side after its changes, of which only the entries of these keys are looked at."""
     active = touched[join]
     mask = pa.array(active)
-    of = np.concatenate([join[active], came])
-    entries = advanced(side, kept.filter(mask), changes, of)
+    of = np.concatenate([join[active], arrived])
+    entries = advanced(side, stored.filter(mask), changes, of)
     fresh = pa.table([*entries.rows.columns, pa.array(entries.after)], schema=side.entries)
     fresh = fresh.filter(pa.array(entries.stays))
     rows = entries.rows.rename_columns(side.names)
@@ -119,21 +124,21 @@ def _moved(
         entries,
         Weighted(join, valid(rows, side.by), entries.before, entries.after, side.outer),
         Found(rows, join),
-        concat([kept.filter(pc.invert(mask)), fresh]),
+        concat([stored.filter(pc.invert(mask)), fresh]),
     )
 
 
 def _numbered(
-    spec: TablesSpec, kept: list[pa.Table], changes: list[Changes]
+    spec: TablesSpec, stored: list[pa.Table], changes: list[Changes]
 ) -> tuple[list[Ids], int, Mask]:
     """What rows are joined on as numbers: of both kept tables, then of the changes of both sides."""
-    tables = [*kept, *(each.rows for each in changes)]
-    places = [[side.names.index(name) for name in side.by] for side in spec.tables]
+    tables = [*stored, *(of_side.rows for of_side in changes)]
+    positions = [[side.names.index(name) for name in side.by] for side in spec.tables]
     columns = [
         pa.concat_arrays(
-            [combine_chunks(table.column(places[i % 2][at])) for i, table in enumerate(tables)]
+            [combine_chunks(table.column(positions[i % 2][at])) for i, table in enumerate(tables)]
         )
-        for at in range(len(places[0]))
+        for at in range(len(positions[0]))
     ]
     sizes = [len(table) for table in tables]
     groups, _ = Groups.of(key_codes(columns, sum(sizes)))
@@ -154,20 +159,20 @@ def check(spec: TablesSpec, state: State) -> None:
     """Each entry is there once, and what is gone is only remembered where there are sequences."""
     for name, side in zip(SIDES, spec.tables, strict=True):
         table = state.tables[name]
-        shown = f"{name}: {table.to_pylist()}"
+        formatted = f"{name}: {table.to_pylist()}"
         names = side.names
         identity = [*side.by, *side.key] if side.key else names
-        columns = [table.column(names.index(each)) for each in identity]
+        columns = [table.column(names.index(name_)) for name_ in identity]
         groups, _ = Groups.of(key_codes(columns, len(table)))
-        assert groups.count == len(table), f"an entry twice: {shown}"
+        assert groups.count == len(table), f"an entry twice: {formatted}"
         weight = np.asarray(combine_chunks(table.column("weight")))
-        gone = int(np.count_nonzero(weight == 0))
-        assert gone <= (0 if side.sequence is None else spec.remember_per_shard), (
-            f"not forgotten: {shown}"
+        removed = int(np.count_nonzero(weight == 0))
+        assert removed <= (0 if side.sequence is None else spec.remember_per_shard), (
+            f"not forgotten: {formatted}"
         )
         most = 1 if side.key else None
-        assert (weight >= 0).all(), shown
-        assert most is None or (weight <= most).all(), f"a key twice: {shown}"
+        assert (weight >= 0).all(), formatted
+        assert most is None or (weight <= most).all(), f"a key twice: {formatted}"
 
 
 _NOBODY = -1
@@ -272,8 +277,8 @@ def matches(left: Ids, right: Ids) -> tuple[Ids, Ids]:
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     starts = np.searchsorted(ordered, left, "left")
-    one, places = expanded(starts, np.searchsorted(ordered, left, "right"))
-    return one, order[places]
+    one, positions = expanded(starts, np.searchsorted(ordered, left, "right"))
+    return one, order[positions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +324,9 @@ def _rest(spec: TablesSpec) -> list[pa.Field]:
 
 def _joined(spec: TablesSpec, left: pa.Table, right: pa.Table, lefts: Ids, rights: Ids) -> pa.Table:
     """Rows of both sides beside one another, nulls where there is none."""
-    places = [pa.array(side, mask=side < 0) for side in (lefts, rights)]
+    positions = [pa.array(side, mask=side < 0) for side in (lefts, rights)]
     columns = {
-        name: combine_chunks(left.column(name)).take(places[0])
+        name: combine_chunks(left.column(name)).take(positions[0])
         for name in spec.tables[0].rows.names
     }
     if spec.tables[1].outer:
@@ -329,16 +334,16 @@ def _joined(spec: TablesSpec, left: pa.Table, right: pa.Table, lefts: Ids, right
         lonely = pa.array(lefts < 0)
         for name, other in zip(spec.tables[0].by, spec.tables[1].by, strict=True):
             columns[name] = pc.if_else(
-                lonely, combine_chunks(right.column(other)).take(places[1]), columns[name]
+                lonely, combine_chunks(right.column(other)).take(positions[1]), columns[name]
             )
     columns |= {
-        name: combine_chunks(right.column(own)).take(places[1]) for own, name in spec.names.right
+        name: combine_chunks(right.column(own)).take(positions[1]) for own, name in spec.names.right
     }
     return pa.table(list(columns.values()), schema=spec.names.schema)
 
 
 def _persists(spec: TablesSpec, left: Found, right: Found, found: Delta) -> Mask:
-    """Where one row goes and one comes of the same identity: that of both rows, and what joins them."""
+    """Where one row goes and one results from the same identity: that of both rows, and what joins them."""
     if not spec.tables[0].key:
         return np.zeros(len(found.times), np.bool_)
     identity: Ids | None = None

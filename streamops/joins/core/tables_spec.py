@@ -198,8 +198,8 @@ class TablesSpec(WithoutEventTime):
         key = self.key[at] if self.key else ()
         sequence = self.sequence[at] if self.sequence else None
         where = f"{self.where}, {name} side"
-        asked = {"by": by, "key": key, "sequence": (sequence,) if sequence else ()}
-        refuse_missing(schema, asked, where=where)
+        required = {"by": by, "key": key, "sequence": (sequence,) if sequence else ()}
+        refuse_missing(schema, required, where=where)
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             _refuse_no_changes(schema, where)
         require_keys(schema, (*by, *key), where=where)

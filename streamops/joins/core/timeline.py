@@ -1,9 +1,8 @@
-"""Home timelines: of the posts joined with who follows their authors, the newest of each user.
+"""Home timelines: the newest posts of each user, from the changes of posts joined with follows.
 
-What comes are changes of that join. All posts of a user's timeline are kept, since one that goes is
-replaced by the newest that was not shown so far. A step looks at the users that something came for
-only: the newest posts of each before and after, and the difference is what is told. What was told is
-not kept: it follows from the rows.
+State has all posts of a user's timeline, as a removed post is replaced by the newest that was not in
+the timeline. A step reads only the users that occur in its changes: the output is the difference of
+their newest posts before and after. What was emitted follows from the rows, so it is not stored.
 """
 
 from __future__ import annotations
@@ -96,52 +95,52 @@ def step(
     (packed,) = inputs
     weight = np.asarray(combine_chunks(packed.column("weight")))
     moves = np.flatnonzero(weight)
-    came = packed.select(spec.rows.names[:-1])
-    kept = state.tables["rows"]
+    arrived = packed.select(spec.rows.names[:-1])
+    stored = state.tables["rows"]
     rows, untouched = _touched(
-        spec, kept, take(came, moves) if len(moves) < len(came) else came, weight[moves]
+        spec, stored, take(arrived, moves) if len(moves) < len(arrived) else arrived, weight[moves]
     )
 
     order = _newest_first(spec, rows)
     was, is_ = np.zeros(len(order), np.bool_), np.zeros(len(order), np.bool_)
-    was[_shown(rows, order, rows.before > 0, spec.parameters.cap)] = True
-    is_[_shown(rows, order, rows.after > 0, spec.parameters.cap)] = True
-    changes, results, corrections = _told(spec, rows, was, is_)
+    was[_newest(rows, order, rows.before > 0, spec.parameters.cap)] = True
+    is_[_newest(rows, order, rows.after > 0, spec.parameters.cap)] = True
+    changes, results, corrections = _emit(spec, rows, was, is_)
 
     stays = rows.after != 0
     fresh = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
-    table = concat([kept.filter(pa.array(untouched)), fresh.filter(pa.array(stays))])
+    table = concat([stored.filter(pa.array(untouched)), fresh.filter(pa.array(stays))])
     emitted = concat([changes, _aside(spec, take(packed, np.flatnonzero(weight == 0)))])
     counts = Metrics(rows=len(packed), results=results, corrections=corrections)
     return Step(State(None, {"rows": table}), emitted, spec.output.empty_table(), counts)
 
 
 def _touched(
-    spec: TimelineSpec, kept: pa.Table, came: pa.Table, weight: Ints
+    spec: TimelineSpec, stored: pa.Table, arrived: pa.Table, weight: Ints
 ) -> tuple[_Rows, Mask]:
     """Rows of the users that something came for; and which of the kept ones are of others."""
     at = {name: f"c.{i}" for i, name in enumerate(spec.names)}
-    users = _codes([kept, came], [at[name] for name in spec.user])
+    users = _codes([stored, arrived], [at[name] for name in spec.user])
     groups, _ = Groups.of(users)
     something = np.zeros(groups.count, np.bool_)
-    something[groups.ids[len(kept) :]] = True
-    active = something[groups.ids[: len(kept)]]
-    old = kept.filter(pa.array(active))
-    both = concat([old.drop_columns(["weight"]), came])
-    # A kept row is there once and stands first: its number is its place.
+    something[groups.ids[len(stored) :]] = True
+    active = something[groups.ids[: len(stored)]]
+    old = stored.filter(pa.array(active))
+    both = concat([old.drop_columns(["weight"]), arrived])
+    # A stored row occurs once and is first: its group is its position.
     equal, firsts = Groups.of(key_codes(both.columns, len(both)))
     before = np.zeros(equal.count, np.int64)
     before[: len(old)] = np.asarray(combine_chunks(old.column("weight")))
     after = before + Groups(equal.ids[len(old) :], equal.count).sum_ints(weight)
     table = take(both, firsts)
-    user = np.concatenate([groups.ids[: len(kept)][active], groups.ids[len(kept) :]])[firsts]
+    user = np.concatenate([groups.ids[: len(stored)][active], groups.ids[len(stored) :]])[firsts]
     post = pair_codes(user, _codes([table], [at[name] for name in spec.parameters.key]))
     return _Rows(table, before, after, user, post), ~active
 
 
 def _codes(tables: list[pa.Table], names: list[str]) -> Ids:
     columns = [
-        pa.concat_arrays([combine_chunks(each.column(name)) for each in tables]) for name in names
+        pa.concat_arrays([combine_chunks(table.column(name)) for table in tables]) for name in names
     ]
     return key_codes(columns, sum(map(len, tables)))
 
@@ -155,17 +154,17 @@ def _newest_first(spec: TimelineSpec, rows: _Rows) -> Ids:
     return np.lexsort([*reversed(order), rows.user])
 
 
-def _shown(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
+def _newest(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
     """The rows that timelines show if these are there."""
     ordered = order[there[order]]
     _, firsts = Groups.of(rows.post[ordered])  # a post is shown once
     ordered = ordered[firsts]
     user = rows.user[ordered]
-    place = np.arange(len(user)) - np.searchsorted(user, user, "left")
-    return ordered[place < cap]
+    position = np.arange(len(user)) - np.searchsorted(user, user, "left")
+    return ordered[position < cap]
 
 
-def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Table, int, int]:
+def _emit(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Table, int, int]:
     """The changes, how many rows are new, and how many say something else."""
     goes, comes = np.flatnonzero(was & ~is_), np.flatnonzero(is_ & ~was)
     # A row that stays as it was is in neither, so that two rows of a post differ.
@@ -177,8 +176,8 @@ def _told(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Tab
     columns[CHANGE_TYPE] = changes.change_type
     if spec.routes:
         columns["late"] = pa.nulls(len(found), spec.output.field("late").type)
-    told = pa.table([columns[name] for name in spec.output.names], schema=spec.output)
-    return told, changes.inserts, changes.updates
+    output = pa.table([columns[name] for name in spec.output.names], schema=spec.output)
+    return output, changes.inserts, changes.updates
 
 
 def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
@@ -199,9 +198,9 @@ def run(spec: TimelineSpec, inputs: Sequence[pa.Table]) -> pa.Table:
 def check(spec: TimelineSpec, state: State) -> None:
     """Each row is there once, and only rows that are there."""
     rows = state.tables["rows"]
-    shown = f"rows: {rows.to_pylist()}"
+    formatted = f"rows: {rows.to_pylist()}"
     groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
-    assert groups.count == len(rows), f"a row twice: {shown}"
+    assert groups.count == len(rows), f"a row twice: {formatted}"
     assert (np.asarray(combine_chunks(rows.column("weight"))) > 0).all(), (
-        f"a row that is not there: {shown}"
+        f"a row that is not there: {formatted}"
     )

@@ -56,7 +56,7 @@ class Play:
         tables, spec = self.state.tables, self.spec
         left, right = (
             sorted(
-                rows[f"column.{spec.kept(side).index(spec.side(side).time)}"]
+                rows[f"column.{spec.stored_columns(side).index(spec.side(side).time)}"]
                 for rows in rows_of(tables[side])
             )
             for side in ("left", "right")
