@@ -53,8 +53,10 @@ def kernel(state_api: StateApi) -> Join:
                 joined = left.transform(clicked)
                 return joined.withColumnRenamed("ts_right", "clicked")
             case "temporal":
-                arguments |= {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
-                return left.transform(joins.asof(right, delay=DELAY, **arguments))
+                priced = joins.asof(
+                    right, by="k", time="ts", version="since", sequence="seq", delay=DELAY
+                ).options(**options)
+                return left.transform(priced)
             case _:
                 both = joins.tables(
                     right, by="c", how="left", key=("k", "c"), sequence="seq", remember=REMOVED

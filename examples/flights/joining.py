@@ -41,9 +41,8 @@ def weather(observations: DataFrame | None) -> Transform:
         version="observed",
         sequence="observation",
         tolerance="2 hours",
-        name="weather",
-        **_SETTINGS,
-    )
+        delay=_SETTINGS["delay"],
+    ).options(name="weather", shards=_SETTINGS["shards"])
 
 
 def registered() -> Transform:

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.joins.asof_settings import TemporalJoin
 from streamops.joins.core import asof as core
 from streamops.joins.core.asof_spec import (
+    AsofSpec,
     Direction,
     How,
     LateVersions,
@@ -17,9 +17,11 @@ from streamops.joins.core.asof_spec import (
     TooLate,
     WaitsFor,
 )
-from streamops.kernel.time import Duration
-from streamops.spark.pairs import PairTransform
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.joins.core.inputs import Both, delays_of, keys_of
+from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import parse_delay
+from streamops.kernel.time import Duration, parse_duration
+from streamops.spark.operator import Operator
 
 __all__ = ["asof"]
 
@@ -44,10 +46,7 @@ def asof(
     late_versions: LateVersions = "ignore",
     too_late: TooLate = "drop",
     into: str = "status",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> PairTransform:
+) -> Operator:
     """Join each fact with the version of its key that is closest to its event time.
 
     The table is a stream of *versions*: the state of a row from an instant on. A fact at ``t`` gets the
@@ -150,18 +149,10 @@ def asof(
         answer.
     into : str
         Name of the column that says whether a fact has a version.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the
-        state of a shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name.
 
     Returns
     -------
-    PairTransform
+    Operator
         For use with ``DataFrame.transform`` on the facts.
 
     Raises
@@ -213,34 +204,45 @@ def asof(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Time-dependence of joins".
     """
-    said: dict[str, Any] = {
-        "by": by,
-        "time": time,
-        "version": version,
-        "sequence": sequence,
-        "until": until,
-        "deleted": deleted,
-        "how": how,
-        "tolerance": tolerance,
-        "direction": direction,
-        "allow_exact": allow_exact,
-        "waits_for": waits_for,
-        "delay": delay,
-        "allowed_lateness": allowed_lateness,
-        "stragglers": stragglers,
-        "late_versions": late_versions,
-        "too_late": too_late,
-        "into": into,
-    }
-    settings = TemporalJoin.of("joins.asof", **said)
-    if right is None or getattr(right, "isStreaming", True):
-        settings.require_tolerance()
-    options = Options("kernel", state_api, shards, name or "asof")
-    return PairTransform(
-        operator=settings.where,
-        settings=settings,
-        options=options.validated(settings.where),
-        core=core,
-        right=right,
-        native=lambda *_: None,
+    where = AsofSpec.where
+    parameters = AsofSpec(
+        by=keys_of(by, where=where),
+        time=time,
+        version=version,
+        sequence=sequence,
+        until=until,
+        deleted=deleted,
+        how=how,
+        tolerance=None
+        if tolerance is None
+        else parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
+        direction=direction,
+        allow_exact=allow_exact,
+        waits_for=waits_for,
+        delay=_parse_delays(delay, waits_for, where),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        stragglers=stragglers,
+        late_versions=late_versions,
+        too_late=too_late,
+        into=into,
     )
+    if right is None or getattr(right, "isStreaming", True):
+        parameters.require_tolerance()
+    return Operator(where, parameters, core, right=right)
+
+
+def _parse_delays(delay: Any, waits_for: str, where: str) -> Both:
+    """Delays of the watermarks on facts and on versions."""
+    left, right = delays_of(delay, where=where)
+    if waits_for == "both":
+        return left, right
+    if isinstance(delay, tuple) and right is not None:
+        raise SpecError(
+            "DELAY_WITHOUT_WATERMARK",
+            "the versions have a delay, and no part in the watermark",
+            where=where,
+            got=f"delay={delay!r} with waits_for='facts'",
+            expected="one delay, that of the facts",
+            fix=f"delay={delay[0]!r}, or waits_for='both'",
+        )
+    return left, None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamops.joins.core import asof as temporal
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
@@ -36,7 +36,7 @@ class History:
         return FOLDER / f"{self.name}.bin"
 
     @property
-    def spec(self) -> TemporalSpec:
+    def spec(self) -> AsofSpec:
         return bound(*self.extra, **self.settings)
 
     @property
@@ -77,9 +77,9 @@ class History:
         """The core's state after the history."""
         spec, state = self.spec, temporal.empty(self.spec)
         for facts, versions, mark in self.batches:
-            left, right = packed(spec, facts, versions)
+            inputs = packed(spec, facts, versions)
             watermark = None if mark is None else round(mark * SECOND)
-            state = temporal.step(spec, state, left, right, watermark).state
+            state = temporal.step(spec, state, inputs, watermark).state
         return state
 
 

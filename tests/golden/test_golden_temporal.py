@@ -39,10 +39,10 @@ def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
     published = 0
     for facts, versions, second in more:
         left, right = packed(spec, facts, versions)
-        step = temporal.step(spec, state, left, right, second * SECOND)
+        step = temporal.step(spec, state, [left, right], second * SECOND)
         expected = oracle.step(rows_of(left), rows_of(right), second * SECOND)
-        assert multiset(rows_of(step.emitted)) == multiset(expected.emitted)
-        assert dataclasses.asdict(step.counts) == expected.counts
+        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state
     assert published >= 5

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.asof_settings import TemporalJoin
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.errors import (
     ColumnNotFound,
     SchemaError,
@@ -49,14 +48,14 @@ SAID: dict[str, Any] = {
 }
 
 
-def settings(**said: Any) -> TemporalJoin:
-    made = joins.asof(None, **(SAID | said)).settings
-    assert isinstance(made, TemporalJoin)
+def settings(**said: Any) -> AsofSpec:
+    made = joins.asof(None, **(SAID | said)).parameters
+    assert isinstance(made, AsofSpec)
     return made
 
 
-def bound(left: pa.Schema = TRADES, right: pa.Schema = PRICES, **said: Any) -> TemporalSpec:
-    return settings(**said).bind(left, right, carried=(None, None))
+def bound(left: pa.Schema = TRADES, right: pa.Schema = PRICES, **said: Any) -> AsofSpec:
+    return settings(**said).resolve((left, right), carried=(None, None), shards=8)
 
 
 def refused(kind: type[StreamopsError], **said: Any) -> Any:
@@ -76,8 +75,8 @@ def test_the_output_is_the_fact_the_version_without_its_keys_and_what_became_of_
     assert bound(late_versions="retract").output.names[-2:] == ["status", "_change_type"]
     assert bound(stragglers="route").output.names[-2:] == ["status", "late"]
     assert bound(into="found").output.names[-1] == "found"
-    assert spec.origins["seq_right"] == ("right", "seq")
-    assert spec.origins["seq"] == ("left", "seq")
+    assert spec.origins["seq_right"] == (1, "seq")
+    assert spec.origins["seq"] == (0, "seq")
 
 
 def test_columns_that_say_what_a_version_does_are_not_in_the_output() -> None:
@@ -98,7 +97,7 @@ def test_a_delay_is_for_both_or_for_each() -> None:
     assert settings().delays == (60_000_000, 60_000_000)
     assert settings(delay=("1 second", "2 seconds")).delays == (1_000_000, 2_000_000)
     assert settings(delay=None).delays == (None, None)
-    spec = settings().bind(TRADES, PRICES, carried=(5, None))
+    spec = settings().resolve((TRADES, PRICES), carried=(5, None), shards=8)
     assert (spec.left.delay, spec.right.delay) == (None, 60_000_000)
 
 
@@ -143,8 +142,7 @@ def test_the_transform_shows_what_it_is() -> None:
         "deleted=None, how='left', tolerance='1 day', direction='backward', "
         "allow_exact=True, waits_for='both', delay='1 minute', "
         "allowed_lateness='0 seconds', stragglers='drop', late_versions='ignore', "
-        "too_late='drop', into='status', engine='kernel', state_api='auto', shards=8, "
-        "name='asof')"
+        "too_late='drop', into='status')"
     )
 
 
@@ -167,7 +165,7 @@ def test_a_join_of_batches_looks_ahead_without_a_bound() -> None:
 
     said = SAID | {"delay": None}
     join = joins.asof(Table(), **said, direction="forward")  # type: ignore[arg-type]
-    assert join.settings.bind(TRADES, PRICES, carried=(None, None)).look_ahead == 0  # type: ignore[union-attr]
+    assert join.parameters.resolve((TRADES, PRICES), carried=(None, None), shards=8).look_ahead == 0
 
 
 # Mistakes.
@@ -212,8 +210,6 @@ def test_a_join_of_batches_looks_ahead_without_a_bound() -> None:
         ),
         ({"tolerance": "0 seconds", "allow_exact": False}, "NO_VERSION_CAN_MATCH"),
         ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS"),
-        ({"shards": 0}, "SHARDS_OUT_OF_RANGE"),
-        ({"state_api": "map"}, "UNKNOWN_CHOICE"),
     ],
 )
 def test_a_parameter_that_cannot_be_meant_is_refused(said: dict[str, Any], code: str) -> None:
@@ -267,7 +263,7 @@ def test_a_sign_of_a_tombstone_that_is_no_boolean_is_refused() -> None:
 def test_versions_whose_watermark_is_not_to_be_waited_for_bring_none() -> None:
     made = settings(waits_for="facts")
     with pytest.raises(WatermarkError) as caught:
-        made.bind(TRADES, PRICES, carried=(None, 5_000_000))
+        made.resolve((TRADES, PRICES), carried=(None, 5_000_000), shards=8)
     error = caught.value
     assert (error.code, error.where) == ("WATERMARK_NOT_WAITED_FOR", "joins.asof, right frame")
     assert error.got == "a watermark with a delay of '5 seconds' and waits_for='facts'"

@@ -120,9 +120,7 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
         stragglers="answer",
         late_versions="retract",
         too_late="route",
-        shards=3,
-        state_api=api,
-    )
+    ).options(shards=3, state_api=api)
     played = Replay(join, BOTH)
     first = stream(spark, join, shuffled(SCRIPT, 1), schema=BOTH, directory=tmp_path)
     same(first, played.run(SCRIPT))
@@ -143,8 +141,12 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
 
 def test_facts_alone_lead_the_watermark_if_they_are_to(spark: SparkSession) -> None:
     join = joins.asof(
-        None, **SAID, waits_for="facts", delay="5 seconds", stragglers="route", shards=2
-    )
+        None,
+        **SAID,
+        waits_for="facts",
+        delay="5 seconds",
+        stragglers="route",
+    ).options(shards=2)
     script: list[Any] = [
         ([trade("a", 12)], [price("a", 10, 1, "1.00")]),
         ([trade("a", 50)], None),
@@ -167,13 +169,48 @@ def test_a_batch_has_the_same_rows_and_types_are_as_they_were(spark: SparkSessio
         )
         for at_, schema in enumerate(BOTH)
     )
-    result = left.transform(joins.asof(right, **SAID, shards=2))
+    result = left.transform(joins.asof(right, **SAID).options(shards=2))
     (*_, whole) = replay(joins.asof(None, **SAID, delay="1 hour"), SCRIPT, schema=BOTH, flush=True)
     assert_rows(records(result.toArrow()), whole.rows)
     kinds = {field.name: field.dataType for field in result.schema.fields}
     assert kinds["tags"] == left.schema["tags"].dataType
     assert kinds["tags_right"] == right.schema["tags"].dataType
     assert kinds["price"] == right.schema["price"].dataType
+
+
+@pytest.mark.parametrize("direction", ["forward", "nearest"])
+def test_a_join_that_looks_ahead_is_the_same_on_streams_after_a_restart_and_in_batches(
+    spark: SparkSession, direction: Any, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = SAID | {"direction": direction, "tolerance": "30 seconds"}
+    join = joins.asof(None, **settings, delay="5 seconds").options(shards=2)
+    more: list[Any] = [([trade("b", 120)], [price("a", 95, 9, "9.00"), price("b", 119, 5, "5.50")])]
+    played = Replay(join, BOTH)
+    first = stream(spark, join, SCRIPT, schema=BOTH, directory=tmp_path)
+    same(first, played.run(SCRIPT))
+    # Facts at 90 wait in the checkpoint for versions up to 120.
+    again = stream(spark, join, more, schema=BOTH, directory=tmp_path)
+    same(again, played.run(more))
+
+    frames = [
+        spark.createDataFrame(
+            pa.Table.from_pylist(
+                [row for batch in [*SCRIPT, *more] for row in batch[side]], schema=schema
+            ),
+            spark_schema(schema),
+        )
+        for side, schema in enumerate(BOTH)
+    ]
+    batch = joins.asof(frames[1], **settings).options(shards=2)
+    found = records(frames[0].transform(batch).toArrow())
+    (*_, whole) = replay(
+        joins.asof(None, **settings, delay="1 hour"), [*SCRIPT, *more], schema=BOTH, flush=True
+    )
+    assert_rows(found, whole.rows)
+    prices = {row["ts"]: row["price"] for row in found if row["symbol"] == "a"}
+    assert prices[at(25)] == (Decimal("2.50") if direction == "nearest" else None)
+    assert prices[at(45)] == Decimal("3.00")
+    assert prices[at(90)] == Decimal("9.00")
 
 
 def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
@@ -186,7 +223,7 @@ def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_pa
         )
         for at_, schema in enumerate(BOTH)
     )
-    answered = left.transform(joins.asof(right, **SAID, delay="10 seconds", shards=2))
+    answered = left.transform(joins.asof(right, **SAID, delay="10 seconds").options(shards=2))
     per_minute = windows.tumbling(
         "30 seconds",
         time="ts",
@@ -258,7 +295,7 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
     ]
     visits = [[{"account": 1, "ts": at(second)} for second in (0, 3, 7, 10, 14)]]
     join: dict[str, Any] = {"by": {"account": "id"}, "time": "ts", "version": "since"}
-    join |= {"sequence": "lsn", "deleted": "gone", "shards": 2}
+    join |= {"sequence": "lsn", "deleted": "gone"}
     expected = {
         at(0): (None, None),
         at(3): ("free", "a large text"),
@@ -275,7 +312,7 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
         return spark.createDataFrame(rows, spark_schema(schema))
 
     log, asked = batch(topic, TOPIC), batch(visits, VISITS)
-    found = asked.transform(joins.asof(accounts(log), **join))
+    found = asked.transform(joins.asof(accounts(log), **join).options(shards=2))
     assert answers(records(found.toArrow())) == expected
     reading = changes.from_debezium("id bigint, plan string", key="id")
     as_it_is = {"version": "_changed_at", "sequence": "_sequence"}
@@ -292,7 +329,8 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
         micro_batches(spark, said, schema=schema, directory=tmp_path / str(at_))
         for at_, (said, schema) in enumerate(feeds)
     )
-    streamed = left.transform(joins.asof(accounts(right), **join, delay="20 seconds"))
+    joined = joins.asof(accounts(right), **join, delay="20 seconds").options(shards=2)
+    streamed = left.transform(joined)
     ran = run_query(streamed, tmp_path, 300)
     rows = [row for _, table, _ in ran for row in table.to_pylist()]
     assert answers([row for row in rows if row["account"] == 1]) == expected

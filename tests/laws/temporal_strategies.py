@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streamops.joins.asof_settings import TemporalJoin
+from streamops import joins
 from streamops.joins.core import asof as temporal
-from streamops.joins.core.asof_spec import TemporalSpec, WaitsFor
+from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
+from streamops.spark.drive import resolve
 from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
 from tests.laws.strategies import STRANGERS, moments
 from tests.oracles.temporal import Fact, TemporalOracle
@@ -124,7 +125,7 @@ def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> PairCase:
 
 
 def case_of(
-    spec: TemporalSpec, settings: TemporalOracle, batches: Sequence[Both], *, seed: int = 0
+    spec: AsofSpec, settings: TemporalOracle, batches: Sequence[Both], *, seed: int = 0
 ) -> PairCase:
     """A case for the laws."""
 
@@ -206,14 +207,14 @@ def spec_of(
     delay: int = 0,
     *,
     waits_for: WaitsFor = "both",
-) -> TemporalSpec:
+) -> AsofSpec:
     """The core's spec of the oracle's settings."""
 
     def duration(micros: int | None) -> dt.timedelta | None:
         return None if micros is None else dt.timedelta(microseconds=micros)
 
-    made = TemporalJoin.of(
-        "joins.asof",
+    made = joins.asof(
+        None,
         by=dict(settings.by),
         time=settings.time,
         version=settings.version,
@@ -233,4 +234,6 @@ def spec_of(
         into="status",
     )
     table = pa.schema([TABLE.field(name) for name in settings.columns])
-    return made.bind(FACTS, table, carried=(None, None))
+    spec = resolve(made, (FACTS, table), (None, None))
+    assert isinstance(spec, AsofSpec)
+    return spec

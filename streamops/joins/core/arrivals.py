@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, PREIMAGE, is_change_type
 from streamops.changelog.table import drop_tombstones
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.joins.core.late import deliver
 from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics, SideName
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.pairs import SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
 __all__ = ["Arrivals", "clashed", "facts", "known_keys", "missed", "versions"]
@@ -33,14 +32,14 @@ class Arrivals:
         Event times of facts, version times of versions.
     late : Table
         The rows that are delivered instead or besides.
-    counts : Counts
+    counts : Metrics
         How all of them were judged.
     """
 
     rows: pa.Table
     times: Instants
     late: pa.Table
-    counts: Counts
+    counts: Metrics
 
     def where(self, mask: Mask) -> Arrivals:
         """Those of the mask."""
@@ -50,7 +49,7 @@ class Arrivals:
         return Arrivals(take(self.rows, rows), self.times[rows], self.late, self.counts)
 
 
-def facts(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
+def facts(spec: AsofSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
     """Judge facts by their event times."""
     times, bad = _placed(rows, spec.time)
     came = _sifted(spec, "left", rows, times, bad)
@@ -64,7 +63,7 @@ def facts(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals
     return Arrivals(came.rows, came.times, concat(late), counts).where(accepted)
 
 
-def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
+def versions(spec: AsofSpec, rows: pa.Table, judged_by: int | None) -> Arrivals:
     """Judge versions by their version times: late ones take part in what is to be answered.
 
     What a change stream takes back, or what has no key, is judged as well and means nothing. A
@@ -83,12 +82,12 @@ def versions(spec: TemporalSpec, rows: pa.Table, judged_by: int | None) -> Arriv
     news = known_keys(came.rows, spec.right.by)
     if spec.changes:
         news &= ~np.asarray(pc.equal(combine_chunks(came.rows.column(CHANGE_TYPE)), PREIMAGE))
-    counts = Counts(rows=passed, on_time=passed) + came.counts
+    counts = Metrics(rows=passed, on_time=passed) + came.counts
     counts += _counted(*_judged(spec, came.times, judged_by))
     return Arrivals(came.rows, came.times, came.late, counts).where(news)
 
 
-def missed(spec: TemporalSpec, came: Arrivals, clashing: Mask, judged_by: int | None) -> pa.Table:
+def missed(spec: AsofSpec, came: Arrivals, clashing: Mask, judged_by: int | None) -> pa.Table:
     """Versions that answers may have missed, as they are delivered; others than the clashing ones."""
     if judged_by is None:
         return spec.output.empty_table()
@@ -105,11 +104,11 @@ def known_keys(rows: pa.Table, names: Sequence[str]) -> Mask:
     return known
 
 
-def clashed(spec: TemporalSpec, rows: pa.Table, times: Instants, judged_by: int | None) -> Arrivals:
+def clashed(spec: AsofSpec, rows: pa.Table, times: Instants, judged_by: int | None) -> Arrivals:
     """Versions that contradict another one: rejected, though they were judged before."""
     on_time, too_late = _judged(spec, times, judged_by)
     judged = _counted(on_time, too_late)
-    counts = Counts(
+    counts = Metrics(
         rejected=len(rows),
         on_time=-judged.on_time,
         stragglers=-judged.stragglers,
@@ -134,38 +133,38 @@ def _missing(column: pa.ChunkedArray) -> Mask:
 
 
 def _sifted(
-    spec: TemporalSpec,
+    spec: AsofSpec,
     side: SideName,
     rows: pa.Table,
     times: Instants,
     bad: list[tuple[str, Mask]],
 ) -> Arrivals:
     """The rows that can be placed; the others as they are delivered, with the first reason."""
-    counts, late = Counts(rows=len(rows)), spec.output.empty_table()
+    counts, late = Metrics(rows=len(rows)), spec.output.empty_table()
     rejected = np.logical_or.reduce([mask for _, mask in bad])
     if not rejected.any():
         return Arrivals(rows, times, late, counts)
     if spec.routes:
         reason = np.select([mask[rejected] for _, mask in bad], [word for word, _ in bad], "")
         late = deliver(spec.output, side, take(rows, np.flatnonzero(rejected)), reason, None, None)
-    counts += Counts(rejected=int(rejected.sum()))
+    counts += Metrics(rejected=int(rejected.sum()))
     return Arrivals(rows, times, late, counts).where(~rejected)
 
 
-def _judged(spec: TemporalSpec, times: Instants, judged_by: int | None) -> tuple[Mask, Mask]:
+def _judged(spec: AsofSpec, times: Instants, judged_by: int | None) -> tuple[Mask, Mask]:
     """Which are on time, and which are too late."""
     if judged_by is None:
         return np.ones(len(times), np.bool_), np.zeros(len(times), np.bool_)
     return times > judged_by, times <= judged_by - spec.allowed_lateness
 
 
-def _counted(on_time: Mask, too_late: Mask) -> Counts:
+def _counted(on_time: Mask, too_late: Mask) -> Metrics:
     prompt, missed = int(on_time.sum()), int(too_late.sum())
-    return Counts(on_time=prompt, stragglers=len(on_time) - prompt - missed, too_late=missed)
+    return Metrics(on_time=prompt, stragglers=len(on_time) - prompt - missed, too_late=missed)
 
 
 def _delivered(
-    spec: TemporalSpec,
+    spec: AsofSpec,
     side: SideName,
     came: Arrivals,
     which: Mask,

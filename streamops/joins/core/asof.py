@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.joins.core import arrivals
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.joins.core.versions import Merged, Timed, Versions
 from streamops.kernel.columns import (
     combine_chunks,
@@ -34,9 +34,9 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import Metrics, SideName, Step
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.pairs import SideName
 
 __all__ = [
     "STATE",
@@ -58,17 +58,17 @@ _NO_KEY = -1
 _STATUS = pa.array(["missing", "matched"])
 
 
-def layout(spec: TemporalSpec) -> Mapping[str, pa.Schema]:
+def layout(spec: AsofSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables: those of the inputs, in the order of their names."""
     return {"versions": _by_name(spec.table), "facts": _by_name(spec.facts)}
 
 
-def empty(spec: TemporalSpec) -> State:
+def empty(spec: AsofSpec) -> State:
     """The state before the first step."""
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: TemporalSpec, side: SideName, rows: pa.Table) -> pa.Table:
+def pack(spec: AsofSpec, rows: pa.Table, side: SideName) -> pa.Table:
     """The rows as they are, but for the order of their columns, which a frame may change.
 
     Which version a fact meets is not known before they meet.
@@ -76,10 +76,9 @@ def pack(spec: TemporalSpec, side: SideName, rows: pa.Table) -> pa.Table:
     return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
 
 
-def step(
-    spec: TemporalSpec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
-) -> Step:
+def step(spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
+    left, right = inputs
     judged_by = state.watermark
     watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
     was_by = _BEGINNING if judged_by is None else judged_by
@@ -126,19 +125,19 @@ def step(
     return Step(State(watermark, tables), emitted, concat(late), counts)
 
 
-def finish(spec: TemporalSpec, state: State) -> pa.Table:
+def finish(spec: AsofSpec, state: State) -> pa.Table:
     """Every fact that still waits, answered."""
     nothing = empty(spec).tables
-    return step(spec, state, nothing["facts"], nothing["versions"], _END).emitted
+    return step(spec, state, [nothing["facts"], nothing["versions"]], _END).output
 
 
-def run(spec: TemporalSpec, left: pa.Table, right: pa.Table) -> pa.Table:
+def run(spec: AsofSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; what cannot be placed is delivered where late rows are."""
-    only = step(spec, empty(spec), left, right, _END)
-    return concat([only.emitted, only.late])
+    only = step(spec, empty(spec), inputs, _END)
+    return concat([only.output, only.late])
 
 
-def next_deadline(spec: TemporalSpec, state: State) -> int | None:
+def next_deadline(spec: AsofSpec, state: State) -> int | None:
     """The first fact that waits, or the first entry that can be forgotten."""
     versions, facts = _read(spec, state)
     answered_at = facts.times + spec.look_ahead
@@ -153,7 +152,7 @@ def next_deadline(spec: TemporalSpec, state: State) -> int | None:
     return int(every.min()) if len(every) else None
 
 
-def check(spec: TemporalSpec, state: State) -> None:
+def check(spec: AsofSpec, state: State) -> None:
     """Each version is there once, and nothing is kept beyond its time."""
     versions, facts = _read(spec, state)
     now_by = _BEGINNING if state.watermark is None else state.watermark
@@ -164,20 +163,18 @@ def check(spec: TemporalSpec, state: State) -> None:
 
 
 def _answered(
-    spec: TemporalSpec, facts: Timed, which: Mask, merged: Merged
-) -> tuple[pa.Table, Counts]:
+    spec: AsofSpec, facts: Timed, which: Mask, merged: Merged
+) -> tuple[pa.Table, Metrics]:
     """Facts that are answered for the first time."""
     rows = np.flatnonzero(which)
     found = merged.versions.answers(spec, facts.codes[rows], facts.times[rows])
     if spec.how == "inner":
         rows, found = rows[found >= 0], found[found >= 0]
     emitted = _joined(spec, facts.table, rows, merged.versions.table, found, INSERT)
-    return emitted, Counts(results=len(rows))
+    return emitted, Metrics(results=len(rows))
 
 
-def _revised(
-    spec: TemporalSpec, facts: Timed, rows: Ids, merged: Merged
-) -> tuple[pa.Table, Counts]:
+def _revised(spec: AsofSpec, facts: Timed, rows: Ids, merged: Merged) -> tuple[pa.Table, Metrics]:
     """Facts, of those of the rows, that have another answer than before."""
     before, was = merged.before(spec)
     old = before.answers(spec, facts.codes[rows], facts.times[rows])
@@ -197,11 +194,11 @@ def _revised(
         _joined(spec, facts.table, rows[which], versions.table, found[which], change)
         for versions, found, which, change in said
     ]
-    return concat(emitted), Counts(corrections=int(np.count_nonzero(has)))
+    return concat(emitted), Metrics(corrections=int(np.count_nonzero(has)))
 
 
 def _joined(
-    spec: TemporalSpec, facts: pa.Table, rows: Ids, versions: pa.Table, found: Ids, change: str
+    spec: AsofSpec, facts: pa.Table, rows: Ids, versions: pa.Table, found: Ids, change: str
 ) -> pa.Table:
     """Facts beside versions, with nulls where there is none."""
     index, matched = pa.array(found, mask=found < 0), found >= 0
@@ -215,7 +212,7 @@ def _joined(
     return pa.table(columns, schema=spec.output)
 
 
-def _waiting(spec: TemporalSpec, facts: Timed, now_by: int) -> Mask:
+def _waiting(spec: AsofSpec, facts: Timed, now_by: int) -> Mask:
     """Facts that can still be answered, or be answered again."""
     waits = facts.times + spec.look_ahead > now_by
     if spec.how == "inner":  # what cannot match need not wait
@@ -225,9 +222,7 @@ def _waiting(spec: TemporalSpec, facts: Timed, now_by: int) -> Mask:
     return waits
 
 
-def _numbered(
-    spec: TemporalSpec, versions: Sequence[pa.Table], facts: Sequence[pa.Table]
-) -> list[Ids]:
+def _numbered(spec: AsofSpec, versions: Sequence[pa.Table], facts: Sequence[pa.Table]) -> list[Ids]:
     """The key of each row of each table as a number; ``_NO_KEY`` for facts that cannot match."""
     names = [spec.right.by] * len(versions) + [spec.left.by] * len(facts)
     tables = [*versions, *facts]
@@ -242,7 +237,7 @@ def _numbered(
     return found
 
 
-def _read(spec: TemporalSpec, state: State) -> tuple[Versions, Timed]:
+def _read(spec: AsofSpec, state: State) -> tuple[Versions, Timed]:
     """The tables of a state."""
     known, kept = state.tables["versions"], state.tables["facts"]
     codes = _numbered(spec, [known], [kept])

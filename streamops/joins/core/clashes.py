@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.table import TOMBSTONE
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
@@ -15,7 +15,7 @@ from streamops.kernel.ordering import ranks
 __all__ = ["settled"]
 
 
-def settled(spec: TemporalSpec, table: pa.Table, groups: Groups, gone: Mask) -> tuple[Ids, Ids]:
+def settled(spec: AsofSpec, table: pa.Table, groups: Groups, gone: Mask) -> tuple[Ids, Ids]:
     """The row that stands for each group, and the rows that contradict it.
 
     It is the greatest by its values, in the order of the columns' names, in which state has them: a

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.joins.core.clashes import settled
 from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
@@ -68,7 +68,7 @@ class Merged:
     clashing: Timed
     rejected: Mask
 
-    def before(self, spec: TemporalSpec) -> tuple[Versions, Ids]:
+    def before(self, spec: AsofSpec) -> tuple[Versions, Ids]:
         """The kept versions as they were, in order, and where each is now."""
         order = np.argsort(self.was)
         kept = self.kept.take(order)
@@ -93,7 +93,7 @@ class Versions:
     ends: Instants
 
     @staticmethod
-    def of(spec: TemporalSpec, kept: Timed, came: Timed) -> Merged:
+    def of(spec: AsofSpec, kept: Timed, came: Timed) -> Merged:
         """Kept versions and those that came, one for each (key, version time, sequence)."""
         every = Timed(
             concat([kept.table, came.table]),
@@ -123,7 +123,7 @@ class Versions:
         return Merged(kept, versions, ids[:size], replaced, every.take(clashing), rejected)
 
     @staticmethod
-    def kept(spec: TemporalSpec, kept: Timed) -> Versions:
+    def kept(spec: AsofSpec, kept: Timed) -> Versions:
         """Versions of a state."""
         nothing = Timed(kept.table.slice(0, 0), kept.codes[:0], kept.times[:0])
         return Versions.of(spec, kept, nothing).versions
@@ -131,7 +131,7 @@ class Versions:
     def __len__(self) -> int:
         return len(self.times)
 
-    def answers(self, spec: TemporalSpec, codes: Ids, times: Instants) -> Ids:
+    def answers(self, spec: AsofSpec, codes: Ids, times: Instants) -> Ids:
         """The version that answers each of these (key, instant); -1 where there is none."""
         none = np.full(len(codes), -1, np.int64)
         if not len(self) or not len(codes):
@@ -152,9 +152,7 @@ class Versions:
         nearer = times - self.times[older] > self.times[newer] - times
         return np.where((newer >= 0) & ((older < 0) | nearer), newer, older)
 
-    def _next(
-        self, spec: TemporalSpec, index: Ids, queries: Ids, codes: Ids, times: Instants
-    ) -> Ids:
+    def _next(self, spec: AsofSpec, index: Ids, queries: Ids, codes: Ids, times: Instants) -> Ids:
         """The first version with a value after each instant; -1 where there is none."""
         effective = np.ones(len(self), np.bool_)  # the last in the sequence of its instant
         effective[:-1] = index[1:] != index[:-1]
@@ -169,7 +167,7 @@ class Versions:
             matches &= self.times[found] - times <= spec.tolerance
         return np.where(matches, found, -1)
 
-    def needed(self, spec: TemporalSpec, horizon: int) -> Mask:
+    def needed(self, spec: AsofSpec, horizon: int) -> Mask:
         """Those that can be the answer to a fact later than the horizon.
 
         The newest version of a key at or below the horizon is the base of all that follows: it is
@@ -186,7 +184,7 @@ class Versions:
             needed &= self.times > horizon - spec.tolerance
         return needed
 
-    def due(self, spec: TemporalSpec) -> Instants:
+    def due(self, spec: AsofSpec) -> Instants:
         """The horizons at which one of them is not needed any more."""
         if spec.direction == "forward":
             return self.times
@@ -195,7 +193,7 @@ class Versions:
         return due if spec.tolerance is None else np.append(due, self.times + spec.tolerance)
 
 
-def gone(spec: TemporalSpec, table: pa.Table) -> Mask:
+def gone(spec: AsofSpec, table: pa.Table) -> Mask:
     """The versions that say that the row was deleted."""
     flag = np.zeros(len(table), np.bool_)
     if spec.deleted is not None:
@@ -206,7 +204,7 @@ def gone(spec: TemporalSpec, table: pa.Table) -> Mask:
     return flag
 
 
-def _ends(spec: TemporalSpec, table: pa.Table, times: Instants) -> Instants:
+def _ends(spec: AsofSpec, table: pa.Table, times: Instants) -> Instants:
     ends = np.full(len(times), _OPEN)
     if spec.until is not None:
         until, closed = timestamp_micros(table.column(spec.until))

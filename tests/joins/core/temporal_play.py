@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.joins.asof_settings import TemporalJoin
+from streamops import joins
 from streamops.joins.core import asof as core
-from streamops.joins.core.asof_spec import TemporalSpec
+from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.contract import Counts
+from streamops.spark.drive import resolve
 
 SECOND = 1_000_000
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -40,16 +41,24 @@ SAID: dict[str, Any] = {
 }
 
 
-def bound(*extra: str, **said: Any) -> TemporalSpec:
+class Batch:
+    """A frame of versions that requires no tolerance."""
+
+    isStreaming = False
+
+
+def bound(*extra: str, **said: Any) -> AsofSpec:
     """The spec over facts, and versions with these extra columns."""
     table = pa.schema([*VERSIONS, *((name, EXTRA[name]) for name in extra)])
     return bound_to(FACTS, table, **said)
 
 
-def bound_to(facts: pa.Schema, table: pa.Schema, **said: Any) -> TemporalSpec:
+def bound_to(facts: pa.Schema, table: pa.Schema, **said: Any) -> AsofSpec:
     """The spec over these columns."""
-    settings = TemporalJoin.of("joins.asof", **(SAID | said))
-    return settings.bind(facts, table, carried=(None, None))
+    right: Any = Batch()
+    spec = resolve(joins.asof(right, **(SAID | said)), (facts, table), (None, None))
+    assert isinstance(spec, AsofSpec)
+    return spec
 
 
 def rows_as(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -66,11 +75,11 @@ def rows_as(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
 
 
 def packed(
-    spec: TemporalSpec, facts: Sequence[Sequence[Any]], versions: Sequence[Sequence[Any]]
+    spec: AsofSpec, facts: Sequence[Sequence[Any]], versions: Sequence[Sequence[Any]]
 ) -> tuple[pa.Table, pa.Table]:
     """Both sides of a micro-batch as a step takes them."""
     left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
-    return core.pack(spec, "left", left), core.pack(spec, "right", right)
+    return core.pack(spec, left, "left"), core.pack(spec, right, "right")
 
 
 class Played:
@@ -90,13 +99,13 @@ class Played:
         watermark: float | None = None,
     ) -> list[tuple[Any, ...]]:
         """Results of a step as (change if any, key, time, value); sorted."""
-        left, right = packed(self.spec, facts, versions)
+        inputs = packed(self.spec, facts, versions)
         mark = None if watermark is None else round(watermark * SECOND)
-        step = core.step(self.spec, self.state, left, right, mark)
+        step = core.step(self.spec, self.state, inputs, mark)
         core.check(self.spec, step.state)
-        self.state, self.counts = step.state, step.counts
+        self.state, self.counts = step.state, step.metrics
         self.late = late_of(step.late)
-        return said_in(step.emitted)
+        return said_in(step.output)
 
     def finish(self) -> list[tuple[Any, ...]]:
         return said_in(core.finish(self.spec, self.state))

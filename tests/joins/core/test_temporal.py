@@ -222,10 +222,10 @@ def test_versions_that_cannot_be_ordered_contradict_one_another_all_the_same() -
     versions = [(*ONE, [("x", 1)]), (*ONE, [("x", 2)]), (*ONE, [("x", 2)])]
     said = set()
     for rows in (versions, versions[::-1]):
-        step = core.step(spec, core.empty(spec), *packed(spec, [("a", 15, 1)], rows), 20 * SECOND)
-        said.add(str(step.emitted.to_pylist()))
-        assert step.counts.rejected in (1, 2)
-        assert len(step.emitted) == 1
+        step = core.step(spec, core.empty(spec), packed(spec, [("a", 15, 1)], rows), 20 * SECOND)
+        said.add(str(step.output.to_pylist()))
+        assert step.metrics.rejected in (1, 2)
+        assert len(step.output) == 1
     assert len(said) == 1
 
 
@@ -437,9 +437,9 @@ def test_what_cannot_be_placed_is_delivered_with_the_reason() -> None:
 def test_times_outside_of_the_calendar_are_rejected() -> None:
     spec = bound(stragglers="route")
     left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
-    left, nothing = core.pack(spec, "left", left), core.empty(spec).tables["versions"]
-    step = core.step(spec, core.empty(spec), left, nothing, None)
-    assert step.counts == Counts(rows=1, rejected=1)
+    left, nothing = core.pack(spec, left, "left"), core.empty(spec).tables["versions"]
+    step = core.step(spec, core.empty(spec), [left, nothing], None)
+    assert step.metrics == Counts(rows=1, rejected=1)
     assert step.late.column("late")[0]["reason"].as_py() == "time_out_of_range"
 
 
@@ -480,9 +480,9 @@ def test_columns_of_any_type_pass_through_unharmed() -> None:
     given = [values[0] for _, values in kinds.values()]
     left = rows_as(facts, [("a", 15, 1, *given), ("b", 15, 2)])
     right = rows_as(table, [(*ONE, *given)])
-    packs = core.pack(spec, "left", left), core.pack(spec, "right", right)
-    step = core.step(spec, core.empty(spec), *packs, 20 * SECOND)
-    for row in step.emitted.to_pylist():
+    packs = core.pack(spec, left, "left"), core.pack(spec, right, "right")
+    step = core.step(spec, core.empty(spec), packs, 20 * SECOND)
+    for row in step.output.to_pylist():
         for name, (kind, _) in kinds.items():
             value = left.column(name)[row["n"] - 1].as_py()
             assert row[name] == value, kind
@@ -506,7 +506,7 @@ def test_a_state_that_cannot_be_is_shown() -> None:
 
 def test_in_a_batch_nothing_is_late() -> None:
     spec = bound()
-    answered = core.run(spec, *packed(spec, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)], [TWO, ONE]))
+    answered = core.run(spec, packed(spec, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)], [TWO, ONE]))
     assert set(said_in(answered)) == {("a", 5, None), ("a", 15, "one"), ("a", 25, "two")}
 
 
@@ -632,7 +632,7 @@ def test_a_straggler_that_looks_ahead_waits_as_well() -> None:
 
 def test_a_batch_looks_ahead_as_far_as_there_are_versions() -> None:
     spec = bound(direction="forward")
-    assert said_in(core.run(spec, *packed(spec, [("a", 1, 1), ("a", 21, 2)], [TWO, ONE]))) == [
+    assert said_in(core.run(spec, packed(spec, [("a", 1, 1), ("a", 21, 2)], [TWO, ONE]))) == [
         ("a", 1, "one"),
         ("a", 21, None),
     ]
