@@ -27,7 +27,7 @@ from streamops.sketches.core.frequent import Frequent
 from streamops.sketches.core.hyperloglog import HyperLogLog
 from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.minhash import MinHash
-from streamops.sketches.core.stored import Sealed, revived
+from streamops.sketches.core.stored import Framed, revived
 from streamops.sketches.core.theta import Theta
 
 BEGIN = "<!-- sketches: begin (written by `python -m benchmarks.sketches --write`) -->"
@@ -208,7 +208,7 @@ def measure(case: Case, keys: int, items: int, rows: int, repeats: int) -> Readi
         parts.append(case.sketch.update(ids, pa.table({"value": values})))
         blobs += [case.update(None, case.prepare(part)) for part in values.reshape(count, items)]
     states = [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
-    stored = Sealed(case.sketch).estimate(states)
+    stored = Framed(case.sketch).estimate(states)
     values = case.values(rng, keys * rows)
     table, by_key = pa.table({"value": values}), values.reshape(keys, rows)
     prepared = [case.prepare(part) for part in by_key]
@@ -227,7 +227,7 @@ def measure(case: Case, keys: int, items: int, rows: int, repeats: int) -> Readi
         case.sketch.payload(merge(states))
 
     def of_stored() -> None:
-        Sealed(case.sketch).estimate(merge(revived(case.sketch, stored, where="benchmark")))
+        Framed(case.sketch).estimate(merge(revived(case.sketch, stored, where="benchmark")))
 
     runs = (of_package, of_state, of_stored)
     seconds = [[_cpu(run) for run in runs] for _ in range(repeats + 1)][1:]  # one to warm up

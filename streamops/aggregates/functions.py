@@ -106,7 +106,7 @@ class Aggregate(Aggregation):
         summary = _BINDERS[self.function](self.function, self.column, dtype)
         if summary is None:
             expected = ORDERED if self.function in ("min", "max") else "numbers"
-            raise wrong_type(schema, self.column, shown=repr(self), expected=expected, where=where)
+            raise wrong_type(schema, self.column, text=repr(self), expected=expected, where=where)
         return summary
 
     def _bind_by_time(self, column: str, schema: pa.Schema, time: str, where: str) -> Summary:
@@ -115,7 +115,7 @@ class Aggregate(Aggregation):
         tie_type = schema.field(self.tie_break).type
         if not is_orderable(tie_type):
             raise wrong_type(
-                schema, self.tie_break, shown=repr(self), expected=TIE_BREAK, where=where
+                schema, self.tie_break, text=repr(self), expected=TIE_BREAK, where=where
             )
         return ByTime(
             column,
@@ -270,12 +270,12 @@ def is_number(dtype: pa.DataType) -> bool:
 
 
 def wrong_type(
-    schema: pa.Schema, column: str, *, shown: str, expected: str, where: str
+    schema: pa.Schema, column: str, *, text: str, expected: str, where: str
 ) -> SchemaError:
     """The error for a column of a type that the aggregate does not support."""
     return SchemaError(
         "AGGREGATE_TYPE",
-        f"{shown} cannot be computed over this type",
+        f"{text} cannot be computed over this type",
         where=where,
         got=f"column {column!r} of type {type_name(schema.field(column).type)}",
         expected=expected,
@@ -315,7 +315,7 @@ def _bind_extreme(function: str, column: str, dtype: pa.DataType) -> Summary | N
 def _widen(dtype: pa.DataType, digits: int, scale: int) -> pa.DataType:
     precision, wider_scale = dtype.precision + digits, dtype.scale + scale
     within = (
-        each if each < _MAX_PRECISION else _MAX_PRECISION for each in (precision, wider_scale)
+        item if item < _MAX_PRECISION else _MAX_PRECISION for item in (precision, wider_scale)
     )
     return pa.decimal128(*within)
 

@@ -118,7 +118,7 @@ class BoundedAggregate(Aggregate):
 
     def _unusable(self, schema: pa.Schema, expected: str, where: str) -> Exception:
         assert self.column is not None
-        return wrong_type(schema, self.column, shown=repr(self), expected=expected, where=where)
+        return wrong_type(schema, self.column, text=repr(self), expected=expected, where=where)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -209,7 +209,7 @@ class Top(Aggregate):
         value, rank, tie = self.columns
         if not is_orderable(schema.field(rank).type):
             expected = f"as ranked_by, {ORDERED}"
-            raise wrong_type(schema, rank, shown=repr(self), expected=expected, where=where)
+            raise wrong_type(schema, rank, text=repr(self), expected=expected, where=where)
         types = _sorted_types(self, schema, (value, rank, tie), where)
         return Ranked(
             "top",
@@ -392,8 +392,8 @@ def _sorted_types(
     """Types of the value, the sort column and the tie-break, which must have an order."""
     value, by, tie = (schema.field(name).type for name in inputs)
     if not is_orderable(tie):
-        shown = repr(aggregate)
-        raise wrong_type(schema, inputs[2], shown=shown, expected=TIE_BREAK, where=where)
+        text = repr(aggregate)
+        raise wrong_type(schema, inputs[2], text=text, expected=TIE_BREAK, where=where)
     return value, by, tie
 
 

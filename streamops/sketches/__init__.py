@@ -34,7 +34,7 @@ estimates instead, such as ``approx_count_distinct``, are in :mod:`streamops.agg
 from streamops.sketches.aggregation import merge
 from streamops.sketches.bloom import StoredBloomFilter, bloom_filter_agg, may_contain
 from streamops.sketches.count_min import count_min_sketch
-from streamops.sketches.counting import CountBounds, StoredCounts, estimate_count
+from streamops.sketches.counting import StoredCounts, estimate_count
 from streamops.sketches.expressions import estimate, from_datasketches, to_datasketches
 from streamops.sketches.hll import StoredHll, datasketch_hash, hll_sketch_agg
 from streamops.sketches.kll import StoredKll, kll_sketch_agg
@@ -57,7 +57,6 @@ from streamops.sketches.theta import (
 from streamops.sketches.top_k import StoredTopK, top_k_sketch_agg
 
 __all__ = [
-    "CountBounds",
     "StoredBloomFilter",
     "StoredCounts",
     "StoredHll",

@@ -39,7 +39,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.sketches.core.contract import Sketch
-from streamops.sketches.core.stored import Merged, Sealed
+from streamops.sketches.core.stored import Framed, Merged
 from streamops.spark.columns import require_name, type_name
 from streamops.spark.parameters import require_hashable
 
@@ -91,8 +91,8 @@ class SketchAggregate(Aggregation, ABC):
 
     def __repr__(self) -> str:
         own = [field.name for field in fields(self) if field.name not in _OWN]
-        said = [repr(self.column), *(f"{name}={getattr(self, name)!r}" for name in own)]
-        return f"{self.function}({', '.join(said)})"
+        arguments = [repr(self.column), *(f"{name}={getattr(self, name)!r}" for name in own)]
+        return f"{self.function}({', '.join(arguments)})"
 
     @property
     def where(self) -> str:
@@ -105,7 +105,7 @@ class SketchAggregate(Aggregation, ABC):
         return (self.column,)
 
     @abstractmethod
-    def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
         """The sketch over a column of this type, or an error that says which types would do.
 
         None: it will read no column, only sketches that are stored.
@@ -117,7 +117,7 @@ class SketchAggregate(Aggregation, ABC):
 
     def result(self, sketch: Sketch) -> Summary:
         """The same sketch with the result of this aggregate."""
-        return Sealed(sketch) if self.is_stored else self.answer(sketch)
+        return Framed(sketch) if self.is_stored else self.answer(sketch)
 
     def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
@@ -129,7 +129,7 @@ class SketchAggregate(Aggregation, ABC):
         raise no_spark(self.where, repr(self))
 
 
-def refuse_changes(schema: pa.Schema, *, shown: str, instead: str, where: str) -> None:
+def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) -> None:
     """Refuse a change stream: what it takes back, a sketch cannot forget.
 
     Raises
@@ -140,7 +140,7 @@ def refuse_changes(schema: pa.Schema, *, shown: str, instead: str, where: str) -
     if CHANGE_TYPE in schema.names:
         raise SchemaError(
             "SKETCH_CANNOT_FORGET",
-            f"{shown} would count what the change stream takes back",
+            f"{text} would count what the change stream takes back",
             where=where,
             got=f"a frame with the column {CHANGE_TYPE!r}",
             expected="rows that are only ever added",
@@ -150,7 +150,7 @@ def refuse_changes(schema: pa.Schema, *, shown: str, instead: str, where: str) -
         )
 
 
-def require_item(kind: pa.DataType, *, column: str, where: str) -> None:
+def require_item(dtype: pa.DataType, *, column: str, where: str) -> None:
     """Refuse a type that has no hash.
 
     Raises
@@ -159,23 +159,23 @@ def require_item(kind: pa.DataType, *, column: str, where: str) -> None:
         ``KEY_NOT_HASHABLE``.
     """
     what = "a sketch of values of a type that Spark does not hash"
-    require_hashable(kind, where=f"{where}, column {column!r}", what=what)
+    require_hashable(dtype, where=f"{where}, column {column!r}", what=what)
 
 
-def require_column(column: str, schema: pa.Schema, shown: str, instead: str, where: str) -> None:
+def require_column(column: str, schema: pa.Schema, text: str, instead: str, where: str) -> None:
     """Refuse a schema without the column, or one of a change stream."""
     if column not in schema.names:
-        raise ColumnNotFound(column, schema.names, where=where, role=f"agg: {shown}")
-    refuse_changes(schema, shown=shown, instead=instead, where=where)
+        raise ColumnNotFound(column, schema.names, where=where, role=f"agg: {text}")
+    refuse_changes(schema, text=text, instead=instead, where=where)
 
 
-def no_spark(where: str, shown: str) -> SpecError:
+def no_spark(where: str, text: str) -> SpecError:
     """The error for an aggregate that is ours alone."""
     return SpecError(
         "NO_SPARK_SKETCH",
         "Spark has no such sketch",
         where=where,
-        got=f"{shown}.to_spark()",
+        got=f"{text}.to_spark()",
         expected="an aggregate whose `native` is true",
         fix="use it in windows, on streams and batches alike",
     )
@@ -205,13 +205,13 @@ class MergedSketches:
     def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
         require_column(self.column, schema, repr(self), self.like.instead, where)
-        kind = schema.field(self.column).type
-        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        dtype = schema.field(self.column).type
+        if not (pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype)):
             raise SchemaError(
                 "AGGREGATE_TYPE",
                 f"{self!r} cannot be computed over this type",
                 where=where,
-                got=f"column {self.column!r} of type {type_name(kind)}",
+                got=f"column {self.column!r} of type {type_name(dtype)}",
                 expected="binary: sketches as an aggregate of sketches made them",
                 fix="name the column that has them, or sketch this one instead of merging it",
             )

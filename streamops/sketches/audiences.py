@@ -58,8 +58,8 @@ class OverlapAggregate:
         refuse_k(self.k, where)
 
     def __repr__(self) -> str:
-        said = f"of={self.of!r}, between={list(self.between)!r}, k={self.k}"
-        return f"approx_overlap({self.column!r}, {said})"
+        arguments = f"of={self.of!r}, between={list(self.between)!r}, k={self.k}"
+        return f"approx_overlap({self.column!r}, {arguments})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,17 +78,17 @@ class OverlapAggregate:
         raise no_spark("aggregates.approx_overlap", repr(self))
 
     def _audiences(self, schema: pa.Schema, where: str) -> pa.Array:
-        kind = schema.field(self.of).type
+        dtype = schema.field(self.of).type
         try:
-            if _holds(kind):
-                return pa.array(self.between, kind)
+            if _holds(dtype):
+                return pa.array(self.between, dtype)
         except (pa.ArrowException, TypeError, OverflowError):
             pass
         raise SchemaError(
             "AUDIENCE_TYPE",
             "the audiences are no values of the column that names them",
             where=where,
-            got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(kind)}",
+            got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(dtype)}",
             expected="values of the column's type: string, integer, boolean, date or binary",
             fix="write them as they stand in the column, or cast it",
         )
@@ -145,7 +145,7 @@ def _refuse_audiences(between: object, where: str) -> None:
     named = isinstance(between, tuple) and 2 <= len(between) <= MOST_AUDIENCES
     if named:
         assert isinstance(between, tuple)
-        plain = all(isinstance(each, _NAMES) and not _instant(each) for each in between)
+        plain = all(isinstance(item, _NAMES) and not _instant(item) for item in between)
         if plain and len(set(between)) == len(between):
             return
     raise SpecError(
@@ -163,8 +163,8 @@ def _instant(value: object) -> bool:
     return isinstance(value, dt.datetime)
 
 
-def _holds(kind: pa.DataType) -> bool:
-    """Whether values of this type are told apart by what is written in a plan."""
+def _holds(dtype: pa.DataType) -> bool:
+    """Whether values of this type can be written in a plan."""
     checks = (
         pa.types.is_string,
         pa.types.is_large_string,
@@ -174,4 +174,4 @@ def _holds(kind: pa.DataType) -> bool:
         pa.types.is_binary,
         pa.types.is_large_binary,
     )
-    return any(check(kind) for check in checks)
+    return any(check(dtype) for check in checks)

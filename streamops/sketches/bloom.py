@@ -19,8 +19,8 @@ from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.filters import (
     MOST_BITS,
+    FilterBits,
     Shape,
-    Words,
     contained,
     positions,
     require_capacity,
@@ -30,12 +30,12 @@ from streamops.sketches.core.filters import (
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.types import flat_type, type_name
 from streamops.sketches.expressions import as_item, mapped
-from streamops.sketches.stored import Kind, StoredSketch, read
+from streamops.sketches.stored import SketchType, StoredSketch, read
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
 
 __all__ = [
-    "KIND",
+    "SKETCH_TYPE",
     "BloomFilter",
     "StoredBloomFilter",
     "bloom_filter_agg",
@@ -96,16 +96,16 @@ class BloomFilter(SketchAggregate):
             )
 
     def __repr__(self) -> str:
-        said = [repr(self.column), f"capacity={self.capacity}"]
-        said += [f"false_positive_rate={self.false_positive_rate}"]
-        said += [] if self.item_type is None else [f"item_type={self.item_type!r}"]
-        return f"{self.function}({', '.join(said)})"
+        arguments = [repr(self.column), f"capacity={self.capacity}"]
+        arguments += [f"false_positive_rate={self.false_positive_rate}"]
+        arguments += [] if self.item_type is None else [f"item_type={self.item_type!r}"]
+        return f"{self.function}({', '.join(arguments)})"
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> Bloom:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> Bloom:
         """The sketch over a column of this type."""
-        if kind is not None:
-            require_item(kind, column=self.column, where=where)
-        name = self.item_type if kind is None else type_name(kind)
+        if dtype is not None:
+            require_item(dtype, column=self.column, where=where)
+        name = self.item_type if dtype is None else type_name(dtype)
         if name is None:
             raise SpecError(
                 "ITEM_TYPE_REQUIRED",
@@ -136,9 +136,9 @@ def bloom_filter_agg(
 ) -> BloomFilter:
     """A set of values as a Bloom filter, as framed bytes: to be stored, merged and asked.
 
-    A value that is in it is never denied. Of values that are not, a share of `false_positive_rate`
-    is said to be, when there are `capacity` in it: fewer before, more after. Nulls are not in it.
-    Ask it by :func:`may_contain`, or with ``read(blob).may_contain(values)``.
+    There are no false negatives. Of values that are not in the filter, a share of
+    `false_positive_rate` are false positives once it contains `capacity` values: fewer before, more
+    after. Nulls are not in it. Query it by :func:`may_contain`, or with ``read(blob).may_contain(values)``.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ class StoredBloomFilter(StoredSketch):
         return self.core.contains(self.states, found) & valid
 
     @property
-    def filter(self) -> Words:
+    def filter(self) -> FilterBits:
         """Its bits, as words of 64, from the least significant one on."""
         return self.core.filter(self.states)
 
@@ -251,18 +251,18 @@ class StoredBloomFilter(StoredSketch):
 
 
 def _values(values: Any, name: str) -> pa.Array:
-    kind = flat_type(name)
+    dtype = flat_type(name)
     try:
         if isinstance(values, pa.Array | pa.ChunkedArray):
             array = combine_chunks(values)
-            if kind is None and type_name(array.type) != name:
+            if dtype is None and type_name(array.type) != name:
                 raise TypeError(f"they are of type {type_name(array.type)}")
-            return array if kind is None else array.cast(kind)
-        if kind is None:
+            return array if dtype is None else array.cast(dtype)
+        if dtype is None:
             raise TypeError("values of a nested type are given as an Arrow array")
-        if pa.types.is_integer(kind) and pa.types.is_floating(pa.array(values).type):
+        if pa.types.is_integer(dtype) and pa.types.is_floating(pa.array(values).type):
             raise TypeError("they are not whole")  # Arrow would cut them
-        return pa.array(values, kind)
+        return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SpecError(
             "NOT_AN_ITEM",
@@ -289,7 +289,7 @@ def _whole(value: Parameter) -> int:
     return value
 
 
-KIND = Kind(Bloom.format, _of, StoredBloomFilter)
+SKETCH_TYPE = SketchType(Bloom.format, _of, StoredBloomFilter)
 
 
 def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
@@ -325,21 +325,21 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
             "NOT_A_BLOOM_FILTER",
             "`filter` does not tell which values are in it",
             where=where,
-            got=f"a sketch of the kind {stored.kind!r}",
+            got=f"a sketch of the type {stored.type!r}",
             expected="a Bloom filter",
             fix="make it by sketches.bloom_filter_agg(...)",
         )
     if not isinstance(column, Column):
         require_name(column, parameter="column", where=where)
         column = quoted(column)
-    shape, words = stored.core.shape, stored.filter
-    kind = stored.core.type
-    value = column if flat_type(kind) is None else as_item(column, kind)
+    shape, names_ = stored.core.shape, stored.filter
+    dtype = stored.core.type
+    value = column if flat_type(dtype) is None else as_item(column, dtype)
 
     def run(items: pa.Array) -> pa.Array:
-        asked = np.asarray(items)
-        result = np.zeros(len(asked), np.bool_)
-        result[contained(words, positions(shape, asked), np.arange(len(asked)))] = True
+        requested = np.asarray(items)
+        result = np.zeros(len(requested), np.bool_)
+        result[contained(names_, positions(shape, requested), np.arange(len(requested)))] = True
         return pa.array(result)
 
     return value.isNotNull() & mapped(run, pa.bool_(), F.xxhash64(value), name="may_contain")

@@ -15,7 +15,7 @@ from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.tables import MOST_CELLS, depth_for, width_for
 from streamops.sketches.core.types import flat_type
 from streamops.sketches.counting import CountingAggregate, StoredCounts, items_of
-from streamops.sketches.stored import Kind
+from streamops.sketches.stored import SketchType
 
 __all__ = ["Frequencies", "count_min", "count_min_sketch"]
 
@@ -30,9 +30,9 @@ class Frequencies(CountingAggregate):
     Parameters
     ----------
     of : tuple, optional
-        The items that are told.
+        The items whose counts are returned.
     relative_error, confidence : float
-        Of what is told.
+        Of the counts.
 
     Raises
     ------
@@ -73,16 +73,16 @@ class Frequencies(CountingAggregate):
                 fix="allow a greater `relative_error`",
             )
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
         """The sketch over a column of this type."""
-        if kind is not None:
-            require_item(kind, column=self.column, where=where)
-        item = self.type_of_items(kind, where)
-        asked = None
+        if dtype is not None:
+            require_item(dtype, column=self.column, where=where)
+        item = self.type_of_items(dtype, where)
+        requested = None
         if self.of is not None:
-            asked = items_of(self.of, item, parameter="of", where=where)
+            requested = items_of(self.of, item, parameter="of", where=where)
         width, depth = width_for(self.relative_error), depth_for(self.confidence)
-        return CountMin(self.column, item, width, depth, asked, self.weight)
+        return CountMin(self.column, item, width, depth, requested, self.weight)
 
 
 def count_min(
@@ -114,7 +114,7 @@ def count_min(
     column : str
         The items, of any type that has a hash: not maps.
     of : iterable
-        The items that are told, of the column's type.
+        The items whose counts are returned, of the column's type.
     relative_error : float
         How far a count may be above the truth, as a share of ``count``: above 0, below 1.
     confidence : float
@@ -148,11 +148,11 @@ def count_min(
     Applications", 2005.
     """
     given: Any = of
-    asked = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
-    if not asked or any(item is None for item in asked):
+    requested = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
+    if not requested or any(item is None for item in requested):
         raise SpecError(
             "NO_ITEMS",
-            "`of` does not say which items are told",
+            "`of` must name the items whose counts are returned",
             where="aggregates.count_min",
             got=f"of={of!r}",
             expected="a list of at least one item; a null is none",
@@ -162,7 +162,7 @@ def count_min(
         function="count_min",
         column=column,
         is_stored=False,
-        of=asked,
+        of=requested,
         relative_error=relative_error,
         confidence=confidence,
         weight=weight,
@@ -201,18 +201,18 @@ def count_min_sketch(
 
 
 def _of(parameters: Mapping[str, Parameter]) -> Sketch:
-    width, depth, name = (parameters[each] for each in ("width", "depth", "type"))
-    kind = flat_type(str(name))
+    width, depth, name = (parameters[entry] for entry in ("width", "depth", "type"))
+    dtype = flat_type(str(name))
     if type(width) is not int or type(depth) is not int or min(width, depth) < 1:
         msg = "a width and a depth of 1 or more"
         raise ValueError(msg)
     if width * depth > MOST_CELLS:
         msg = f"at most {MOST_CELLS} cells"
         raise ValueError(msg)
-    if kind is None:
+    if dtype is None:
         msg = "a type that is not nested"
         raise ValueError(msg)
-    return CountMin("", kind, width, depth)
+    return CountMin("", dtype, width, depth)
 
 
-KIND = Kind(CountMin.format, _of, StoredCounts)
+SKETCH_TYPE = SketchType(CountMin.format, _of, StoredCounts)

@@ -38,7 +38,7 @@ class Counting(Sketch, Protocol):
         """Of the items."""
 
     def counts_of(
-        self, states: Sequence[pa.Array], owners: Ids, asked: pa.Array
+        self, states: Sequence[pa.Array], owners: Ids, requested: pa.Array
     ) -> tuple[Ints, Ints]:
         """How often items have occurred, each in a state of its own: at least, and at most."""
 
@@ -74,8 +74,10 @@ class StoredCounts(StoredSketch):
             ``NOT_AN_ITEM``: a value that is not of the type.
         """
         sketch: Counting = self.sketch  # type: ignore[assignment]
-        asked = items_of(values, sketch.type, parameter="values", where=f"sketches, {self.kind}")
-        lower, upper = sketch.counts_of(self.states, np.zeros(len(asked), np.int64), asked)
+        requested = items_of(
+            values, sketch.type, parameter="values", where=f"sketches, {self.type}"
+        )
+        lower, upper = sketch.counts_of(self.states, np.zeros(len(requested), np.int64), requested)
         return [CountBounds(*pair) for pair in zip(lower.tolist(), upper.tolist(), strict=True)]
 
 
@@ -117,10 +119,10 @@ class CountingAggregate(SketchAggregate, ABC):
                 )
 
     def __repr__(self) -> str:
-        own = (field.name for field in fields(self) if field.name not in _SAID_FIRST)
-        said = ((name, getattr(self, name)) for name in own)
-        words = [f"{name}={value!r}" for name, value in said if value is not None]
-        return f"{self.function}({', '.join([repr(self.column), *words])})"
+        own = (field.name for field in fields(self) if field.name not in _FIRST_FIELDS)
+        arguments = ((name, getattr(self, name)) for name in own)
+        names_ = [f"{name}={value!r}" for name, value in arguments if value is not None]
+        return f"{self.function}({', '.join([repr(self.column), *names_])})"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -134,20 +136,20 @@ class CountingAggregate(SketchAggregate, ABC):
             return found
         if self.weight not in schema.names:
             raise ColumnNotFound(self.weight, schema.names, where=where, role=f"agg: {self!r}")
-        kind = schema.field(self.weight).type
-        if not pa.types.is_integer(kind):
+        dtype = schema.field(self.weight).type
+        if not pa.types.is_integer(dtype):
             raise SchemaError(
                 "AGGREGATE_TYPE",
                 f"{self!r} cannot be weighed by this type",
                 where=where,
-                got=f"column {self.weight!r} of type {type_name(kind)}",
+                got=f"column {self.weight!r} of type {type_name(dtype)}",
                 expected="integers of 0 or more",
                 fix="cast the column, in a unit in which it is whole: cents, bytes",
             )
         return found
 
-    def type_of_items(self, kind: pa.DataType | None, where: str) -> pa.DataType:
-        """The type that is counted: of the column, or as it was said.
+    def type_of_items(self, dtype: pa.DataType | None, where: str) -> pa.DataType:
+        """The type that is counted: that of the column, or `item_type`.
 
         Raises
         ------
@@ -156,9 +158,9 @@ class CountingAggregate(SketchAggregate, ABC):
         SchemaError
             ``ITEM_TYPE_DIFFERS``; ``ITEM_TYPE_NESTED``: such items have no bytes.
         """
-        said = None if self.item_type is None else flat_type(self.item_type)
-        if kind is None:
-            if said is None:
+        arguments = None if self.item_type is None else flat_type(self.item_type)
+        if dtype is None:
+            if arguments is None:
                 raise SpecError(
                     "ITEM_TYPE_REQUIRED",
                     "nothing tells the type of the items in stored sketches",
@@ -167,26 +169,26 @@ class CountingAggregate(SketchAggregate, ABC):
                     expected="an aggregate with `item_type`",
                     fix=f'{self.function}({self.column!r}, item_type="string", ...)',
                 )
-            return said
-        if said is not None and type_name(said) != type_name(kind):
+            return arguments
+        if arguments is not None and type_name(arguments) != type_name(dtype):
             raise SchemaError(
                 "ITEM_TYPE_DIFFERS",
                 "the column has another type than `item_type` says",
                 where=where,
-                got=f"column {self.column!r} of type {type_name(kind)}",
-                expected=type_name(said),
+                got=f"column {self.column!r} of type {type_name(dtype)}",
+                expected=type_name(arguments),
                 fix="leave `item_type` out: the column tells it",
             )
-        if self.is_stored and not is_flat(kind):
+        if self.is_stored and not is_flat(dtype):
             raise SchemaError(
                 "ITEM_TYPE_NESTED",
                 "a sketch of nested items cannot be stored",
                 where=where,
-                got=f"column {self.column!r} of type {type_name(kind)}",
+                got=f"column {self.column!r} of type {type_name(dtype)}",
                 expected=_FLAT,
                 fix="make one value of it first: F.to_json(column), or F.concat_ws of its fields",
             )
-        return kind
+        return dtype
 
 
 def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) -> Column:
@@ -230,30 +232,30 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
             fix='like=count_min_sketch("page", item_type="string")',
         )
     sketch: Counting = like.sketch(None, where)  # type: ignore[assignment]
-    place = f"{where}({column!r}, like={like!r})"
+    location = f"{where}({column!r}, like={like!r})"
 
-    def run(blobs: pa.Array, asked: pa.Array) -> pa.Array:
-        return counted(sketch, blobs, asked, where=place)
+    def run(blobs: pa.Array, requested: pa.Array) -> pa.Array:
+        return counted(sketch, blobs, requested, where=location)
 
-    asked = quoted(item) if isinstance(item, str) else item
-    of = as_item(asked, type_name(sketch.type))
+    requested = quoted(item) if isinstance(item, str) else item
+    of = as_item(requested, type_name(sketch.type))
     return mapped(run, _BOUNDS, quoted(column), of, name="estimate_count")
 
 
-def counted(sketch: Counting, blobs: pa.Array, asked: pa.Array, *, where: str) -> pa.Array:
+def counted(sketch: Counting, blobs: pa.Array, requested: pa.Array, *, where: str) -> pa.Array:
     """How often each item has occurred, by the sketch beside it."""
     # A sketch that stands beside many items is read once.
     known = blobs.dictionary_encode()
     states = revived(sketch, known.dictionary, where=where)
-    there = np.asarray(blobs.is_valid()) & np.asarray(asked.is_valid())
+    there = np.asarray(blobs.is_valid()) & np.asarray(requested.is_valid())
     owners = np.asarray(known.indices.filter(pa.array(there))).astype(np.int64)
-    items = asked.filter(pa.array(there)).cast(sketch.type)
-    pair = [pa.array(each) for each in sketch.counts_of(states, owners, items)]
+    items = requested.filter(pa.array(there)).cast(sketch.type)
+    pair = [pa.array(entry) for entry in sketch.counts_of(states, owners, items)]
     found = pa.StructArray.from_arrays(pair, fields=list(_BOUNDS))
     return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
 
-def items_of(values: Any, kind: pa.DataType, *, parameter: str, where: str) -> pa.Array:
+def items_of(values: Any, dtype: pa.DataType, *, parameter: str, where: str) -> pa.Array:
     """Values as items of this type.
 
     Raises
@@ -265,17 +267,17 @@ def items_of(values: Any, kind: pa.DataType, *, parameter: str, where: str) -> p
         if isinstance(values, str | bytes):
             raise TypeError("one value, and no list of values")
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            return combine_chunks(values).cast(kind)
-        return pa.array(values, kind)
+            return combine_chunks(values).cast(dtype)
+        return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SpecError(
             "NOT_AN_ITEM",
             "a value is not of the type that is counted",
             where=where,
             got=f"{parameter}={values!r:.60}: {error}",
-            expected=f"values of type {type_name(kind)}",
+            expected=f"values of type {type_name(dtype)}",
             fix="ask for values of that type",
         ) from None
 
 
-_SAID_FIRST = ("function", "column", "is_stored")
+_FIRST_FIELDS = ("function", "column", "is_stored")

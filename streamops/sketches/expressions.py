@@ -14,16 +14,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.sketches.aggregation import SketchAggregate, require_like
 from streamops.sketches.core.contract import Sketch
-from streamops.sketches.core.stored import Sealed, answers, revived
+from streamops.sketches.core.stored import Framed, answers, revived
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, spark_schema
 
 __all__ = ["as_item", "estimate", "expression", "from_datasketches", "mapped", "to_datasketches"]
 
 
-def as_item(column: Column, kind: str) -> Column:
+def as_item(column: Column, dtype: str) -> Column:
     """The value as one of this type, which is flat; null where it is none: 1.5 is no bigint."""
-    value = column.try_cast(kind)
+    value = column.try_cast(dtype)
     # Compared only where it could be cast: the comparison casts, too, and then fails the query.
     return F.when(value.isNotNull(), F.when(value == column, value))
 
@@ -64,10 +64,10 @@ def mapped(
     """
     if name is not None:
         run.__name__ = name
-    kind = spark_schema(pa.schema([("result", result)])).fields[0].dataType
+    dtype = spark_schema(pa.schema([("result", result)])).fields[0].dataType
     # Its stubs want the word for a scalar function, which it asks to leave to the type hints.
     make: Any = arrow_udf
-    found: Column = make(run, kind)(*columns)
+    found: Column = make(run, dtype)(*columns)
     return found
 
 
@@ -105,10 +105,10 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     require_name(column, parameter="column", where=where)
     require_like(like, where)
     sketch = like.sketch(None, where)
-    answer, place = like.answer(sketch), f"{where}({column!r}, like={like!r})"
+    answer, location = like.answer(sketch), f"{where}({column!r}, like={like!r})"
 
     def run(blobs: pa.Array) -> pa.Array:
-        return answers(sketch, answer, blobs, where=place)
+        return answers(sketch, answer, blobs, where=location)
 
     return mapped(run, answer.result, quoted(column), name="estimate")
 
@@ -150,10 +150,10 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     where = "sketches.to_datasketches"
     require_name(column, parameter="column", where=where)
     sketch = _exchanged(like, where)
-    place = f"{where}({column!r}, like={like!r})"
+    location = f"{where}({column!r}, like={like!r})"
 
     def images(blobs: pa.Array) -> pa.Array:
-        return sketch.images(revived(sketch, blobs, where=place))
+        return sketch.images(revived(sketch, blobs, where=location))
 
     return expression(images, pa.binary(), column)
 
@@ -184,15 +184,15 @@ def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
     where = "sketches.from_datasketches"
     require_name(column, parameter="column", where=where)
     sketch = _exchanged(like, where)
-    place = f"{where}({column!r}, like={like!r})"
+    location = f"{where}({column!r}, like={like!r})"
 
     def stored(images: pa.Array) -> pa.Array:
         try:
             states = sketch.from_images(images.cast(pa.binary()))
         except SketchFormatError as error:  # an image does not know where it stands
             facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
-            raise SketchFormatError(error.code, error.what, where=place, **facts) from None
-        return Sealed(sketch).estimate(states)
+            raise SketchFormatError(error.code, error.what, where=location, **facts) from None
+        return Framed(sketch).estimate(states)
 
     return expression(stored, pa.binary(), column)
 

@@ -18,10 +18,17 @@ from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.hashes import murmur3
 from streamops.sketches.core.hll_images import from_serialized
 from streamops.sketches.core.hyperloglog import HyperLogLog
-from streamops.sketches.stored import Kind, StoredSketch
+from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import column as quoted
 
-__all__ = ["KIND", "Hll", "StoredHll", "approx_count_distinct", "datasketch_hash", "hll_sketch_agg"]
+__all__ = [
+    "SKETCH_TYPE",
+    "Hll",
+    "StoredHll",
+    "approx_count_distinct",
+    "datasketch_hash",
+    "hll_sketch_agg",
+]
 
 _LEAST, _MOST = 4, 16
 
@@ -50,18 +57,18 @@ class Hll(SketchAggregate):
         if not _is_precision(self.p):
             _refuse_precision(self.p, self.where)
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> HyperLogLog:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> HyperLogLog:
         """The sketch over a column of this type."""
-        if kind is not None:
-            require_item(kind, column=self.column, where=where)
+        if dtype is not None:
+            require_item(dtype, column=self.column, where=where)
         return HyperLogLog(self.column, self.p)
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """Spark's own sketch of the same values, or its estimate: a ``bigint``, without bounds.
 
         The sketch is the same, but not its bytes: it has no frame. See ``from_datasketches``. The
-        estimate may be another: Spark's goes by the order of arrival where it can. So an aggregate
-        of this kind does not count as native, and windows never replace it.
+        estimate may be another: Spark's depends on the order of arrival where it can. So this
+        aggregate is not native, and windows never replace it.
         """
         # To Spark's hash a null is a number like others.
         item = F.when(quoted(self.column).isNotNull(), F.xxhash64(quoted(self.column)))
@@ -212,14 +219,14 @@ class StoredHll(StoredSketch):
         return self.sketch
 
 
-def datasketch_hash(p: int, kind: pa.DataType | None = None) -> Callable[[Any], int]:
+def datasketch_hash(p: int, dtype: pa.DataType | None = None) -> Callable[[Any], int]:
     """The hash with which datasketch counts as it is counted here: its ``hashfunc``.
 
     Parameters
     ----------
     p : int
         That of the ``HyperLogLogPlusPlus``.
-    kind : DataType, optional
+    dtype : DataType, optional
         Arrow's type of the values, where it is not the one that Arrow takes their Python type
         for: an ``int`` is a bigint, a ``float`` a double.
 
@@ -237,7 +244,7 @@ def datasketch_hash(p: int, kind: pa.DataType | None = None) -> Callable[[Any], 
         _refuse_precision(p, "sketches.datasketch_hash")
 
     def hashed(value: Any) -> int:
-        first, second = murmur3(xxhash64([pa.array([value], kind)]))
+        first, second = murmur3(xxhash64([pa.array([value], dtype)]))
         return (int(second[0]) >> p << p) | (int(first[0]) & ((1 << p) - 1))
 
     return hashed
@@ -250,11 +257,11 @@ def _is_precision(p: object) -> bool:
 def _refuse_precision(p: object, where: str) -> NoReturn:
     raise SpecError(
         "PRECISION_OUT_OF_RANGE",
-        "`p` is no precision of HyperLogLog",
+        "`p` is out of range",
         where=where,
         got=f"p={p!r}",
         expected=f"a whole number from {_LEAST} to {_MOST}",
-        fix="leave it out, which is p=12: 4 KB, 1.6 % off; one more halves the square of the error",
+        fix="use the default, p=12 (4 KB per key, 1.6 % standard error)",
     )
 
 
@@ -267,4 +274,4 @@ def _of(parameters: Mapping[str, Parameter]) -> HyperLogLog:
     return HyperLogLog("", p)
 
 
-KIND = Kind(HyperLogLog.format, _of, StoredHll)
+SKETCH_TYPE = SketchType(HyperLogLog.format, _of, StoredHll)

@@ -15,15 +15,15 @@ from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.kll_view import rank_error
-from streamops.sketches.stored import Kind, StoredSketch
+from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import type_name
 
 __all__ = [
     "DEFAULT_K",
-    "KIND",
     "LEAST_K",
     "QUARTILES",
+    "SKETCH_TYPE",
     "Kll",
     "StoredKll",
     "approx_percentile",
@@ -37,7 +37,7 @@ DEFAULT_K = 200
 LEAST_K, _MOST = 8, 65_535
 
 QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""What a sketch is asked for that was stored, unless more is said."""
+"""The quantiles that a stored sketch returns by default."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -70,17 +70,17 @@ class Kll(SketchAggregate):
         refuse_k(self.k, where)
 
     def __repr__(self) -> str:
-        asked = "" if self.is_stored else f", {[float(each) for each in self.percentage]!r}"
-        return f"{self.function}({self.column!r}{asked}, k={self.k})"
+        requested = "" if self.is_stored else f", {[float(item) for item in self.percentage]!r}"
+        return f"{self.function}({self.column!r}{requested}, k={self.k})"
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> QuantileSketch:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> QuantileSketch:
         """The sketch over a column of this type."""
-        if kind is not None and not _is_number(kind):
+        if dtype is not None and not _is_number(dtype):
             raise SchemaError(
                 "AGGREGATE_TYPE",
                 f"{self!r} cannot be computed over this type",
                 where=where,
-                got=f"column {self.column!r} of type {type_name(kind)}",
+                got=f"column {self.column!r} of type {type_name(dtype)}",
                 expected="numbers",
                 fix="cast the column, or pick a field of it",
             )
@@ -94,8 +94,8 @@ class Kll(SketchAggregate):
         count as native, and windows never replace it.
         """
         sketch = F.kll_sketch_agg_double(quoted(self.column).cast("double"), F.lit(self.k))
-        asked = F.array(*(F.lit(float(each)) for each in self.percentage))
-        return sketch if self.is_stored else F.kll_sketch_get_quantile_double(sketch, asked)
+        requested = F.array(*(F.lit(float(item)) for item in self.percentage))
+        return sketch if self.is_stored else F.kll_sketch_get_quantile_double(sketch, requested)
 
 
 def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFAULT_K) -> Kll:
@@ -105,7 +105,7 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
     rank_error: double, count: bigint>``. Quantile p is the least value that a share p of the
     values does not exceed: one that occurs, as in Spark's ``percentile_disc``. Up to k values it is
     exact. Beyond, it is the exact quantile of a probability that is off by `rank_error` at most: with
-    a confidence of 99 %, for all percentage at once. `lower` and `upper` are the quantiles at
+    a confidence of 99 %, for all percentages at once. `lower` and `upper` are the quantiles at
     both ends of that error, and so the truth lies between them with the same confidence.
 
     NaN is greater than any number, 0.0 and -0.0 are one, as in :func:`aggregates.percentile`. Values
@@ -148,8 +148,10 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
     ----------
     Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", 2016.
     """
-    asked = several(percentage, column)
-    return Kll(function="approx_percentile", column=column, is_stored=False, percentage=asked, k=k)
+    requested = several(percentage, column)
+    return Kll(
+        function="approx_percentile", column=column, is_stored=False, percentage=requested, k=k
+    )
 
 
 def kll_sketch_agg(column: str, *, k: int = DEFAULT_K) -> Kll:
@@ -192,7 +194,7 @@ def refuse_k(k: object, where: str) -> None:
 
 
 def refuse_probabilities(percentage: Sequence[object], where: str) -> None:
-    """Refuse what are no percentage."""
+    """Refuse percentages that are out of range."""
     for value in percentage:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:  # type: ignore[operator]
@@ -207,11 +209,11 @@ def refuse_probabilities(percentage: Sequence[object], where: str) -> None:
 
 
 def several(percentage: object, column: object) -> tuple[float, ...]:
-    """The percentage as a tuple, if they are any."""
-    asked: tuple[float, ...] = ()
+    """The percentages as a tuple, at least one."""
+    requested: tuple[float, ...] = ()
     if isinstance(percentage, Iterable) and not isinstance(percentage, str):
-        asked = tuple(percentage)
-    if not asked:
+        requested = tuple(percentage)
+    if not requested:
         raise SpecError(
             "NO_PROBABILITY",
             "no quantile is asked for",
@@ -220,12 +222,12 @@ def several(percentage: object, column: object) -> tuple[float, ...]:
             expected="a list of at least one number from 0 to 1",
             fix=f"approx_percentile({column!r}, [0.5, 0.99])",
         )
-    return asked
+    return requested
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _is_number(dtype: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
     )
 
 
@@ -269,7 +271,7 @@ class StoredKll(StoredSketch):
         SketchFormatError
             ``SKETCH_HAS_NAN``.
         """
-        (image,) = self._asked().images(self.states).to_pylist()
+        (image,) = self._configured().images(self.states).to_pylist()
         return bytes(image)
 
     @property
@@ -290,10 +292,10 @@ class StoredKll(StoredSketch):
         SpecError
             ``PROBABILITY_OUT_OF_RANGE``.
         """
-        asked = tuple(probabilities)
-        refuse_probabilities(asked, "StoredKll.quantiles")
-        said: dict[str, Any] = self._asked(asked).estimate(self.states)[0].as_py()
-        return said
+        requested = tuple(probabilities)
+        refuse_probabilities(requested, "StoredKll.quantiles")
+        arguments: dict[str, Any] = self._configured(requested).estimate(self.states)[0].as_py()
+        return arguments
 
     def quantile(self, probability: float) -> float | None:
         """One of them; None of no value."""
@@ -311,10 +313,10 @@ class StoredKll(StoredSketch):
         Each is off by `rank_error` at most, with a confidence of 99 %; the difference of two of
         them by 2.446 / k^0.9433, which for k = 200 is 1.65 %.
         """
-        said: list[float] | None = self._asked().ranks(self.states, values)[0].as_py()
-        return said
+        arguments: list[float] | None = self._configured().ranks(self.states, values)[0].as_py()
+        return arguments
 
-    def _asked(self, probabilities: tuple[float, ...] = QUARTILES) -> QuantileSketch:
+    def _configured(self, probabilities: tuple[float, ...] = QUARTILES) -> QuantileSketch:
         assert isinstance(self.sketch, QuantileSketch)
         return replace(self.sketch, probabilities=probabilities)
 
@@ -326,4 +328,4 @@ def _of(parameters: Mapping[str, Parameter]) -> QuantileSketch:
     return QuantileSketch("", k, QUARTILES)
 
 
-KIND = Kind(QuantileSketch.format, _of, StoredKll)
+SKETCH_TYPE = SketchType(QuantileSketch.format, _of, StoredKll)

@@ -18,11 +18,11 @@ from streamops.sketches.core.hashes import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash
 from streamops.sketches.core.stored import revived
 from streamops.sketches.expressions import expression
-from streamops.sketches.stored import Kind, StoredSketch
+from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import require_name
 
 __all__ = [
-    "KIND",
+    "SKETCH_TYPE",
     "MinHashSketch",
     "StoredMinHash",
     "minhash_hash",
@@ -61,10 +61,10 @@ class MinHashSketch(SketchAggregate):
         if not _is_known(self.permutations, self.seed, self.scheme):
             _refuse_functions(self.permutations, self.seed, self.scheme)
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> MinHash:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> MinHash:
         """The sketch over a column of this type."""
-        if kind is not None:
-            require_item(kind, column=self.column, where=where)
+        if dtype is not None:
+            require_item(dtype, column=self.column, where=where)
         return MinHash(self.column, self.permutations, self.seed, self.scheme)
 
 
@@ -211,21 +211,21 @@ class StoredMinHash(StoredSketch):
         return self.sketch
 
 
-def minhash_hash(bits: int = 32, kind: pa.DataType | None = None) -> Callable[[Any], int]:
+def minhash_hash(bits: int = 32, dtype: pa.DataType | None = None) -> Callable[[Any], int]:
     """The hash with which datasketch's ``MinHash`` sees what is seen here: its ``hashfunc``.
 
     Parameters
     ----------
     bits : int
         32; or 64, for the scheme "affine64".
-    kind : DataType, optional
+    dtype : DataType, optional
         Arrow's type of the values, where it is not the one that Arrow takes their Python type
         for: an ``int`` is a bigint, a ``float`` a double.
     """
     mask = (1 << bits) - 1
 
     def hashed(value: Any) -> int:
-        first, _ = murmur3(xxhash64([pa.array([value], kind)]))
+        first, _ = murmur3(xxhash64([pa.array([value], dtype)]))
         return int(first[0]) & mask
 
     return hashed
@@ -278,7 +278,7 @@ def _of(parameters: Mapping[str, Parameter]) -> MinHash:
     return MinHash("", int(permutations), int(seed), str(scheme))
 
 
-KIND = Kind(MinHash.format, _of, StoredMinHash)
+SKETCH_TYPE = SketchType(MinHash.format, _of, StoredMinHash)
 
 
 def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
@@ -316,10 +316,10 @@ def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
             expected="the minhash_sketch_agg(...) that made them",
             fix="pass the same aggregate that stands in the `agg` of the windows before",
         )
-    sketch, place = like.sketch(None, where), f"{where}({left!r}, {right!r}, like={like!r})"
+    sketch, location = like.sketch(None, where), f"{where}({left!r}, {right!r}, like={like!r})"
 
     def answer(one: pa.Array, other: pa.Array) -> pa.Array:
-        states = (revived(sketch, blobs, where=place)[0] for blobs in (one, other))
+        states = (revived(sketch, blobs, where=location)[0] for blobs in (one, other))
         return pa.array(sketch.similarities(*states))
 
     return expression(answer, pa.float64(), left, right)

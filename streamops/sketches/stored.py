@@ -14,11 +14,11 @@ from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Format, Parameter, Sketch
 from streamops.sketches.core.frame import read_header, unpack_frames
-from streamops.sketches.core.stored import Sealed, revived
+from streamops.sketches.core.stored import Framed, revived
 
-__all__ = ["KINDS", "Kind", "StoredSketch", "read"]
+__all__ = ["SKETCH_TYPES", "SketchType", "StoredSketch", "read"]
 
-KINDS: Mapping[str, str] = {
+SKETCH_TYPES: Mapping[str, str] = {
     "bloom": "streamops.sketches.bloom",
     "frequency": "streamops.sketches.count_min",
     "heavy_hitters": "streamops.sketches.top_k",
@@ -27,7 +27,7 @@ KINDS: Mapping[str, str] = {
     "minhash": "streamops.sketches.minhash",
     "theta": "streamops.sketches.theta",
 }
-"""The module of each kind, which has a :class:`Kind` under the name ``KIND``."""
+"""The module of each type of sketch, which has a :class:`SketchType` under the name ``SKETCH_TYPE``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class StoredSketch:
 
     Parameters
     ----------
-    kind : str
+    type : str
         Such as "hll".
     parameters : mapping
         What another sketch must have in common with it to be merged.
     """
 
-    kind: str = field(compare=False)
+    type: str = field(compare=False)
     parameters: Mapping[str, Parameter] = field(compare=False)
     blob: bytes = field(repr=False)
     sketch: Sketch = field(repr=False, compare=False)
@@ -54,7 +54,7 @@ class StoredSketch:
     @classmethod
     def of(cls, sketch: Sketch, states: list[pa.Array]) -> Self:
         """The value of one state."""
-        (blob,) = Sealed(sketch).estimate(states).to_pylist()
+        (blob,) = Framed(sketch).estimate(states).to_pylist()
         return cls(sketch.format.kind, dict(sketch.parameters), blob, sketch, tuple(states))
 
     def estimate(self) -> Any:
@@ -85,8 +85,8 @@ class StoredSketch:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What must be known of a kind of sketch to read its bytes.
+class SketchType:
+    """How to read the bytes of a type of sketch.
 
     Parameters
     ----------
@@ -132,20 +132,20 @@ def read(blob: bytes) -> StoredSketch:
     where = "sketches.read"
     blob = bytes(blob)
     header = read_header(blob, where=where)
-    if header.format.kind not in KINDS:
+    if header.format.kind not in SKETCH_TYPES:
         raise SketchFormatError(
             "SKETCH_KIND",
             "no sketch of this kind is known here",
             where=where,
             got=header.format.kind,
-            expected=f"one of: {', '.join(sorted(KINDS))}",
+            expected=f"one of: {', '.join(sorted(SKETCH_TYPES))}",
             fix="use the release of streamops that wrote it, or a later one",
         )
-    kind: Kind = importlib.import_module(KINDS[header.format.kind]).KIND
+    known: SketchType = importlib.import_module(SKETCH_TYPES[header.format.kind]).SKETCH_TYPE
     blobs = pa.array([blob], pa.binary())
-    unpack_frames(blobs, kind.format, header.parameters, where=where)  # or its version is another
+    unpack_frames(blobs, known.format, header.parameters, where=where)  # or its version is another
     try:
-        sketch = kind.sketch(header.parameters)
+        sketch = known.sketch(header.parameters)
     except (KeyError, TypeError, ValueError) as error:
         raise SketchFormatError(
             "SKETCH_PARAMETERS",
@@ -155,4 +155,4 @@ def read(blob: bytes) -> StoredSketch:
             expected=f"what {header.format.kind} takes: {error}",
             fix="make it again from its rows",
         ) from error
-    return kind.value.of(sketch, revived(sketch, blobs, where=where))
+    return known.value.of(sketch, revived(sketch, blobs, where=where))

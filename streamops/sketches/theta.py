@@ -15,16 +15,16 @@ from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.overlap import PARTS, measured
 from streamops.sketches.core.samples import Samples, beside
-from streamops.sketches.core.stored import Sealed, revived
+from streamops.sketches.core.stored import Framed, revived
 from streamops.sketches.core.theta import Theta
 from streamops.sketches.expressions import expression
-from streamops.sketches.stored import Kind, StoredSketch
+from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
 
 __all__ = [
     "DEFAULT_K",
-    "KIND",
+    "SKETCH_TYPE",
     "StoredTheta",
     "ThetaAggregate",
     "approx_count_distinct_theta",
@@ -62,10 +62,10 @@ class ThetaAggregate(SketchAggregate):
         SketchAggregate.__post_init__(self)
         refuse_k(self.k, self.where)
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> Theta:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> Theta:
         """The sketch over a column of this type."""
-        if kind is not None:
-            require_item(kind, column=self.column, where=where)
+        if dtype is not None:
+            require_item(dtype, column=self.column, where=where)
         return Theta(self.column, self.k)
 
     def to_spark(self, *, time: str | None = None) -> Column:
@@ -211,8 +211,8 @@ class StoredTheta(StoredSketch):
         SketchFormatError
             ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: not of one kind and k.
         """
-        said: dict[str, Any] = measured(self._samples(), self._like(other))[0].as_py()
-        return said
+        arguments: dict[str, Any] = measured(self._samples(), self._like(other))[0].as_py()
+        return arguments
 
     def _samples(self) -> Samples:
         return Samples.of(*self.states)
@@ -248,7 +248,7 @@ def _of(parameters: Mapping[str, Parameter]) -> Theta:
     return Theta("", k)
 
 
-KIND = Kind(Theta.format, _of, StoredTheta)
+SKETCH_TYPE = SketchType(Theta.format, _of, StoredTheta)
 
 
 Answer = Callable[[Theta, Samples, Samples], pa.Array]
@@ -278,7 +278,7 @@ def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
     """
 
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return _sealed(sketch, beside(a, b).either(sketch.k))
+        return _frame(sketch, beside(a, b).either(sketch.k))
 
     return _expression("union", pa.binary(), answer, left, right, like)
 
@@ -303,7 +303,7 @@ def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
     """
 
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return _sealed(sketch, beside(a, b).where([0, 1]))
+        return _frame(sketch, beside(a, b).where([0, 1]))
 
     return _expression("intersection", pa.binary(), answer, left, right, like)
 
@@ -331,7 +331,7 @@ def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
     """
 
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return _sealed(sketch, beside(a, b).where([0], [1]))
+        return _frame(sketch, beside(a, b).where([0], [1]))
 
     return _expression("difference", pa.binary(), answer, left, right, like)
 
@@ -364,8 +364,8 @@ def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
     return _expression("overlap", pa.struct(PARTS), answer, left, right, like)
 
 
-def _sealed(sketch: Theta, samples: Samples) -> pa.Array:
-    return Sealed(sketch).estimate(samples.columns())
+def _frame(sketch: Theta, samples: Samples) -> pa.Array:
+    return Framed(sketch).estimate(samples.columns())
 
 
 def _expression(
@@ -385,10 +385,10 @@ def _expression(
             "kinds of sketches can be merged, and nothing more",
         )
     sketch = like.sketch(None, where)
-    place = f"{where}({left!r}, {right!r}, like={like!r})"
+    location = f"{where}({left!r}, {right!r}, like={like!r})"
 
     def run(*columns: pa.Array) -> pa.Array:
-        a, b = (Samples.of(*revived(sketch, blobs, where=place)) for blobs in columns)
+        a, b = (Samples.of(*revived(sketch, blobs, where=location)) for blobs in columns)
         return answer(sketch, a, b)
 
     return expression(run, result, left, right)

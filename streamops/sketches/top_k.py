@@ -14,7 +14,7 @@ from streamops.sketches.core.contract import Parameter, Sketch
 from streamops.sketches.core.frequent import MOST_COUNTERS, Frequent, counters_for
 from streamops.sketches.core.types import flat_type
 from streamops.sketches.counting import CountingAggregate, StoredCounts
-from streamops.sketches.stored import Kind
+from streamops.sketches.stored import SketchType
 from streamops.spark.columns import type_name
 
 __all__ = ["HeavyHitters", "StoredTopK", "approx_top_k", "top_k_sketch_agg"]
@@ -27,11 +27,11 @@ class HeavyHitters(CountingAggregate):
     Parameters
     ----------
     at_least : float, optional
-        The share of an item that is told.
+        The least share of a returned item.
     counters : int, optional
-        Items kept per group.
+        Items stored per group.
     top : int, optional
-        How many items are told at most.
+        The maximum number of returned items.
 
     Raises
     ------
@@ -76,26 +76,26 @@ class HeavyHitters(CountingAggregate):
         _refuse_count(self.top, "top", 1, MOST_COUNTERS, where)
 
     @property
-    def kept(self) -> int:
+    def stored_items(self) -> int:
         """Items kept per group."""
         if self.counters is not None:
             return self.counters
         assert self.at_least is not None
         return counters_for(self.at_least)
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
         """The sketch over a column of this type."""
-        if kind is not None and not is_comparable(kind):
+        if dtype is not None and not is_comparable(dtype):
             raise SchemaError(
                 "AGGREGATE_TYPE",
                 f"{self!r} cannot be computed over this type",
                 where=where,
-                got=f"column {self.column!r} of type {type_name(kind)}",
+                got=f"column {self.column!r} of type {type_name(dtype)}",
                 expected="a type whose values can be compared: any without a map in it",
                 fix="cast the column, or pick a field of it",
             )
-        item = self.type_of_items(kind, where)
-        return Frequent(self.column, item, self.kept, self.at_least, self.top, self.weight)
+        item = self.type_of_items(dtype, where)
+        return Frequent(self.column, item, self.stored_items, self.at_least, self.top, self.weight)
 
 
 def approx_top_k(
@@ -121,15 +121,15 @@ def approx_top_k(
     Parameters
     ----------
     column : str
-        The items, of any type but maps. They are kept as they are.
+        The items, of any type but maps. They are stored unchanged.
     at_least : float, optional
-        A share of ``count``: every item that has it is told, and none that has less than three quarters
-        of it (with a given number of counters: less than it by ``error`` or more).
+        A share of ``count``: every item that has it is returned, and none that has less than three
+        quarters of it (with a given number of counters: less than it by ``error`` or more).
     counters : int, optional
-        Items kept per group. Left out: ceil(4 / at_least). With `at_least` 1 / at_least or more.
-        Without it all items that are kept are told: every item that occurs more than ``error`` times.
+        Items stored per group. By default ceil(4 / at_least). With `at_least` 1 / at_least or more.
+        Without it all stored items are returned: every item that occurs more than ``error`` times.
     top : int, optional
-        How many items are told at most: the first of them.
+        The maximum number of returned items: the most frequent.
     weight : str, optional
         A column of integers of 0 or more: how often the item of a row counts. A row in which it is null
         does not count.
@@ -155,8 +155,8 @@ def approx_top_k(
 
     Notes
     -----
-    Spark's ``approx_top_k`` counts with as many counters by the same family of algorithms. It tells no
-    bounds, and not which items are sure; so this is never computed by it.
+    Spark's ``approx_top_k`` counts with as many counters by the same family of algorithms. It returns no
+    bounds, and not which items are sure, so it never computes this aggregate.
 
     References
     ----------
@@ -258,17 +258,17 @@ class StoredTopK(StoredCounts):
 
 def _of(parameters: Mapping[str, Parameter]) -> Sketch:
     counters, name = parameters["counters"], parameters["type"]
-    kind = flat_type(str(name))
+    dtype = flat_type(str(name))
     if type(counters) is not int or not 1 <= counters <= MOST_COUNTERS:
         msg = f"1 to {MOST_COUNTERS} counters"
         raise ValueError(msg)
-    if kind is None:
+    if dtype is None:
         msg = "a type that is not nested"
         raise ValueError(msg)
-    return Frequent("", kind, counters)
+    return Frequent("", dtype, counters)
 
 
-KIND = Kind(Frequent.format, _of, StoredTopK)
+SKETCH_TYPE = SketchType(Frequent.format, _of, StoredTopK)
 
 
 def _refuse_count(value: object, parameter: str, least: int, most: int, where: str) -> None:

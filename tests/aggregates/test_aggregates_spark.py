@@ -52,7 +52,9 @@ def frame(spark: SparkSession) -> DataFrame:
             columns[name].append(None if nothing else dice.choice(VALUES[name]))
     arrays = {"key": pa.array(columns.pop("key")), "ts": pa.array(columns.pop("ts"), pa.int64())}
     arrays["ts"] = arrays["ts"].cast(SCHEMA.field("ts").type)
-    arrays |= {name: pa.array(said, SCHEMA.field(name).type) for name, said in columns.items()}
+    arrays |= {
+        name: pa.array(arguments, SCHEMA.field(name).type) for name, arguments in columns.items()
+    }
     return spark.createDataFrame(pa.table(arrays))
 
 
@@ -69,11 +71,13 @@ def results(events: DataFrame, aggregates: dict[str, agg.Aggregate], engine: Any
 
 def twelve_digits(value: float | None) -> Any:
     """The value as far as both engines must agree; a spread below that is none."""
-    said = shown(value)
-    return said if isinstance(said, str) else pytest.approx(said, rel=1e-12, abs=1e-12)
+    arguments = text(value)
+    return (
+        arguments if isinstance(arguments, str) else pytest.approx(arguments, rel=1e-12, abs=1e-12)
+    )
 
 
-def shown(value: float | None) -> Any:
+def text(value: float | None) -> Any:
     return str(value) if value is None or math.isnan(value) else value
 
 
@@ -82,8 +86,8 @@ def test_where_arithmetic_is_exact_both_engines_agree_to_the_last_bit(spark: Spa
     kernel, native = (results(events, EXACT, engine) for engine in ("kernel", "native"))
     assert len(kernel) > 10
     for ours, theirs in zip(kernel, native, strict=True):
-        for name, said in ours.items():
-            assert comparable(said) == comparable(theirs[name]), name
+        for name, arguments in ours.items():
+            assert comparable(arguments) == comparable(theirs[name]), name
 
 
 def test_where_arithmetic_rounds_both_engines_agree_to_twelve_digits(spark: SparkSession) -> None:
@@ -91,7 +95,7 @@ def test_where_arithmetic_rounds_both_engines_agree_to_twelve_digits(spark: Spar
     kernel, native = (results(events, ROUNDED, engine) for engine in ("kernel", "native"))
     for ours, theirs in zip(kernel, native, strict=True):
         for name in ROUNDED:
-            assert twelve_digits(theirs[name]) == shown(ours[name]), name
+            assert twelve_digits(theirs[name]) == text(ours[name]), name
 
 
 def test_an_aggregate_can_be_used_in_sparks_own_grouping(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ from tests.aggregates.samples import SCHEMA, bind
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "shown"),
+    ("aggregate", "text"),
     [
         (agg.count(), "count()"),
         (agg.count("long"), "count('long')"),
@@ -20,8 +20,8 @@ from tests.aggregates.samples import SCHEMA, bind
         (agg.first("text", tie_break="seq"), "first('text', tie_break='seq')"),
     ],
 )
-def test_an_aggregate_is_shown_as_it_is_written(aggregate: agg.Aggregate, shown: str) -> None:
-    assert repr(aggregate) == shown
+def test_an_aggregate_is_shown_as_it_is_written(aggregate: agg.Aggregate, text: str) -> None:
+    assert repr(aggregate) == text
 
 
 def test_an_aggregate_knows_the_columns_it_reads() -> None:
@@ -94,7 +94,7 @@ def test_what_is_not_the_name_of_a_column_is_refused(make: Any, where: str, para
     ],
     ids=str,
 )
-def test_a_type_is_named_in_sparks_words(aggregate: agg.Aggregate, got: str) -> None:
+def test_a_type_is_named_in_sparks_names(aggregate: agg.Aggregate, got: str) -> None:
     with pytest.raises(SchemaError) as caught:
         bind(aggregate)
     assert caught.value.got == got

@@ -15,7 +15,7 @@ from tests.aggregates.samples import SCHEMA, TYPES, bind
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "shown"),
+    ("aggregate", "text"),
     [
         (
             agg.count_distinct("text", at_most=5),
@@ -39,9 +39,9 @@ from tests.aggregates.samples import SCHEMA, TYPES, bind
         ),
     ],
 )
-def test_an_aggregate_is_shown_as_it_is_written(aggregate: agg.Aggregate, shown: str) -> None:
-    assert repr(aggregate) == shown
-    assert eval(f"agg.{shown}") == aggregate
+def test_an_aggregate_is_shown_as_it_is_written(aggregate: agg.Aggregate, text: str) -> None:
+    assert repr(aggregate) == text
+    assert eval(f"agg.{text}") == aggregate
 
 
 def test_an_aggregate_knows_the_columns_it_reads() -> None:
@@ -62,10 +62,10 @@ def test_the_types_of_results_are_those_of_the_columns() -> None:
     assert bind(agg.count_distinct("text", at_most=5)).result == pa.int64()
     assert bind(agg.percentile("money", 0.5, at_most=5)).result == pa.float64()
     assert bind(agg.percentile("money", [0.5], at_most=5)).result == pa.list_(pa.float64())
-    for name, kind in TYPES.items():
-        assert bind(agg.collect_list(name, at_most=5, tie_break="seq")).result == pa.list_(kind)
+    for name, dtype in TYPES.items():
+        assert bind(agg.collect_list(name, at_most=5, tie_break="seq")).result == pa.list_(dtype)
         best = agg.top(1, name, ranked_by="long", tie_break="seq")
-        assert bind(best).result == pa.list_(kind)
+        assert bind(best).result == pa.list_(dtype)
 
 
 NAMES = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
@@ -106,7 +106,7 @@ def test_a_type_that_an_aggregate_does_not_know_is_refused(
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "dtype",
     [
         pa.list_(pa.map_(pa.string(), pa.int64())),
         pa.struct([("a", pa.map_(pa.string(), pa.int64()))]),
@@ -114,9 +114,9 @@ def test_a_type_that_an_aggregate_does_not_know_is_refused(
     ],
     ids=str,
 )
-def test_a_map_inside_a_type_is_found(kind: pa.DataType) -> None:
+def test_a_map_inside_a_type_is_found(dtype: pa.DataType) -> None:
     with pytest.raises(SchemaError, match="AGGREGATE_TYPE"):
-        agg.count_distinct("v", at_most=5).bind(pa.schema([("v", kind)]), time="ts", where="")
+        agg.count_distinct("v", at_most=5).bind(pa.schema([("v", dtype)]), time="ts", where="")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_percentile_needs_a_percentage(percentage: Any) -> None:
         ),
     ],
 )
-def test_a_consequence_is_one_of_the_words(make: Any, allowed: str) -> None:
+def test_a_consequence_is_one_of_the_names(make: Any, allowed: str) -> None:
     with pytest.raises(SpecError) as caught:
         make("evict_oldest")
     assert (caught.value.code, caught.value.expected) == ("UNKNOWN_CHOICE", f"one of {allowed}")
@@ -244,7 +244,7 @@ def test_collecting_goes_by_event_time_in_spark_too() -> None:
 def test_what_spark_would_keep_without_a_bound_is_left_to_the_kernel(
     aggregate: agg.Aggregate, insists: bool
 ) -> None:
-    each: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
-    spec = each.settings.bind(SCHEMA, carried=None)
+    item: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
+    spec = item.settings.bind(SCHEMA, carried=None)
     frame: Any = None  # it is not looked at
     assert native(frame, spec, insists) is None

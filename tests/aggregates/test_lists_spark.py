@@ -54,7 +54,7 @@ SAME: dict[str, list[Aggregation]] = {
 
 def ours(events: DataFrame, aggregates: list[Aggregation], engine: Any = "kernel") -> DataFrame:
     """Per key and ten seconds."""
-    named = {str(each): each for each in aggregates}
+    named = {str(item): item for item in aggregates}
     per_key = windows.tumbling(
         "10 seconds",
         time="ts",
@@ -67,9 +67,9 @@ def ours(events: DataFrame, aggregates: list[Aggregation], engine: Any = "kernel
 def theirs(events: DataFrame, aggregates: list[Aggregation]) -> DataFrame:
     """The same by Spark's own grouping."""
     window = F.window("ts", "10 seconds").alias("w")
-    expressions = [each.to_spark(time="ts").alias(str(each)) for each in aggregates]
+    expressions = [item.to_spark(time="ts").alias(str(item)) for item in aggregates]
     grouped = events.groupBy("key", window).agg(*expressions)
-    names = ["`" + str(each) + "`" for each in aggregates]
+    names = ["`" + str(item) + "`" for item in aggregates]
     edges = F.col("w.start").alias("window_start"), F.col("w.end").alias("window_end")
     return grouped.select("key", *edges, *names)
 
@@ -88,8 +88,8 @@ def test_both_engines_agree_to_the_last_bit(spark: SparkSession, function: str) 
     pairs = list(zip(sorted_rows(kernel), sorted_rows(native), strict=True))
     assert len(pairs) > 10
     for one, other in pairs:
-        for name, said in one.items():
-            assert comparable(said) == comparable(other[name]), name
+        for name, arguments in one.items():
+            assert comparable(arguments) == comparable(other[name]), name
 
 
 def test_interpolated_quantiles_have_the_bits_that_spark_gives_them(spark: SparkSession) -> None:
@@ -106,8 +106,8 @@ def test_interpolated_quantiles_have_the_bits_that_spark_gives_them(spark: Spark
         "n",
         F.expr("cast(d as decimal(38, 12)) d"),
     )
-    asked = [dice.random() for _ in range(20)]
-    aggregates: list[Aggregation] = [agg.percentile(each, asked, at_most=100) for each in "xnd"]
+    requested = [dice.random() for _ in range(20)]
+    aggregates: list[Aggregation] = [agg.percentile(item, requested, at_most=100) for item in "xnd"]
     assert sorted_rows(ours(events, aggregates)) == sorted_rows(theirs(events, aggregates))
 
 
@@ -159,17 +159,17 @@ SCHEMA = pa.schema(
 )
 
 
-def said(*rows: tuple[str, int, int, float | None]) -> list[dict[str, Any]]:
+def arguments(*rows: tuple[str, int, int, float | None]) -> list[dict[str, Any]]:
     return [{"k": k, "ts": at(second), "seq": n, "x": x} for k, second, n, x in rows]
 
 
 # A straggler in the third, in the fourth one that fills its window.
 SCRIPT = [
-    said(("a", 1, 1, 0.5), ("a", 8, 2, float("nan")), ("b", 2, 3, None)),
-    said(("a", 14, 4, 1.0), ("b", 31, 5, 2.0)),
-    said(("a", 5, 6, 0.5), ("c", 12, 7, -0.0)),
-    said(("a", 2, 8, 7.0), ("a", 3, 9, 8.0), ("b", 60, 10, 0.0)),
-    said(("b", 90, 11, 0.0)),
+    arguments(("a", 1, 1, 0.5), ("a", 8, 2, float("nan")), ("b", 2, 3, None)),
+    arguments(("a", 14, 4, 1.0), ("b", 31, 5, 2.0)),
+    arguments(("a", 5, 6, 0.5), ("c", 12, 7, -0.0)),
+    arguments(("a", 2, 8, 7.0), ("a", 3, 9, 8.0), ("b", 60, 10, 0.0)),
+    arguments(("b", 90, 11, 0.0)),
 ]
 
 

@@ -26,7 +26,7 @@ def test_an_aggregate_of_ones_own_is_computed() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_an_aggregate_of_ones_own_stands_in_a_window_beside_others(restart: bool) -> None:
+def test_an_aggregate_of_ones_own_is_in_a_window_beside_others(restart: bool) -> None:
     moving = windows.hopping(
         "20 seconds",
         "10 seconds",

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.samples import Samples, beside
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from streamops.sketches.core.theta import Theta
 
 FILE = Path(__file__).parent / "sketches.theta-v1.bin"
@@ -40,7 +40,7 @@ def state(k: int, distinct: int, less: int) -> list[pa.Array]:
 
 def table() -> pa.Table:
     """All cases, and their bytes, with the frame."""
-    stored = [Sealed(Theta("v", case[0])).estimate(state(*case)) for case in CASES]
+    stored = [Framed(Theta("v", case[0])).estimate(state(*case)) for case in CASES]
     columns = [pa.array(item) for item in zip(*CASES, strict=True)]
     return pa.table([*columns, pa.concat_arrays(stored)], ["k", "distinct", "less", "sketch"])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamops.kernel.groups import Groups, Ids
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.hashes import items
-from streamops.sketches.core.stored import Merged, Sealed
+from streamops.sketches.core.stored import Framed, Merged
 from streamops.testing import laws
 
 pytestmark = pytest.mark.laws
@@ -35,12 +35,12 @@ def members(draw: st.DrawFn) -> laws.Members:
     values = pa.array(draw(st.lists(each, min_size=count, max_size=count)), pa.int64())
     rows, groups = pa.table({"v": values}), Groups(some(draw, count, 4), 4)
     if draw(st.booleans()):
-        summary = draw(st.sampled_from([sketch, Sealed(sketch)]))
+        summary = draw(st.sampled_from([sketch, Framed(sketch)]))
         return laws.Members(summary, rows, groups, seed=seed)
-    blobs = Sealed(sketch).estimate(sketch.update(groups, rows))
+    blobs = Framed(sketch).estimate(sketch.update(groups, rows))
     gone = draw(st.lists(st.booleans(), min_size=4, max_size=4))
     stored = pa.array([None if g else b for g, b in zip(gone, blobs, strict=True)], pa.binary())
-    answer = draw(st.sampled_from([sketch, Sealed(sketch)]))
+    answer = draw(st.sampled_from([sketch, Framed(sketch)]))
     summary = Merged("s", sketch, answer, "laws")
     return laws.Members(summary, pa.table({"s": stored}), Groups(some(draw, 4, 3), 3), seed=seed)
 
@@ -56,7 +56,7 @@ def test_no_value_that_is_in_a_filter_is_ever_denied(case: laws.Members) -> None
         return
     found, valid = items(case.rows.column("v"))
     summary = case.summary
-    sketch = summary.sketch if isinstance(summary, Sealed) else summary
+    sketch = summary.sketch if isinstance(summary, Framed) else summary
     assert isinstance(sketch, Bloom)
     states = sketch.update(case.groups, case.rows)
     for group in range(case.groups.count):
@@ -65,7 +65,7 @@ def test_no_value_that_is_in_a_filter_is_ever_denied(case: laws.Members) -> None
         assert sketch.contains(state, mine).all()
         one = np.unique(mine)
         assert sketch.filter(state).any() == bool(len(one))
-        if len(one) < sketch.shape.words:
+        if len(one) < sketch.shape.length:
             assert state[0][0].as_py() == one.astype("<i8").tobytes()
         (lower, upper) = sketch.bounds(state)
         assert lower[0].as_py() <= sketch.estimate(state)[0].as_py()["estimate"] <= upper[0].as_py()

@@ -75,13 +75,13 @@ def histories(draw: st.DrawFn) -> laws.Case:
             pa.array(dice.choices([None, None, 1, 2, 3, 9], k=size), pa.int64()),
         ]
         batches.append(pa.table(columns, schema=SCHEMA))
-    asked = {name: ANSWERS[name][0] for name in names}
-    operator = windows.running(by=by, agg=asked, changes=changes, max_keys=1_000)
+    requested = {name: ANSWERS[name][0] for name in names}
+    operator = windows.running(by=by, agg=requested, changes=changes, max_keys=1_000)
     spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     oracle = RunningOracle(by, {name: ANSWERS[name][1] for name in names}, changes)
 
-    def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
-        everything = concat([batch for batch, _ in judged])
+    def accepted(decided: Sequence[laws.Judged]) -> list[Row]:
+        everything = concat([batch for batch, _ in decided])
         return oracle.fresh().step(rows_of(everything), None).emitted
 
     none = [] if batches else [SCHEMA.empty_table()]

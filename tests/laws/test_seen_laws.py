@@ -90,10 +90,10 @@ def histories(draw: st.DrawFn, *, in_order: bool = False) -> Case:
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
     """Rows with their instants as microseconds."""
-    kinds = [pa.int64() if f.type == INSTANT else f.type for f in SCHEMA]
+    dtypes = [pa.int64() if f.type == INSTANT else f.type for f in SCHEMA]
     columns = [
-        pa.array([row[f.name] for row in rows], kind).cast(f.type)
-        for f, kind in zip(SCHEMA, kinds, strict=True)
+        pa.array([row[f.name] for row in rows], dtype).cast(f.type)
+        for f, dtype in zip(SCHEMA, dtypes, strict=True)
     ]
     return pa.table(columns, schema=SCHEMA)
 
@@ -109,7 +109,7 @@ def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
     return found
 
 
-def bag(spec: SeenSpec, rows: Sequence[Row], said: Sequence[str]) -> Counter[Any]:
+def multiset(spec: SeenSpec, rows: Sequence[Row], arguments: Sequence[str]) -> Counter[Any]:
     """Verdicts by identity and event time: which of several equal ones is first is not asked."""
     where = [
         (
@@ -118,7 +118,7 @@ def bag(spec: SeenSpec, rows: Sequence[Row], said: Sequence[str]) -> Counter[Any
         )
         for row in rows
     ]
-    return Counter(zip(where, said, strict=True))
+    return Counter(zip(where, arguments, strict=True))
 
 
 def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
@@ -129,14 +129,14 @@ def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
 
 
 @given(case=histories())
-def test_every_row_is_what_the_oracle_says(case: Case) -> None:
+def test_every_row_is_what_the_oracle_reports(case: Case) -> None:
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
         rows, got = rows_of(batch), rows_of(out)
-        said = [row.pop(SEEN) for row in got]
+        arguments = [row.pop(SEEN) for row in got]
         assert not any(row.pop(FULL) for row in got)
         assert comparable(got) == comparable(rows)  # the same rows, in the same order
-        assert bag(case.spec, rows, said) == bag(case.spec, rows, oracle.judge(rows))
+        assert multiset(case.spec, rows, arguments) == multiset(case.spec, rows, oracle.judge(rows))
 
 
 @given(case=histories(in_order=True))
@@ -146,17 +146,19 @@ def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         out = pa.concat_tables(play(case.spec, batches)[0])
         pairs = ((rows_of(t), t.column(SEEN).to_pylist()) for t in (batch, out))
-        one, other = (bag(case.spec, *pair) for pair in pairs)
+        one, other = (multiset(case.spec, *pair) for pair in pairs)
         assert one == other
 
 
 @given(case=histories())
-def test_the_batch_is_what_the_oracle_says(case: Case) -> None:
+def test_the_batch_is_what_the_oracle_reports(case: Case) -> None:
     rows = rows_of(case.rows)
     batch = seen.run(case.spec, [seen.pack(case.spec, case.rows)])
-    said = batch.column(SEEN).to_pylist()
-    assert "too_old" not in said
-    assert bag(case.spec, rows, said) == bag(case.spec, rows, case.oracle().judge(rows))
+    arguments = batch.column(SEEN).to_pylist()
+    assert "too_old" not in arguments
+    assert multiset(case.spec, rows, arguments) == multiset(
+        case.spec, rows, case.oracle().judge(rows)
+    )
 
 
 @given(case=histories())
@@ -201,9 +203,9 @@ def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
     spec = change(case.spec, capacity=2, false_positive_rate=0.5, when_full=when_full)
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(spec, case.batches)[0], strict=True):
-        said = rows_of(out)
-        assert oracle.forgotten(rows_of(batch), [row[SEEN] for row in said]) == []
-        if when_full == "rotate" and any(row[FULL] for row in said):
+        arguments = rows_of(out)
+        assert oracle.forgotten(rows_of(batch), [row[SEEN] for row in arguments]) == []
+        if when_full == "rotate" and any(row[FULL] for row in arguments):
             oracle.first.clear()  # forgotten early, and said so
 
 

@@ -15,7 +15,7 @@ from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent
 from streamops.sketches.core.hyperloglog import HyperLogLog
-from streamops.sketches.core.stored import Merged, Sealed
+from streamops.sketches.core.stored import Framed, Merged
 from streamops.testing import laws
 from tests.sketches.linear import Linear
 
@@ -45,12 +45,12 @@ def members(draw: st.DrawFn) -> laws.Members:
     values = pa.array(draw(st.lists(each, min_size=count, max_size=count)), pa.array(pool).type)
     rows, groups = pa.table({"v": values}), Groups(some(draw, count, 4), 4)
     if draw(st.booleans()):
-        summary = draw(st.sampled_from([sketch, Sealed(sketch)]))
+        summary = draw(st.sampled_from([sketch, Framed(sketch)]))
         return laws.Members(summary, rows, groups, seed=seed)
-    blobs = Sealed(sketch).estimate(sketch.update(groups, rows))
+    blobs = Framed(sketch).estimate(sketch.update(groups, rows))
     gone = draw(st.lists(st.booleans(), min_size=4, max_size=4))
     stored = pa.array([None if g else b for g, b in zip(gone, blobs, strict=True)], pa.binary())
-    answer = draw(st.sampled_from([sketch, Sealed(sketch)]))
+    answer = draw(st.sampled_from([sketch, Framed(sketch)]))
     summary = Merged("s", sketch, answer, "laws")
     return laws.Members(summary, pa.table({"s": stored}), Groups(some(draw, 4, 3), 3), seed=seed)
 

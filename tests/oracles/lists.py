@@ -12,7 +12,7 @@ Rank = Callable[[Any], Any]
 KEEPING = ("collect_list", "count_distinct", "percentile", "top")
 
 
-def kept_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -> Any:
+def stored_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -> Any:
     """The aggregate over these rows; ``ranked`` is the order of values."""
     if aggregate.function == "top":
 

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from streamops.aggregates import Aggregate
-from tests.oracles.lists import KEEPING, kept_value
+from tests.oracles.lists import KEEPING, stored_value
 
 Row = dict[str, Any]
 Interval = tuple[int, int]
@@ -292,7 +292,7 @@ def value_of(aggregate: Aggregate, rows: Sequence[Row], time: str) -> Any:
     if aggregate.column is None:
         return len(rows)
     if aggregate.function in KEEPING:
-        return kept_value(aggregate, rows, time, ranked)
+        return stored_value(aggregate, rows, time, ranked)
     if aggregate.function in ("first", "last"):
         ordered = sorted(rows, key=lambda row: (row[time], *ranked(row[aggregate.tie_break])))
         if not ordered:

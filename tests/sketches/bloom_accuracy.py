@@ -23,7 +23,7 @@ SIZES = (10**4, 10**5, 10**6)
 _AT_ONCE = 1_000_000
 
 
-def measured(capacity: int, rate: float, *, asked: int, parts: int = 1, seed: int = 1) -> float:
+def measured(capacity: int, rate: float, *, requested: int, parts: int = 1, seed: int = 1) -> float:
     """Of values that are not in it, the share that a filter at its capacity says yes to.
 
     With parts, it is merged from as many that overlap. Nothing that is in it is ever denied.
@@ -38,17 +38,17 @@ def measured(capacity: int, rate: float, *, asked: int, parts: int = 1, seed: in
         states += sketch.update(one, pa.table({"v": mine}))
     merged = sketch.merge(Groups(np.zeros(parts, np.int64), 1), [pa.concat_arrays(states)])
     found = done = 0
-    while done < asked:
-        count = min(asked - done, _AT_ONCE)
+    while done < requested:
+        count = min(requested - done, _AT_ONCE)
         others = rng.integers(1 << 62, 2**63 - 1, count)  # none of those that are there
         found += int(sketch.contains(merged, items(pa.array(others))[0]).sum())
         done += count
     assert sketch.contains(merged, items(pa.array(there))[0]).all()
-    return found / asked
+    return found / requested
 
 
 def suppressed(
-    capacity: int, rate: float, *, shards: int, generations: int, asked: int, seed: int = 1
+    capacity: int, rate: float, *, shards: int, generations: int, requested: int, seed: int = 1
 ) -> float:
     """Of new identities, the share that one shard takes for duplicates when it is at its capacity.
 
@@ -72,16 +72,16 @@ def suppressed(
         times = pa.array(np.full(mine, 1_000 * cell)).cast(schema[1].type)
         rows = pa.table([pa.array(values), times], schema=schema)
         state, _ = seen.annotate(spec, state, [rows])
-    kept = decode_generations(state.tables["generations"])
-    assert len(kept) == generations + 1
+    stored_items = decode_generations(state.tables["generations"])
+    assert len(stored_items) == generations + 1
     found = done = 0
-    while done < asked:
-        count = min(asked - done, _AT_ONCE // 4)
+    while done < requested:
+        count = min(requested - done, _AT_ONCE // 4)
         others = rng.integers(1 << 62, 2**63 - 1, count)
-        cells = newest_cells(kept, positions(spec.shape, others))
+        cells = newest_cells(stored_items, positions(spec.shape, others))
         found += int((cells != NEVER).sum())
         done += count
-    return found / asked
+    return found / requested
 
 
 def main() -> None:
@@ -90,8 +90,10 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for capacity in SIZES:
         for rate in RATES:
-            asked = round(2_000 / rate)
-            one, seven = (measured(capacity, rate, asked=asked, parts=parts) for parts in (1, 7))
+            requested = round(2_000 / rate)
+            one, seven = (
+                measured(capacity, rate, requested=requested, parts=parts) for parts in (1, 7)
+            )
             size = Shape.of(capacity, rate).bits // 8
             print(f"| {capacity:,} | {rate:.2%} | {size:,} | {one:.4%} | {seven:.4%} |")
     print()
@@ -99,11 +101,11 @@ def main() -> None:
     print("|---|---|---|---|")
     for capacity in SIZES:
         for rate in RATES:
-            each = (
-                suppressed(capacity, rate, shards=n, generations=4, asked=round(2_000 / rate))
+            item = (
+                suppressed(capacity, rate, shards=n, generations=4, requested=round(2_000 / rate))
                 for n in (1, 8)
             )
-            print(f"| {capacity:,} | {rate:.2%} | {' | '.join(f'{x:.4%}' for x in each)} |")
+            print(f"| {capacity:,} | {rate:.2%} | {' | '.join(f'{x:.4%}' for x in item)} |")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Heavy:
     """
 
     above: int
-    told: int
+    emitted: int
     missing: int
     least_share: float
     outside: int
@@ -89,7 +89,7 @@ def folded(sketch: Frequent | CountMin, values: Ints, parts: int = PARTS) -> lis
     states = sketch.update(Groups(values[:0], 1), pa.table({"c": values[:0]}))
     for part in np.array_split(values, parts):
         fresh = sketch.update(Groups(np.zeros(len(part), np.int64), 1), pa.table({"c": part}))
-        both = [pa.concat_arrays(each) for each in zip(states, fresh, strict=True)]
+        both = [pa.concat_arrays(value) for value in zip(states, fresh, strict=True)]
         states = sketch.merge(Groups(np.zeros(2, np.int64), 1), both)
     return states
 
@@ -102,14 +102,14 @@ def heavy(values: Ints, at_least: float = 0.01, parts: int = PARTS) -> Heavy:
     entries = states[0].flatten()
     lower[np.searchsorted(known, np.asarray(entries.field(0)))] = np.asarray(entries.field(1))
     offset = states[1][0].as_py()
-    told = [each["item"] for each in sketch.estimate(states)[0]["items"].as_py()]
+    emitted = [value["item"] for value in sketch.estimate(states)[0]["items"].as_py()]
     above = set(known[truth >= at_least * len(values)].tolist())
     shares = dict(zip(known.tolist(), (truth / len(values)).tolist(), strict=True))
     return Heavy(
         above=len(above),
-        told=len(told),
-        missing=len(above - set(told)),
-        least_share=min((shares[item] for item in told), default=1.0),
+        emitted=len(emitted),
+        missing=len(above - set(emitted)),
+        least_share=min((shares[item] for item in emitted), default=1.0),
         outside=int(((truth < lower) | (truth > lower + offset)).sum()),
         error=offset,
         promised=len(values) // (sketch.counters + 1),

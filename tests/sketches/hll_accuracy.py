@@ -66,8 +66,8 @@ def errors(distinct: int, p: int, seeds: int | None = None) -> tuple[float, ...]
     sketch = HyperLogLog("v", p)
     states = [sketched(distinct, seed, p) for seed in range(seeds or SEEDS[distinct])]
     several = [pa.concat_arrays(pieces) for pieces in zip(*states, strict=True)]
-    said = np.asarray(sketch.estimate(several).field("estimate"))
-    return tuple((said / distinct - 1).tolist())
+    arguments = np.asarray(sketch.estimate(several).field("estimate"))
+    return tuple((arguments / distinct - 1).tolist())
 
 
 def promised(p: int) -> float:
@@ -77,7 +77,7 @@ def promised(p: int) -> float:
 
 def table() -> str:
     """Root mean square and greatest of the errors, beside what is promised."""
-    head = " | ".join(f"10^{len(str(each)) - 1}" for each in SEEDS)
+    head = " | ".join(f"10^{len(str(item)) - 1}" for item in SEEDS)
     lines = [f"| p | promised | {head} |", "|---|---|" + "---|" * len(SEEDS)]
     for p in PRECISIONS:
         cells = []

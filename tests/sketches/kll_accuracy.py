@@ -67,15 +67,15 @@ class Trial:
 
     def states(self) -> list[pa.Array]:
         """Each micro-batch merged into what was there."""
-        kept: list[pa.Array] | None = None
+        stored_items: list[pa.Array] | None = None
         for part in np.array_split(self.values, self.parts):
             fresh = self.sketch().update(_one(len(part)), pa.table({"value": part}))
-            kept = fresh if kept is None else self._merged([kept, fresh])
-        assert kept is not None
-        return kept
+            stored_items = fresh if stored_items is None else self._merged([stored_items, fresh])
+        assert stored_items is not None
+        return stored_items
 
     def _merged(self, states: Sequence[list[pa.Array]]) -> list[pa.Array]:
-        columns = [pa.concat_arrays(each) for each in zip(*states, strict=True)]
+        columns = [pa.concat_arrays(item) for item in zip(*states, strict=True)]
         return self.sketch().merge(_one(len(states)), columns)
 
     def errors(self) -> tuple[float, float]:
@@ -94,7 +94,7 @@ class Trial:
         """Deciles that are not between what is said to be below and above them."""
         truth = np.sort(self.values)
         exact = truth[np.ceil(np.round(np.array(DECILES) * self.count, 6)).astype(int) - 1]
-        lower, upper = (each[0].as_py() for each in self.sketch().bounds(self.states()))
+        lower, upper = (item[0].as_py() for item in self.sketch().bounds(self.states()))
         return int(((exact < lower) | (exact > upper)).sum())
 
 
@@ -112,16 +112,16 @@ def trials(
 
 def table() -> str:
     """Measured and promised: the worst of the deciles, and in brackets the worst rank of any value."""
-    said = ["| k | promised | " + " | ".join(f"{count:,}" for count in COUNTS) + " |"]
-    said.append("|---" * (2 + len(COUNTS)) + "|")
+    arguments = ["| k | promised | " + " | ".join(f"{count:,}" for count in COUNTS) + " |"]
+    arguments.append("|---" * (2 + len(COUNTS)) + "|")
     for k in ROOMS:
         cells = []
         for count in COUNTS:
-            found = [each.errors() for each in trials([k], [count])]
-            deciles, ranks = (100 * max(each) for each in zip(*found, strict=True))
+            found = [item.errors() for item in trials([k], [count])]
+            deciles, ranks = (100 * max(item) for item in zip(*found, strict=True))
             cells.append(f"{deciles:.2f} % ({ranks:.2f} %)")
-        said.append(f"| {k} | {100 * rank_error(k):.2f} % | " + " | ".join(cells) + " |")
-    return "\n".join(said)
+        arguments.append(f"| {k} | {100 * rank_error(k):.2f} % | " + " | ".join(cells) + " |")
+    return "\n".join(arguments)
 
 
 if __name__ == "__main__":

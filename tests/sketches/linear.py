@@ -18,9 +18,9 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Format, Parameter, Sketch
 from streamops.sketches.core.hashes import items
-from streamops.sketches.stored import Kind, StoredSketch
+from streamops.sketches.stored import SketchType, StoredSketch
 
-__all__ = ["FORMAT", "KIND", "Linear", "LinearAggregate", "count_items", "linear_sketch"]
+__all__ = ["FORMAT", "SKETCH_TYPE", "Linear", "LinearAggregate", "count_items", "linear_sketch"]
 
 FORMAT = Format("linear", 1)
 BOUNDED = pa.struct([("estimate", pa.int64()), ("lower", pa.int64()), ("upper", pa.int64())])
@@ -100,9 +100,9 @@ class LinearAggregate(SketchAggregate):
     cells: int = 4
     instead: ClassVar[str] = "aggregates.count"
 
-    def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
-        if kind is not None:
-            require_item(kind, column=self.column, where=where)
+    def sketch(self, type_: pa.DataType | None, where: str) -> Sketch:
+        if type_ is not None:
+            require_item(type_, column=self.column, where=where)
         return Linear(self.column, self.cells)
 
 
@@ -132,4 +132,4 @@ def _of(parameters: Mapping[str, Parameter]) -> Sketch:
     return Linear("", cells)
 
 
-KIND = Kind(FORMAT, _of, LinearValue)
+SKETCH_TYPE = SketchType(FORMAT, _of, LinearValue)

@@ -30,8 +30,8 @@ SCRIPT = [
 ]
 
 
-def tumbling(size: str, agg: Any, **said: Any) -> Any:
-    given: dict[str, Any] = {"time": "ts", "by": "k", "delay": "1 minute"} | said
+def tumbling(size: str, agg: Any, **arguments: Any) -> Any:
+    given: dict[str, Any] = {"time": "ts", "by": "k", "delay": "1 minute"} | arguments
     return windows.tumbling(size, agg=agg, **given)
 
 
@@ -41,7 +41,7 @@ def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_module, "KINDS", {"linear": "tests.sketches.linear"})
+    monkeypatch.setattr(stored_module, "SKETCH_TYPES", {"linear": "tests.sketches.linear"})
 
 
 def total(cells: Any) -> int:
@@ -105,7 +105,7 @@ def test_minutes_merge_to_hours_as_if_the_hours_had_seen_the_rows() -> None:
     assert_rows(per_hour.rows, direct.rows)
 
 
-def test_an_aggregate_is_known_by_its_words() -> None:
+def test_an_aggregate_is_known_by_its_names() -> None:
     assert repr(linear_sketch("v", cells=9)) == "linear_sketch('v', cells=9)"
     merged = sketches.merge("s", like=count_items("v"))
     assert repr(merged) == "merge('s', like=count_items('v', cells=4))"
@@ -116,7 +116,7 @@ def test_an_aggregate_is_known_by_its_words() -> None:
 @pytest.mark.parametrize(
     "aggregate", [linear_sketch("v"), sketches.merge("v", like=count_items("x"))]
 )
-def test_spark_has_no_such_sketch_and_the_error_says_so(aggregate: Any) -> None:
+def test_spark_has_no_such_sketch_and_the_error_reports_so(aggregate: Any) -> None:
     with pytest.raises(SpecError) as caught:
         aggregate.to_spark()
     assert caught.value.code == "NO_SPARK_SKETCH"
@@ -181,7 +181,7 @@ def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -
         (lambda: sketches.estimate(1, like=linear_sketch("v")), "NOT_A_NAME"),  # type: ignore[arg-type]
     ],
 )
-def test_what_says_no_column_and_no_sketch_is_refused(make: Any, code: str) -> None:
+def test_what_reports_no_column_and_no_sketch_is_refused(make: Any, code: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert caught.value.code == code

@@ -16,7 +16,7 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Format
 from streamops.sketches.core.frame import pack_frames
 from streamops.sketches.core.hashes import items
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from tests.sketches.linear import Linear
 
 UTC = dt.UTC
@@ -39,14 +39,14 @@ def test_a_filter_is_asked_in_python() -> None:
     assert found.may_contain(["ann", "eve", None, "bob"]).tolist() == [True, False, False, True]
     assert found.may_contain([]).tolist() == []
     assert found.estimate()["estimate"] == 2
-    assert (found.kind, found.parameters["type"]) == ("bloom", "string")
+    assert (found.type, found.parameters["type"]) == ("bloom", "string")
     both = found.merge(stored(pa.array(["eve"])))
     assert both.may_contain(["ann", "eve", "dan"]).tolist() == [True, True, False]
     assert both == stored(pa.array(["eve", "bob", "ann"]))
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "other"),
+    ("dtype", "values", "other"),
     [
         (pa.int32(), [1, -7], 2),
         (pa.float64(), [0.0, float("nan")], 1.5),
@@ -58,18 +58,20 @@ def test_a_filter_is_asked_in_python() -> None:
         (pa.decimal128(6, 2), [Decimal("1.50")], Decimal("1.51")),
     ],
 )  # fmt: skip
-def test_values_of_any_flat_type_are_taken_as_that_type(kind: Any, values: Any, other: Any) -> None:
-    found = stored(pa.array(values, kind))
+def test_values_of_any_flat_type_are_taken_as_that_type(
+    dtype: Any, values: Any, other: Any
+) -> None:
+    found = stored(pa.array(values, dtype))
     assert found.may_contain(values).all()
     assert found.may_contain([other]).tolist() == [False]
-    assert found.may_contain(pa.array([values[0]], kind)).tolist() == [True]
+    assert found.may_contain(pa.array([values[0]], dtype)).tolist() == [True]
 
 
 def test_values_of_nested_types_are_asked_as_arrays() -> None:
-    kind = pa.list_(pa.int64())
-    found = stored(pa.array([[1, 2], []], kind))
-    asked = pa.chunked_array([pa.array([[1, 2], [2, 1]], kind)])
-    assert found.may_contain(asked).tolist() == [True, False]
+    dtype = pa.list_(pa.int64())
+    found = stored(pa.array([[1, 2], []], dtype))
+    requested = pa.chunked_array([pa.array([[1, 2], [2, 1]], dtype)])
+    assert found.may_contain(requested).tolist() == [True, False]
     for wrong in ([[1, 2]], pa.array([[1]], pa.list_(pa.int32()))):
         with pytest.raises(SpecError) as caught:
             found.may_contain(wrong)
@@ -85,20 +87,22 @@ def test_values_of_another_type_are_refused(wrong: Any) -> None:
     assert (caught.value.code, caught.value.expected) == ("NOT_AN_ITEM", "values of type int")
 
 
-def test_a_sketch_of_another_kind_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamops.sketches.stored.KINDS", {"linear": "tests.sketches.linear"})
+def test_a_sketch_of_another_type_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "streamops.sketches.stored.SKETCH_TYPES", {"linear": "tests.sketches.linear"}
+    )
     sketch = Linear("v", 4)
     states = sketch.update(Groups(np.zeros(1, np.int64), 1), pa.table({"v": ["a"]}))
-    blob = Sealed(sketch).estimate(states)[0].as_py()
+    blob = Framed(sketch).estimate(states)[0].as_py()
     with pytest.raises(SpecError) as caught:
         sketches.may_contain(blob, "v")
     assert (caught.value.code, caught.value.got) == (
-        "NOT_A_BLOOM_FILTER", "a sketch of the kind 'linear'"
+        "NOT_A_BLOOM_FILTER", "a sketch of the type 'linear'"
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("arguments", "code"),
     [
         ({"column": 7}, "NOT_A_NAME"),
         ({"capacity": 0}, "CAPACITY_OUT_OF_RANGE"),
@@ -109,9 +113,9 @@ def test_a_sketch_of_another_kind_is_no_filter(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 @pytest.mark.parametrize("function", [sketches.bloom_filter_agg, aggregates.bloom_filter_stats])
-def test_a_mistake_is_refused_where_it_was_made(function: Any, said: Any, code: str) -> None:
+def test_a_mistake_is_refused_where_it_was_made(function: Any, arguments: Any, code: str) -> None:
     module = "aggregates" if function is aggregates.bloom_filter_stats else "sketches"
-    given = {"column": "v", "capacity": 10} | said
+    given = {"column": "v", "capacity": 10} | arguments
     with pytest.raises(SpecError) as caught:
         function(given.pop("column"), **given)
     assert caught.value.code == code

@@ -37,21 +37,21 @@ SCRIPT = [
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> None:
-    told = running("users", p=8).options(shards=shards)
-    played = replay(told, SCRIPT, schema=SCHEMA, restart=restart)
+    emitted = running("users", p=8).options(shards=shards)
+    played = replay(emitted, SCRIPT, schema=SCHEMA, restart=restart)
     assert [len(batch.rows) for batch in played] == [3, 0, 0, 2]
-    said = {(r["k"], r["revision"]): r["users"] for batch in played for r in batch.rows}
+    arguments = {(r["k"], r["revision"]): r["users"] for batch in played for r in batch.rows}
     few = {"estimate": 5, "lower": 5, "upper": 5}
-    assert said["a", 0].items() >= few.items()
-    assert said[None, 0]["estimate"] == 0
+    assert arguments["a", 0].items() >= few.items()
+    assert arguments[None, 0]["estimate"] == 0
     for key, distinct in ((("b", 0), 300), (("b", 1), 400), (("a", 1), 60)):
-        assert said[key]["relative_error"] == 1.04 / 16
-        assert said[key]["lower"] <= distinct <= said[key]["upper"]
+        assert arguments[key]["relative_error"] == 1.04 / 16
+        assert arguments[key]["lower"] <= distinct <= arguments[key]["upper"]
 
 
-def test_what_is_taken_back_was_said() -> None:
-    told = running(changes="retract")
-    played = replay(told, SCRIPT, schema=SCHEMA)
+def test_what_is_taken_back_was_given() -> None:
+    emitted = running(changes="retract")
+    played = replay(emitted, SCRIPT, schema=SCHEMA)
     folded = fold((row for batch in played for row in batch.rows), key=["k"])
     assert {row["k"]: row["distinct"]["estimate"] for row in folded}.keys() == {"a", "b", None}
 
@@ -85,17 +85,17 @@ def test_windows_are_corrected_by_late_rows(hop: str | None) -> None:
 def test_on_spark_it_tells_what_is_replayed_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    told = running(p=8).options(shards=2, state_api=api)
+    emitted = running(p=8).options(shards=2, state_api=api)
     got = [
         batch
         for part in (SCRIPT[:2], SCRIPT[2:])
-        for batch in stream(spark, told, part, schema=SCHEMA, directory=tmp_path)
+        for batch in stream(spark, emitted, part, schema=SCHEMA, directory=tmp_path)
     ]
-    for ours, theirs in zip(got, replay(told, SCRIPT, schema=SCHEMA), strict=True):
+    for ours, theirs in zip(got, replay(emitted, SCRIPT, schema=SCHEMA), strict=True):
         assert_rows(ours.table, theirs.table)
         assert ours.counts == theirs.counts
     flat = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame([(r["k"], r["v"]) for r in flat], "k string, v string")
     batch = frame.transform(running(p=8)).toArrow().to_pylist()
-    folded = fold((row for each in got for row in each.rows), key=["k"])
+    folded = fold((row for item in got for row in item.rows), key=["k"])
     assert {r["k"]: r["distinct"] for r in batch} == {r["k"]: r["distinct"] for r in folded}

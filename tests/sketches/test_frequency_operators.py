@@ -33,23 +33,25 @@ SCRIPT = [
 ]
 
 
-def rows_of(transform: Any, **said: Any) -> list[dict[str, Any]]:
+def rows_of(transform: Any, **arguments: Any) -> list[dict[str, Any]]:
     return [
-        each for batch in replay(transform, SCRIPT, schema=SCHEMA, **said) for each in batch.rows
+        entry
+        for batch in replay(transform, SCRIPT, schema=SCHEMA, **arguments)
+        for entry in batch.rows
     ]
 
 
-def told(result: dict[str, Any]) -> list[tuple[Any, ...]]:
+def emitted(result: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(item.values()) for item in result["items"]]
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_heavy_hitters_of_a_key_are_told_when_they_change(restart: bool) -> None:
+def test_heavy_hitters_of_a_key_are_reported_when_they_change(restart: bool) -> None:
     heavy = aggregates.approx_top_k("page", at_least=0.3, weight="n")
     operator = windows.running(by="k", agg={"heavy_hitters": heavy})
     assert isinstance(operator, Operator)
     found = rows_of(operator, restart=restart)
-    assert [(r["k"], r["revision"], told(r["heavy_hitters"])) for r in found] == [
+    assert [(r["k"], r["revision"], emitted(r["heavy_hitters"])) for r in found] == [
         ("k", 0, [("a", 6, 6)]),
         ("other", 0, [("x", 1, 1)]),
         ("other", 1, [("x", 1, 1), ("y", 1, 1)]),
@@ -59,14 +61,14 @@ def test_heavy_hitters_of_a_key_are_told_when_they_change(restart: bool) -> None
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_frequencies_of_a_key_are_told_and_asked(restart: bool) -> None:
+def test_frequencies_of_a_key_are_reported_and_asked(restart: bool) -> None:
     agg = {
         "seen": aggregates.count_min("page", of=["b", "a"]),
         "any": sketches.count_min_sketch("page"),
     }
     operator = windows.running(by="k", agg=agg)
     last = {r["k"]: r for r in rows_of(operator, restart=restart)}
-    assert told(last["k"]["seen"]) == [("b", 1, 1), ("a", 2, 2)]
+    assert emitted(last["k"]["seen"]) == [("b", 1, 1), ("a", 2, 2)]
     sketch = sketches.read(last["k"]["any"])
     assert isinstance(sketch, sketches.StoredCounts)
     assert sketch.estimate_counts(["c", "x"]) == [(1, 1), (0, 0)]
@@ -78,13 +80,13 @@ def test_both_are_aggregates_of_windows() -> None:
     given: dict[str, Any] = {"time": "ts", "by": "k", "delay": "0 seconds"}
     top = {"top": aggregates.approx_top_k("page", counters=9, top=1)}
     tumbling = windows.tumbling("1 minute", agg=top, **given)
-    assert [(r["k"], told(r["top"])) for r in rows_of(tumbling)] == [
+    assert [(r["k"], emitted(r["top"])) for r in rows_of(tumbling)] == [
         ("k", [("a", 2, 2)]),
         ("other", [("x", 1, 1)]),
     ]
     counts = {"counts": aggregates.count_min("page", of=["a", "b"])}
     hopping = windows.hopping("1 minute", "30 seconds", agg=counts, **given)
-    found = [(r["window_start"], told(r["counts"])) for r in rows_of(hopping) if r["k"] == "k"]
+    found = [(r["window_start"], emitted(r["counts"])) for r in rows_of(hopping) if r["k"] == "k"]
     assert found == [(at(start), [("a", 2, 2), ("b", 1, 1)]) for start in (-30, 0)]
 
 

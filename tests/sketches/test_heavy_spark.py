@@ -47,8 +47,8 @@ AGG = {
 
 
 def truth(key: str, page: str | None) -> int:
-    rows = [each for batch in SCRIPT[:2] for each in batch if each["k"] == key]
-    return sum(each["page"] == page for each in rows)
+    rows = [item for batch in SCRIPT[:2] for item in batch if item["k"] == key]
+    return sum(item["page"] == page for item in rows)
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
@@ -63,25 +63,25 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         delay="0 seconds",
     ).options(shards=2, state_api=api)
     played = stream(spark, transform, SCRIPT, schema=SCHEMA, directory=tmp_path)
-    rows = {each["k"]: each for batch in played for each in batch.rows}
+    rows = {item["k"]: item for batch in played for item in batch.rows}
     assert rows.keys() == {"x", "y"}
-    for key, each in rows.items():
-        assert {i["item"]: (i["lower"], i["upper"]) for i in each["heavy"]["items"]} == {
+    for key, item in rows.items():
+        assert {i["item"]: (i["lower"], i["upper"]) for i in item["heavy"]["items"]} == {
             page: (truth(key, page),) * 2 for page in "ab"
         }
-        assert each["heavy"]["count"] == 30 - truth(key, None)
-        (route,) = each["routes"]["items"]
+        assert item["heavy"]["count"] == 30 - truth(key, None)
+        (route,) = item["routes"]["items"]
         assert route["item"]["from"] in ("a", "b", None)
-        assert [i["item"] for i in each["of"]["items"]] == ["b", "z"]
-        assert each["of"]["items"][1]["upper"] == 0
-        assert sketches.read(each["f"]).estimate_counts(["a"]) == [(truth(key, "a"),) * 2]  # type: ignore[attr-defined]
+        assert [i["item"] for i in item["of"]["items"]] == ["b", "z"]
+        assert item["of"]["items"][1]["upper"] == 0
+        assert sketches.read(item["f"]).estimate_counts(["a"]) == [(truth(key, "a"),) * 2]  # type: ignore[attr-defined]
     like = count_min_sketch("page", item_type="string")
     numbers = top_k_sketch_agg("n", counters=9, item_type="int")
     frame = spark.createDataFrame(
-        [(k, page, each["f"], each["h"]) for k, each in rows.items() for page in ("a", "c", None)],
+        [(k, page, item["f"], item["h"]) for k, item in rows.items() for page in ("a", "c", None)],
         "k string, page string, f binary, `h.h` binary",
     )
-    asked = frame.select(
+    requested = frame.select(
         "k",
         "page",
         sketches.estimate_count("f", "page", like=like).alias("pages"),
@@ -90,8 +90,8 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         sketches.estimate_count("h.h", F.lit(3_000_000_000), like=numbers).alias("too_large"),
         sketches.estimate("h.h", like=numbers)["count"].alias("count"),
     )
-    assert asked.schema["pages"].dataType.simpleString() == "struct<lower:bigint,upper:bigint>"
-    for found in asked.toArrow().to_pylist():
+    assert requested.schema["pages"].dataType.simpleString() == "struct<lower:bigint,upper:bigint>"
+    for found in requested.toArrow().to_pylist():
         page, key = found["page"], found["k"]
         expected = {"lower": truth(key, page), "upper": truth(key, page)}
         assert found["pages"] == (None if page is None else expected)
@@ -122,7 +122,7 @@ def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_per_key_they_are_told_when_they_change_also_after_a_restart(
+def test_per_key_they_are_reported_when_they_change_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     agg = {"heavy_hitters": approx_top_k("page", at_least=0.2, top=1)}
@@ -132,10 +132,10 @@ def test_per_key_they_are_told_when_they_change_also_after_a_restart(
         for script in (SCRIPT[:1], SCRIPT[1:2])
         for batch in stream(spark, operator, script, schema=SCHEMA, directory=tmp_path)
     ]
-    told = {each["k"]: each for batch in played for each in batch.rows}
-    assert {key: each["revision"] for key, each in told.items()} == {"x": 1, "y": 1}
-    for key, each in told.items():
-        (most,) = each["heavy_hitters"]["items"]
+    emitted = {item["k"]: item for batch in played for item in batch.rows}
+    assert {key: item["revision"] for key, item in emitted.items()} == {"x": 1, "y": 1}
+    for key, item in emitted.items():
+        (most,) = item["heavy_hitters"]["items"]
         assert (most["item"], most["upper"]) == ("a", truth(key, "a"))
 
 
@@ -150,8 +150,8 @@ def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
         sketches.to_datasketches("ours", like=like).alias("image"),
     )
     (row,) = back.toArrow().to_pylist()
-    told = {each["item"]: (each["lower"], each["upper"]) for each in row["said"]["items"]}
-    assert told == {f"w{m}": (n, n) for m, n in {0: 15, 1: 29, 2: 28, 4: 28}.items()}
+    emitted = {item["item"]: (item["lower"], item["upper"]) for item in row["said"]["items"]}
+    assert emitted == {f"w{m}": (n, n) for m, n in {0: 15, 1: 29, 2: 28, 4: 28}.items()}
     value = sketches.StoredTopK.from_datasketches(row["image"], counters=20)
     assert value.estimate() == row["said"]
     assert value.to_datasketches() == row["image"]
@@ -159,9 +159,9 @@ def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
 
 def test_the_example_of_the_document_runs(spark: SparkSession) -> None:
     (example,) = (
-        each
-        for each in examples(ROOT / "docs" / "sketches.md")
-        if each.spark and "count_of" in each.source
+        item
+        for item in examples(ROOT / "docs" / "sketches.md")
+        if item.spark and "count_of" in item.source
     )
     namespace: dict[str, Any] = {"spark": spark, "sketches": sketches}
     example.run(namespace)

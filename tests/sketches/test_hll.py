@@ -19,7 +19,7 @@ from streamops.kernel.hashing import xxhash64
 from streamops.sketches import StoredHll, datasketch_hash, hll_sketch_agg
 from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.hyperloglog import HyperLogLog
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from streamops.testing import at, replay
 from tests.sketches.core.test_hll_mutations import mutated
 
@@ -32,7 +32,7 @@ def stored(values: Any, p: int = 12) -> Any:
     column = pa.array(values)
     rows, sketch = pa.table({"v": column}), HyperLogLog("v", p)
     states = sketch.update(Groups(np.zeros(len(column), np.int64), 1), rows)
-    return sketches.read(Sealed(sketch).estimate(states)[0].as_py())
+    return sketches.read(Framed(sketch).estimate(states)[0].as_py())
 
 
 def test_windows_count_and_store() -> None:
@@ -48,20 +48,20 @@ def test_windows_count_and_store() -> None:
         flush=True,
     )
     rows = [row for batch in played for row in batch.rows]
-    said = {(row["k"], row["window_start"]): row["n"] for row in rows}
-    assert said["a", at(0)] == {
+    arguments = {(row["k"], row["window_start"]): row["n"] for row in rows}
+    assert arguments["a", at(0)] == {
         "estimate": 18,
         "lower": 18,
         "upper": 18,
         "relative_error": pytest.approx(5e-5, rel=0.01),
     }
-    assert said["b", at(60)]["relative_error"] == 1.04 / 16
-    assert said["b", at(60)]["lower"] <= 40 <= said["b", at(60)]["upper"]
+    assert arguments["b", at(60)]["relative_error"] == 1.04 / 16
+    assert arguments["b", at(60)]["lower"] <= 40 <= arguments["b", at(60)]["upper"]
     for row in rows:
         assert sketches.read(row["s"]).estimate() == row["n"]
 
 
-def test_it_says_what_it_is() -> None:
+def test_it_reports_what_it_is() -> None:
     assert repr(approx_count_distinct("v")) == "approx_count_distinct('v', p=12)"
     assert repr(hll_sketch_agg("v", p=4)) == "hll_sketch_agg('v', p=4)"
     assert not approx_count_distinct("v").native
@@ -79,11 +79,10 @@ def test_a_precision_that_there_is_not_is_refused(make: Any, p: Any) -> None:
     with pytest.raises(SpecError) as caught:
         make("v", p=p)
     assert str(caught.value) == (
-        f"[PRECISION_OUT_OF_RANGE] {public_name(make)}: `p` is no precision of HyperLogLog\n"
+        f"[PRECISION_OUT_OF_RANGE] {public_name(make)}: `p` is out of range\n"
         f"  got:       p={p!r}\n"
         "  expected:  a whole number from 4 to 16\n"
-        "  fix:       leave it out, which is p=12: 4 KB, 1.6 % off; one more halves the square of "
-        "the error"
+        "  fix:       use the default, p=12 (4 KB per key, 1.6 % standard error)"
     )
     with pytest.raises(SpecError, match=r"\[PRECISION_OUT_OF_RANGE\] sketches.datasketch_hash"):
         datasketch_hash(p)
@@ -150,7 +149,7 @@ def test_an_image_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"),
+    ("values", "dtype"),
     [
         (LONGS[:500].tolist(), None),
         ([f"user {i}" for i in range(500)], None),
@@ -158,11 +157,11 @@ def test_an_image_that_is_none_is_refused() -> None:
         (list(range(500)), pa.int32()),
     ],
 )
-def test_datasketch_counts_the_same_with_our_hash(values: list[Any], kind: Any) -> None:
-    theirs = HyperLogLogPlusPlus(12, hashfunc=datasketch_hash(12, kind))
+def test_datasketch_counts_the_same_with_our_hash(values: list[Any], dtype: Any) -> None:
+    theirs = HyperLogLogPlusPlus(12, hashfunc=datasketch_hash(12, dtype))
     for value in values:
         theirs.update(value)
-    ours = stored(pa.array(values, kind))
+    ours = stored(pa.array(values, dtype))
     there = ours.to_datasketch()
     assert there == theirs
     assert ours.merge(StoredHll.from_datasketch(theirs)) == StoredHll.from_datasketch(there)
@@ -170,7 +169,7 @@ def test_datasketch_counts_the_same_with_our_hash(values: list[Any], kind: Any) 
     theirs.serialize(buffer)
     assert StoredHll.from_datasketch(buffer) == StoredHll.from_datasketch(theirs)
     assert StoredHll.from_datasketch(theirs).estimate()["estimate"] == round(theirs.count())
-    if kind is None:  # and it goes on counting
+    if dtype is None:  # and it goes on counting
         there.update(values[0])
         assert there == theirs
 
@@ -179,9 +178,9 @@ def test_what_datasketch_ought_not_to_have_is_refused() -> None:
     wrong = HyperLogLogPlusPlus(4, reg=np.full(16, 63, np.int8))
     negative = HyperLogLogPlusPlus(4, reg=np.full(16, -1, np.int8))
     negative.reg[0] = 1
-    for each in (wrong, negative, b"", b"\4abc", b"\x63" + bytes(16), bytes([12, *[0] * 4095])):
+    for entry in (wrong, negative, b"", b"\4abc", b"\x63" + bytes(16), bytes([12, *[0] * 4095])):
         with pytest.raises(SketchFormatError) as caught:
-            StoredHll.from_datasketch(each)
+            StoredHll.from_datasketch(entry)
         assert caught.value.code == "SKETCH_CORRUPT"
     with pytest.raises(SketchFormatError) as caught:
         StoredHll.from_datasketch(ThirtyTwoBits(12))
@@ -194,7 +193,7 @@ def test_what_datasketch_ought_not_to_have_is_refused() -> None:
     )
 
 
-def test_a_kind_that_apache_does_not_have_is_told() -> None:
+def test_a_type_that_apache_does_not_have_is_reported() -> None:
     for make in (sketches.to_datasketches, sketches.from_datasketches):
         with pytest.raises(SpecError) as caught:
             make("s", like="hll")  # type: ignore[arg-type]

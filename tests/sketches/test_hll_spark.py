@@ -45,9 +45,9 @@ def test_sketches_of_spark_are_ours_to_the_bit(spark: SparkSession) -> None:
         .withColumn("again", sketches.from_datasketches("united", like=like))
         .withColumn("nulls", sketches.from_datasketches("with null", like=like))
     )
-    said = {row["k"]: row for row in found.toArrow().to_pylist()}
-    assert said.keys() == {*SIZES, "none"}
-    for k, row in said.items():
+    arguments = {row["k"]: row for row in found.toArrow().to_pylist()}
+    assert arguments.keys() == {*SIZES, "none"}
+    for k, row in arguments.items():
         size = SIZES.get(k, 0)
         assert row["ours"] == row["back"] == row["again"]
         assert row["estimate"] == row["estimate united"]
@@ -69,14 +69,14 @@ def test_columns_of_images_keep_their_nulls_and_name_what_is_wrong(spark: SparkS
     assert [field.type for field in none.toArrow().schema] == [pa.binary()] * 2
     with pytest.raises(PythonException) as caught:
         frame.select(back).toArrow()
-    place = "sketches.from_datasketches('s.x', like=hll_sketch_agg('v', p=9))"
-    assert f"[SKETCH_CORRUPT] {place}: these bytes are no sketch" in str(caught.value)
+    location = "sketches.from_datasketches('s.x', like=hll_sketch_agg('v', p=9))"
+    assert f"[SKETCH_CORRUPT] {location}: these bytes are no sketch" in str(caught.value)
 
 
 def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:
     (example,) = (
-        each
-        for each in examples(ROOT / "docs" / "sketches.md")
-        if each.spark and "hll_sketch_agg" in each.source
+        item
+        for item in examples(ROOT / "docs" / "sketches.md")
+        if item.spark and "hll_sketch_agg" in item.source
     )
     assert example.run({"spark": spark}) == example.output

@@ -14,7 +14,7 @@ from streamops.testing import at
 from streamops.testing.replaying import Replay
 
 UTC = pa.timestamp("us", "UTC")
-KINDS = [
+SKETCH_TYPES = [
     pa.int32(), pa.int64(), pa.string(), pa.decimal128(10, 2), pa.decimal128(10, 3), UTC
 ]  # fmt: skip
 NUMBERS = [pa.int32(), pa.int64(), pa.float64()]
@@ -28,11 +28,11 @@ OF_ITEMS: list[Any] = [
     sketches.bloom_filter_agg("v", capacity=100),
     aggregates.approx_overlap("v", of="k", between=["a", "b"]),
 ]
-CASES = [(each, KINDS) for each in OF_ITEMS] + [(sketches.kll_sketch_agg("v"), NUMBERS)]
+CASES = [(item, SKETCH_TYPES) for item in OF_ITEMS] + [(sketches.kll_sketch_agg("v"), NUMBERS)]
 
 
-def schema(kind: pa.DataType) -> pa.Schema:
-    return pa.schema([("k", pa.string()), ("ts", UTC), ("v", kind)])
+def schema(dtype: pa.DataType) -> pa.Schema:
+    return pa.schema([("k", pa.string()), ("ts", UTC), ("v", dtype)])
 
 
 def tumbling(aggregate: Any) -> Any:
@@ -45,11 +45,11 @@ def tumbling(aggregate: Any) -> Any:
     ).options(shards=1)
 
 
-@pytest.mark.parametrize(("aggregate", "kinds"), CASES, ids=repr)
-def test_a_state_knows_the_type_of_what_was_sketched(aggregate: Any, kinds: Any) -> None:
+@pytest.mark.parametrize(("aggregate", "dtypes"), CASES, ids=repr)
+def test_a_state_knows_the_type_of_what_was_sketched(aggregate: Any, dtypes: Any) -> None:
     window = tumbling(aggregate).settings
-    found = {json.dumps(window.bind(schema(kind), carried=None).identity) for kind in kinds}
-    assert len(found) == len(kinds)
+    found = {json.dumps(window.bind(schema(dtype), carried=None).identity) for dtype in dtypes}
+    assert len(found) == len(dtypes)
 
 
 def test_a_restart_with_another_type_is_refused() -> None:
@@ -68,7 +68,8 @@ def test_a_running_value_knows_the_type_as_well() -> None:
         by="k", agg={"distinct": aggregates.approx_count_distinct("v")}
     ).settings
     narrow, wide = (
-        settings.resolve((schema(kind),), carried=(None,), shards=1).identity for kind in KINDS[:2]
+        settings.resolve((schema(dtype),), carried=(None,), shards=1).identity
+        for dtype in SKETCH_TYPES[:2]
     )
     assert narrow != wide
 

@@ -16,7 +16,7 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatErr
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.kll import QuantileSketch
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from streamops.testing import at, replay
 
 UTC = pa.timestamp("us", "UTC")
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 def stored(values: Any, k: int = 200) -> Any:
     """A stored sketch of these values."""
-    sketch = Sealed(QuantileSketch("ms", k))
+    sketch = Framed(QuantileSketch("ms", k))
     rows = pa.table({"ms": pa.array(values, pa.float64())})
     states = sketch.update(Groups(np.zeros(len(values), np.int64), 1), rows)
     return sketches.read(sketch.estimate(states)[0].as_py())
@@ -53,26 +53,31 @@ def test_the_99th_percentile_of_the_response_time_over_five_minutes() -> None:
     found = [row for batch in played for row in batch.rows]
     assert len(found) == 9
     for row in found:
-        said = row["ms"]
-        assert said["rank_error"] == pytest.approx(0.0133, abs=1e-4)
+        arguments = row["ms"]
+        assert arguments["rank_error"] == pytest.approx(0.0133, abs=1e-4)
         mine = [r["ms"] for r in rows if r["k"] == row["k"] and inside(r["ts"], row)]
-        assert said["count"] == len(mine)
+        assert arguments["count"] == len(mine)
         for share, value, exact, lower, upper in zip(
-            [0.5, 0.99], said["quantiles"], row["exact"], said["lower"], said["upper"], strict=True
+            [0.5, 0.99],
+            arguments["quantiles"],
+            row["exact"],
+            arguments["lower"],
+            arguments["upper"],
+            strict=True,
         ):
             assert lower <= exact <= upper
-            below = sum(each < value for each in mine) / len(mine)
-            upto = sum(each <= value for each in mine) / len(mine)
-            assert below - said["rank_error"] <= share <= upto + said["rank_error"]
+            below = sum(item < value for item in mine) / len(mine)
+            upto = sum(item <= value for item in mine) / len(mine)
+            assert below - arguments["rank_error"] <= share <= upto + arguments["rank_error"]
         value = sketches.read(row["sketch"])
-        assert value.quantiles([0.5, 0.99]) == said  # type: ignore[attr-defined]
+        assert value.quantiles([0.5, 0.99]) == arguments  # type: ignore[attr-defined]
 
 
 def inside(ts: Any, row: dict[str, Any]) -> bool:
     return bool(row["window_start"] <= ts < row["window_end"])
 
 
-def test_few_values_have_exact_quantiles_however_they_came() -> None:
+def test_few_values_have_exact_quantiles_however_they_arrived() -> None:
     minute = windows.tumbling(
         "1 minute",
         time="ts",
@@ -82,8 +87,8 @@ def test_few_values_have_exact_quantiles_however_they_came() -> None:
         allowed_lateness="1 hour",
         stragglers="update",
     )
-    came = [("a", 3, 5), ("a", 1, 9), ("b", 2, None), ("a", 61, 0), ("a", 2, 7)]
-    batches = [[{"k": k, "ts": at(second), "ms": ms}] for k, second, ms in came]
+    arrived = [("a", 3, 5), ("a", 1, 9), ("b", 2, None), ("a", 61, 0), ("a", 2, 7)]
+    batches = [[{"k": k, "ts": at(second), "ms": ms}] for k, second, ms in arrived]
     played = replay(minute, [*batches[:4], [], batches[4], []], schema=SCHEMA)
     first = {
         (row["k"], row["revision"]): (row["ms"]["quantiles"], row["ms"]["count"])
@@ -107,7 +112,7 @@ def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
     minutes = [row for batch in played for row in batch.rows]
     assert len(minutes) == 30
     schema = pa.schema([("k", pa.string()), ("window_start", UTC), ("s", pa.binary())])
-    kept = [{name: row[name] for name in schema.names} for row in minutes]
+    stored_items = [{name: row[name] for name in schema.names} for row in minutes]
     per_hour = windows.tumbling(
         "1 hour",
         time="window_start",
@@ -118,7 +123,9 @@ def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
         },
         delay="0 seconds",
     )
-    (hour,) = replay(per_hour, [kept[:11], kept[11:]], schema=schema, flush=True)[-1].rows
+    (hour,) = replay(per_hour, [stored_items[:11], stored_items[11:]], schema=schema, flush=True)[
+        -1
+    ].rows
     assert hour["ms"]["count"] == 10_007
     for share, value in zip([0.1, 0.9], hour["ms"]["quantiles"], strict=True):
         assert abs(value / 10_007 - share) <= hour["ms"]["rank_error"]
@@ -130,7 +137,7 @@ def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
 def test_a_value_answers_quantiles_and_ranks() -> None:
     value = stored([4.0, 1.0, 3.0, 2.0])
     assert isinstance(value, sketches.StoredKll)
-    assert (value.kind, value.parameters) == ("kll", {"k": 200})
+    assert (value.type, value.parameters) == ("kll", {"k": 200})
     assert (value.count, value.rank_error) == (4, 0.0)
     assert value.estimate()["quantiles"] == [1.0, 1.0, 2.0, 3.0, 4.0]
     assert value.bounds() == (value.estimate()["lower"], value.estimate()["upper"])
@@ -167,7 +174,7 @@ def test_values_go_to_apache_and_come_from_there() -> None:
         assert caught.value.where == "StoredKll.from_datasketches"
 
 
-def test_an_aggregate_is_known_by_its_words() -> None:
+def test_an_aggregate_is_known_by_its_names() -> None:
     assert repr(agg.approx_percentile("ms", (0, 0.5), k=80)) == (
         "approx_percentile('ms', [0.0, 0.5], k=80)"
     )
@@ -236,9 +243,9 @@ def test_a_column_must_be_there_and_must_not_be_taken_back() -> None:
     assert "take aggregates.percentile of it" in caught.value.fix
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.float32(), pa.decimal128(38, 9)])
-def test_numbers_of_any_type_will_do(kind: pa.DataType) -> None:
-    assert bound(sketches.kll_sketch_agg("ms"), ("ms", kind)).fields == QuantileSketch("ms").fields
+@pytest.mark.parametrize("dtype", [pa.int8(), pa.uint16(), pa.float32(), pa.decimal128(38, 9)])
+def test_numbers_of_any_type_will_do(dtype: pa.DataType) -> None:
+    assert bound(sketches.kll_sketch_agg("ms"), ("ms", dtype)).fields == QuantileSketch("ms").fields
 
 
 @pytest.mark.parametrize("parameters", [{"k": 5}, {"k": 200.0}, {"k": "200"}, {}])
@@ -258,7 +265,7 @@ def test_no_damaged_bytes_are_accepted(count: int) -> None:
     sketch = QuantileSketch("ms", 8)
     whole = [stored(rng.normal(size=size), 8).to_bytes() for size in (0, 1, 8, 9, 100)]
     damaged = [hurt(whole[int(rng.integers(len(whole)))], rng) for _ in range(count)]
-    blobs = pa.array([each for each in damaged if each not in whole], pa.binary())
+    blobs = pa.array([item for item in damaged if item not in whole], pa.binary())
     assert len(blobs) > 0.9 * count
     assert not are_valid(blobs, sketch.format, sketch.parameters).any()
     assert are_valid(pa.array(whole), sketch.format, sketch.parameters).all()
@@ -273,8 +280,8 @@ def hurt(blob: bytes, rng: np.random.Generator) -> bytes:
         case 1:
             return bytes(rng.bytes(int(rng.integers(0, 300))))
         case 2:
-            for place in rng.integers(len(blob), size=int(rng.integers(1, 9))):
-                changed[int(place)] ^= 1 << int(rng.integers(8))
+            for location in rng.integers(len(blob), size=int(rng.integers(1, 9))):
+                changed[int(location)] ^= 1 << int(rng.integers(8))
         case _:
             changed[int(rng.integers(len(blob)))] = int(rng.integers(256))
     return bytes(changed)

@@ -142,22 +142,22 @@ def test_legacy_values_that_do_not_fit_are_refused() -> None:
 def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
         minhash_sketch_agg("v", **wrong)
-    said = {"permutations": 128, "seed": 1, "scheme": "affine32"} | wrong
+    arguments = {"permutations": 128, "seed": 1, "scheme": "affine32"} | wrong
     assert str(caught.value) == (
         "[PERMUTATIONS_OUT_OF_RANGE] sketches.minhash_sketch_agg: there are no such functions of "
         "MinHash\n"
-        f"  got:       {', '.join(f'{name}={value!r}' for name, value in said.items())}\n"
+        f"  got:       {', '.join(f'{name}={value!r}' for name, value in arguments.items())}\n"
         "  expected:  permutations from 2 to 65,536, a seed from 0 to 2**32 - 1, and one of: "
         "affine32, affine64, legacy\n"
         "  fix:       leave out what is not needed: minhash_sketch_agg(column)"
     )
-    (blob,) = pack_frames(core.MinHash.format, said, pa.array([b""])).to_pylist()
+    (blob,) = pack_frames(core.MinHash.format, arguments, pa.array([b""])).to_pylist()
     with pytest.raises(SketchFormatError) as refused:
         sketches.read(blob)
     assert refused.value.code in ("SKETCH_PARAMETERS", "SKETCH_CORRUPT")
 
 
-def test_a_type_that_has_no_hash_is_refused_and_it_says_what_it_is() -> None:
+def test_a_type_that_has_no_hash_is_refused_and_it_reports_what_it_is() -> None:
     schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
         minhash_sketch_agg("m").bind(schema, time="ts", where="windows.tumbling")
@@ -182,21 +182,21 @@ def test_columns_are_compared_as_sketches_that_say_so() -> None:
 def test_columns_are_compared_on_spark(spark: SparkSession) -> None:
     sets = [(range(90), range(31, 90)), (range(9), range(9, 20)), (range(0), range(0))]
     rows = [
-        [StoredMinHash.from_datasketch(theirs(each)).to_bytes() for each in both] for both in sets
+        [StoredMinHash.from_datasketch(theirs(item)).to_bytes() for item in both] for both in sets
     ]
     frame = spark.createDataFrame([*rows, [None, rows[0][0]]], "`a.b` binary, c binary")
     alike = sketches.similarity("a.b", "c", like=minhash_sketch_agg("v", seed=5))
-    said = frame.coalesce(1).select(alike.alias("alike")).toArrow().column("alike").to_pylist()
-    first, second = (theirs(each) for each in sets[0])
-    assert said[:2] == [first.jaccard(second), 0.0]
-    assert np.isnan(said[2])
-    assert said[3] is None
+    arguments = frame.coalesce(1).select(alike.alias("alike")).toArrow().column("alike").to_pylist()
+    first, second = (theirs(item) for item in sets[0])
+    assert arguments[:2] == [first.jaccard(second), 0.0]
+    assert np.isnan(arguments[2])
+    assert arguments[3] is None
 
 
 def refused(count: int) -> None:
     """Damaged bytes in their frame: none of them is valid, unless nothing was damaged."""
     several = [StoredMinHash.from_datasketch(theirs(range(n), count=16)) for n in (0, 1, 50)]
-    whole = [each.to_bytes() for each in several]
+    whole = [item.to_bytes() for item in several]
     blobs = list(mutated(whole, count, 5))
     found = are_valid(pa.array(blobs, pa.binary()), core.MinHash.format, several[0].parameters)
     assert found.tolist() == [blob in whole for blob in blobs]

@@ -22,13 +22,13 @@ def visits(second: int, page: str | None, users: Any) -> list[dict[str, Any]]:
     return [{"ts": at(second), "page": page, "user": user} for user in users]
 
 
-def estimates(said: dict[str, Any]) -> Any:
-    sizes = {entry["audience"]: entry["estimate"] for entry in said["audiences"]}
+def estimates(arguments: dict[str, Any]) -> Any:
+    sizes = {entry["audience"]: entry["estimate"] for entry in arguments["audiences"]}
     pairs = {
         (entry["left"], entry["right"]): {
             name: part["estimate"] for name, part in entry.items() if isinstance(part, dict)
         }
-        for entry in said["pairs"]
+        for entry in arguments["pairs"]
     }
     return sizes, pairs
 
@@ -65,10 +65,10 @@ def test_overlaps_stand_in_windows_and_are_corrected() -> None:
     }
 
 
-def test_it_says_what_it_is() -> None:
+def test_it_reports_what_it_is() -> None:
     between = ["a", dt.date(2024, 1, 2), 3, True, b"x"]
-    said = repr(approx_overlap("user", of="page", between=between))
-    assert said == (
+    arguments = repr(approx_overlap("user", of="page", between=between))
+    assert arguments == (
         "approx_overlap('user', of='page', "
         "between=['a', datetime.date(2024, 1, 2), 3, True, b'x'], k=4096)"
     )
@@ -107,7 +107,7 @@ def test_columns_are_named(column: Any, of: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "between"),
+    ("dtype", "between"),
     [
         (pa.string(), [1, 2]),
         (pa.int64(), ["a", "b"]),
@@ -117,8 +117,8 @@ def test_columns_are_named(column: Any, of: Any) -> None:
     ],
     ids=str,
 )
-def test_audiences_are_values_of_their_column(kind: pa.DataType, between: Any) -> None:
-    schema = SCHEMA.set(1, pa.field("page", kind))
+def test_audiences_are_values_of_their_column(dtype: pa.DataType, between: Any) -> None:
+    schema = SCHEMA.set(1, pa.field("page", dtype))
     aggregate = approx_overlap("user", of="page", between=between)
     with pytest.raises(SchemaError) as caught:
         aggregate.bind(schema, time="ts", where="windows.tumbling")
@@ -157,10 +157,10 @@ def test_running_overlaps_are_emitted_when_they_change() -> None:
     played = replay(running, BY_COUNTRY, schema=KEYED, restart=True)
     # The second time y saw another page; the third time x saw nothing new.
     assert [
-        [(r["country"], r["revision"]) for r in each.rows if r["_change_type"] != "update_preimage"]
-        for each in played
+        [(r["country"], r["revision"]) for r in item.rows if r["_change_type"] != "update_preimage"]
+        for item in played
     ] == [[("x", 0), ("y", 0)], [("x", 1)], [], [(None, 0)]]
-    folded = fold((row for each in played for row in each.rows), key=["country"])
+    folded = fold((row for item in played for row in item.rows), key=["country"])
     (final,) = (row for row in folded if row["country"] == "x")
     assert estimates(final["overlap"]) == (
         {"a": 5, "b": 6},
@@ -175,8 +175,8 @@ def test_overlaps_per_key_and_window() -> None:
     played = replay(tumbling, BY_COUNTRY, schema=KEYED, flush=True)
     sizes = {
         (row["country"], row["window_start"]): estimates(row["overlap"])[0]
-        for each in played
-        for row in each.rows
+        for item in played
+        for row in item.rows
     }
     assert sizes == {
         ("x", at(0)): {"a": 5, "b": 0},

@@ -23,11 +23,11 @@ def row(key: str | None, ms: float | None, second: int = 0) -> dict[str, Any]:
     return {"k": key, "ts": at(second), "ms": ms}
 
 
-def played(transform: Any, batches: Any, **said: Any) -> list[list[dict[str, Any]]]:
-    return [batch.rows for batch in replay(transform, batches, schema=SCHEMA, **said)]
+def played(transform: Any, batches: Any, **arguments: Any) -> list[list[dict[str, Any]]]:
+    return [batch.rows for batch in replay(transform, batches, schema=SCHEMA, **arguments)]
 
 
-def test_quantiles_of_a_key_are_told_whenever_they_change() -> None:
+def test_quantiles_of_a_key_are_reported_whenever_they_change() -> None:
     running = windows.running(by="k", agg={"quantiles": aggregates.approx_percentile("ms", [0.5])})
     first, second, third = played(
         running,
@@ -39,7 +39,7 @@ def test_quantiles_of_a_key_are_told_whenever_they_change() -> None:
         restart=True,
     )
     found = [
-        {each["k"]: (each["quantiles"]["quantiles"], each["revision"]) for each in rows}
+        {item["k"]: (item["quantiles"]["quantiles"], item["revision"]) for item in rows}
         for rows in (first, second, third)
     ]
     assert found == [
@@ -49,23 +49,23 @@ def test_quantiles_of_a_key_are_told_whenever_they_change() -> None:
     ]
 
 
-def test_what_was_told_is_taken_back_to_the_last_bit_beyond_k_values_too() -> None:
+def test_what_was_reported_is_taken_back_to_the_last_bit_beyond_k_values_too() -> None:
     rng = np.random.default_rng(5)
     batches = [[row("a", float(ms)) for ms in rng.normal(size=40)] for _ in range(12)]
     running = windows.running(
         by="k", agg={"said": aggregates.approx_percentile("ms", SHARES, k=8)}, changes="retract"
     )
-    told: list[Any] = []
+    emitted: list[Any] = []
     for rows in played(running, batches):
-        old = [each["said"] for each in rows if each["_change_type"] == "update_preimage"]
-        new = [each["said"] for each in rows if each["_change_type"] != "update_preimage"]
-        assert old == told[-1:]
-        told += new
-    assert [each["count"] for each in told] == [40 * (i + 1) for i in range(12)]
-    plain = oracle.of([each["ms"] for each in batches[0]], 8)
+        old = [item["said"] for item in rows if item["_change_type"] == "update_preimage"]
+        new = [item["said"] for item in rows if item["_change_type"] != "update_preimage"]
+        assert old == emitted[-1:]
+        emitted += new
+    assert [item["count"] for item in emitted] == [40 * (i + 1) for i in range(12)]
+    plain = oracle.of([item["ms"] for item in batches[0]], 8)
     for batch in batches[1:]:
-        plain = oracle.union([plain, oracle.of([each["ms"] for each in batch], 8)])
-    assert told[-1]["quantiles"] == [plain.quantile(share) for share in SHARES]
+        plain = oracle.union([plain, oracle.of([item["ms"] for item in batch], 8)])
+    assert emitted[-1]["quantiles"] == [plain.quantile(share) for share in SHARES]
 
 
 def test_percentiles_of_a_long_and_of_overlapping_windows() -> None:
@@ -74,9 +74,9 @@ def test_percentiles_of_a_long_and_of_overlapping_windows() -> None:
     few = {"quantiles": aggregates.approx_percentile("ms", SHARES, k=20)}
     hopping = windows.hopping("1 minute", "30 seconds", agg=few, **given)
     found = [
-        each for batch in played(hopping, [rows[:100], rows[100:]], flush=True) for each in batch
+        item for batch in played(hopping, [rows[:100], rows[100:]], flush=True) for item in batch
     ]
-    sizes = {each["window_start"]: each["quantiles"]["count"] for each in found}
+    sizes = {item["window_start"]: item["quantiles"]["count"] for item in found}
     assert sizes == {
         at(second): 30 if second in (-30, 270) else 60 for second in range(-30, 271, 30)
     }

@@ -22,8 +22,8 @@ SCHEMA = pa.schema(
 )
 RNG = np.random.default_rng(11)
 MANY = [
-    {"k": "ab"[i % 2], "ts": at(int(RNG.integers(60))), "ms": float(each)}
-    for i, each in enumerate(RNG.lognormal(4, 1, 2_000))
+    {"k": "ab"[i % 2], "ts": at(int(RNG.integers(60))), "ms": float(item)}
+    for i, item in enumerate(RNG.lognormal(4, 1, 2_000))
 ]
 SCRIPT = [
     MANY[:900],
@@ -35,9 +35,9 @@ SHARES = [0.1, 0.5, 0.99]
 AGG = {"ms": aggregates.approx_percentile("ms", SHARES), "s": sketches.kll_sketch_agg("ms")}
 
 
-def per_minute(**said: Any) -> Any:
+def per_minute(**arguments: Any) -> Any:
     given: dict[str, Any] = {"by": "k", "time": "ts", "delay": "1 minute", "shards": 2}
-    return windows.tumbling("1 minute", agg=AGG, **(given | said))
+    return windows.tumbling("1 minute", agg=AGG, **(given | arguments))
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
@@ -47,19 +47,19 @@ def test_windows_on_a_stream_that_was_restarted_have_quantiles_within_the_stated
     given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
     minutes = per_minute(state_api=api)
     played = [
-        each for part in (SCRIPT[:1], SCRIPT[1:]) for each in stream(spark, minutes, part, **given)
+        item for part in (SCRIPT[:1], SCRIPT[1:]) for item in stream(spark, minutes, part, **given)
     ]
     rows = {row["k"]: row for batch in played for row in batch.rows}
     assert rows.keys() == {"a", "b", "c"}
     assert rows["c"]["ms"]["quantiles"] is None
     assert sketches.read(rows["c"]["s"]).estimate()["count"] == 0
     for k in "ab":
-        said, mine = rows[k]["ms"], np.sort([row["ms"] for row in MANY if row["k"] == k])
-        assert said["count"] == 1_000
-        assert said == sketches.read(rows[k]["s"]).quantiles(SHARES)  # type: ignore[attr-defined]
-        for share, value in zip(SHARES, said["quantiles"], strict=True):
+        arguments, mine = rows[k]["ms"], np.sort([row["ms"] for row in MANY if row["k"] == k])
+        assert arguments["count"] == 1_000
+        assert arguments == sketches.read(rows[k]["s"]).quantiles(SHARES)  # type: ignore[attr-defined]
+        for share, value in zip(SHARES, arguments["quantiles"], strict=True):
             rank = np.searchsorted(mine, value, "right") / 1_000
-            assert abs(rank - share) <= said["rank_error"] + 0.001
+            assert abs(rank - share) <= arguments["rank_error"] + 0.001
 
 
 def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
@@ -72,8 +72,10 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
         "struct<quantiles:array<double>,lower:array<double>,upper:array<double>,"
         "rank_error:double,count:bigint>"
     )
-    asked = sketches.estimate("s", like=aggregates.approx_percentile("any", SHARES))
-    ours = minutes.select("k", "ms", "s", asked.alias("again")).orderBy("k").toArrow().to_pylist()
+    requested = sketches.estimate("s", like=aggregates.approx_percentile("any", SHARES))
+    ours = (
+        minutes.select("k", "ms", "s", requested.alias("again")).orderBy("k").toArrow().to_pylist()
+    )
     assert [row["k"] for row in ours] == ["a", "b"]
     assert all(row["ms"] == row["again"] for row in ours)
 
@@ -97,10 +99,10 @@ def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
         aggregates.approx_percentile("ms", SHARES).to_spark().alias("quantiles"),
     )
     adopted = sketches.from_datasketches("sketch", like=like).alias("sketch")
-    (said,) = spoken.select("quantiles", adopted).collect()
-    taken = sketches.read(said["sketch"]).quantiles(SHARES)  # type: ignore[attr-defined]
+    (arguments,) = spoken.select("quantiles", adopted).collect()
+    taken = sketches.read(arguments["sketch"]).quantiles(SHARES)  # type: ignore[attr-defined]
     assert taken["count"] == 2_000
-    found = [*said["quantiles"], *taken["quantiles"]]
+    found = [*arguments["quantiles"], *taken["quantiles"]]
     for share, value in zip([*SHARES, *SHARES], found, strict=True):
         assert abs(np.searchsorted(mine, value, "right") / 2_000 - share) < 0.0133 + 0.001
 
@@ -113,7 +115,7 @@ def test_running_quantiles_of_a_stream_are_those_that_are_replayed(
     script = [MANY[:150], [], [*MANY[150:300], {"k": None, "ts": at(0), "ms": None}]]
     given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
     got = [
-        each for part in (script[:1], script[1:]) for each in stream(spark, running, part, **given)
+        item for part in (script[:1], script[1:]) for item in stream(spark, running, part, **given)
     ]
     expected = replay(running, script, schema=SCHEMA, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
@@ -124,8 +126,8 @@ def test_running_quantiles_of_a_stream_are_those_that_are_replayed(
 
 def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:
     (example,) = (
-        each
-        for each in examples(ROOT / "docs" / "sketches.md")
-        if each.spark and "kll_sketch_agg_double" in each.source
+        item
+        for item in examples(ROOT / "docs" / "sketches.md")
+        if item.spark and "kll_sketch_agg_double" in item.source
     )
     assert example.run({"spark": spark, "sketches": sketches, "agg": aggregates}) == example.output

@@ -16,17 +16,17 @@ from streamops.kernel.groups import Groups
 from streamops.sketches import stored as stored_module
 from streamops.sketches.core.contract import Format
 from streamops.sketches.core.frame import pack_frames
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from tests.sketches.linear import FORMAT, Linear
 
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_module, "KINDS", {"linear": "tests.sketches.linear"})
+    monkeypatch.setattr(stored_module, "SKETCH_TYPES", {"linear": "tests.sketches.linear"})
 
 
 def blob_of(*values: str | None, cells: int = 4) -> bytes:
-    summary = Sealed(Linear("v", cells))
+    summary = Framed(Linear("v", cells))
     rows = pa.table({"v": pa.array(values, pa.string())})
     states = summary.update(Groups(np.zeros(len(values), np.int64), 1), rows)
     blob: bytes = summary.estimate(states)[0].as_py()
@@ -44,12 +44,12 @@ def test_a_stored_sketch_answers() -> None:
     blob = blob_of("a", "b", None, "a")
     value = sketches.read(blob)
     assert isinstance(value, sketches.StoredSketch)
-    assert (value.kind, value.parameters) == ("linear", {"cells": 4})
+    assert (value.type, value.parameters) == ("linear", {"cells": 4})
     assert value.estimate() == {"estimate": 3, "lower": 3, "upper": 3}
     assert value.bounds() == (3, 3)
     assert value.to_bytes() == blob
     assert sum(value.cell(number) for number in range(4)) == 3  # type: ignore[attr-defined]
-    assert repr(value) == "LinearValue(kind='linear', parameters={'cells': 4})"
+    assert repr(value) == "LinearValue(type='linear', parameters={'cells': 4})"
 
 
 def test_sketches_are_values_and_merge_to_what_they_saw_together() -> None:
@@ -62,7 +62,7 @@ def test_sketches_are_values_and_merge_to_what_they_saw_together() -> None:
     assert one.merge(other, other).estimate()["estimate"] == 5
     assert sketches.read(bytearray(one.to_bytes())) == one
     with pytest.raises(dataclasses.FrozenInstanceError):
-        one.kind = "other"  # type: ignore[misc]
+        one.type = "other"  # type: ignore[misc]
 
 
 def test_a_sketch_with_other_parameters_is_not_merged() -> None:
@@ -81,7 +81,7 @@ def test_what_is_no_sketch_is_refused() -> None:
     assert refused(whole).what == "no counts"
 
 
-def test_a_kind_that_nobody_knows_is_refused() -> None:
+def test_a_type_that_nobody_knows_is_refused() -> None:
     (blob,) = pack_frames(Format("quadratic", 1), {}, pa.array([b""])).to_pylist()
     assert str(refused(blob)) == (
         "[SKETCH_KIND] sketches.read: no sketch of this kind is known here\n"

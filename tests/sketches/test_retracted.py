@@ -19,10 +19,13 @@ SKETCHES = [
     sketches.hll_sketch_agg("v"),
 ]
 WINDOWS: list[tuple[Any, list[str]]] = [
-    (lambda **said: windows.cumulative("60 seconds", "10 seconds", **said), ["window_end"]),
-    (lambda **said: windows.hopping("60 seconds", "10 seconds", **said), ["window_end"]),
-    (lambda **said: windows.session("2 seconds", **said), ["window_start", "window_end"]),
-    (lambda **said: windows.sliding("30 seconds", **said), ["ts"]),
+    (
+        lambda **arguments: windows.cumulative("60 seconds", "10 seconds", **arguments),
+        ["window_end"],
+    ),
+    (lambda **arguments: windows.hopping("60 seconds", "10 seconds", **arguments), ["window_end"]),
+    (lambda **arguments: windows.session("2 seconds", **arguments), ["window_start", "window_end"]),
+    (lambda **arguments: windows.sliding("30 seconds", **arguments), ["ts"]),
 ]
 
 
@@ -63,8 +66,8 @@ def test_what_is_taken_back_was_published(aggregate: Any, make: Any, key: list[s
 
 
 def test_the_sketches_that_depend_on_their_history_say_so() -> None:
-    said = [merges_exactly(each.sketch(None, "")) for each in SKETCHES[1:]]
-    assert said == [False, True]
+    arguments = [merges_exactly(item.sketch(None, "")) for item in SKETCHES[1:]]
+    assert arguments == [False, True]
     assert not merges_exactly(
         sketches.top_k_sketch_agg("v", counters=2, item_type="string").sketch(None, "")
     )

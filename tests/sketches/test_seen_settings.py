@@ -22,10 +22,10 @@ COLUMNS: list[tuple[str, DataType]] = [
 class FakeFrame:
     """A frame that is nothing but its columns."""
 
-    def __init__(self, *kinds: tuple[str, DataType], mark: str = "") -> None:
-        told = {"spark.watermarkDelayMs": 0}
+    def __init__(self, *dtypes: tuple[str, DataType], mark: str = "") -> None:
+        emitted = {"spark.watermarkDelayMs": 0}
         self.schema = StructType(
-            [StructField(n, kind, metadata=told if n == mark else {}) for n, kind in kinds]
+            [StructField(n, dtype, metadata=emitted if n == mark else {}) for n, dtype in dtypes]
         )
         self.isStreaming = bool(mark)
         self.sparkSession = self.conf = self
@@ -39,8 +39,8 @@ class FakeFrame:
 
 
 def seen(**changed: Any) -> Any:
-    said = {"identity": "order_id", "capacity": 1_000, "time": "ts", "horizon": "30 days"}
-    return sketches.seen(**(said | changed))
+    arguments = {"identity": "order_id", "capacity": 1_000, "time": "ts", "horizon": "30 days"}
+    return sketches.seen(**(arguments | changed))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_mistake_is_refused_where_it_was_made(changed: dict[str, Any], code: s
     assert (caught.value.code, caught.value.where) == (code, "sketches.seen")
 
 
-def test_a_filter_that_is_too_large_says_how_many_shards_it_takes() -> None:
+def test_a_filter_that_is_too_large_reports_how_many_shards_it_takes() -> None:
     with pytest.raises(SpecError) as caught:
         seen(capacity=10**9)(FakeFrame(*COLUMNS))
     assert (caught.value.code, caught.value.where) == ("FILTER_TOO_LARGE", "sketches.seen")
@@ -88,7 +88,7 @@ def test_a_filter_that_is_too_large_says_how_many_shards_it_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "changed", "kind", "code"),
+    ("columns", "changed", "dtype", "code"),
     [
         (COLUMNS[1:], {}, ColumnNotFound, "COLUMN_NOT_FOUND"),
         (COLUMNS, {"identity": ["order_id", "Order_id"]}, ColumnNotFound, "COLUMN_NOT_FOUND"),
@@ -108,9 +108,9 @@ def test_a_filter_that_is_too_large_says_how_many_shards_it_takes() -> None:
     ],
 )
 def test_a_frame_it_cannot_read_is_refused(
-    columns: Any, changed: dict[str, Any], kind: type[SchemaError], code: str
+    columns: Any, changed: dict[str, Any], dtype: type[SchemaError], code: str
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(dtype) as caught:
         seen(**changed)(FakeFrame(*columns))
     assert caught.value.code == code
 
@@ -123,7 +123,7 @@ def test_the_error_of_an_identity_without_a_hash_speaks_sparks_language() -> Non
     )  # fmt: skip
 
 
-def test_a_frame_with_a_watermark_is_refused_and_told_where_it_goes() -> None:
+def test_a_frame_with_a_watermark_is_refused_and_reported_where_it_goes() -> None:
     with pytest.raises(WatermarkError) as caught:
         seen()(FakeFrame(*COLUMNS, mark="ts"))
     error = caught.value

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import sketches, windows
+from streamops.sketches.core.seen import METRICS
 from streamops.testing import at, micro_batches
 from streamops.testing.laws import rows_of
 from tests.oracles.seen import SeenOracle
@@ -38,7 +39,7 @@ def order(number: int | None, shop: str | None, second: int | None) -> dict[str,
 
 
 # Duplicates in one micro-batch and across them, one that was forgotten, one far behind, and rows that
-# cannot be judged.
+# cannot be decided.
 SCRIPT = [
     [order(1, "a", 5), order(1, "a", 3), order(1, "b", 4), order(2, "a", 6)],
     [],
@@ -49,14 +50,14 @@ SCRIPT = [
 ]
 for number, row in enumerate(row for batch in SCRIPT for row in batch):
     row["n"] = number
-SAID: dict[str, Any] = {
+PARAMETERS: dict[str, Any] = {
     "identity": ["order.id", "shop"], "time": "ts", "horizon": "100 seconds", "capacity": 1_000,
     "false_positive_rate": 1e-6,
 }  # fmt: skip
 
 
 def seen(**changed: Any) -> Any:
-    return sketches.seen(**(SAID | changed)).options(shards=2)
+    return sketches.seen(**(PARAMETERS | changed)).options(shards=2)
 
 
 def expected() -> dict[int, str]:
@@ -64,17 +65,17 @@ def expected() -> dict[int, str]:
     oracle = SeenOracle(("order.id", "shop"), "ts", 100_000_000, 4)
     found = {}
     for batch in SCRIPT:
-        said = oracle.judge(rows_of(pa.Table.from_pylist(batch, SCHEMA)))
-        found |= {row["n"]: word for row, word in zip(batch, said, strict=True)}
+        arguments = oracle.judge(rows_of(pa.Table.from_pylist(batch, SCHEMA)))
+        found |= {row["n"]: word for row, word in zip(batch, arguments, strict=True)}
     return found
 
 
 def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
     """The query's output, and its observed metrics."""
-    kept: list[dict[str, Any]] = []
+    stored_items: list[dict[str, Any]] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        kept.extend(batch.toArrow().to_pylist())
+        stored_items.extend(batch.toArrow().to_pylist())
 
     query = (
         frame.writeStream.outputMode("append")
@@ -84,14 +85,14 @@ def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]
         .start()
     )
     query.awaitTermination(200)
-    return kept, [progress.observedMetrics for progress in query.recentProgress]
+    return stored_items, [progress.observedMetrics for progress in query.recentProgress]
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
+def test_a_stream_gives_what_its_oracle_reports_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    got, told = [], []
+    got, emitted = [], []
     # What to do with duplicates may change when the query starts again.
     for there, again in ((SCRIPT[:3], "flag"), (SCRIPT[3:], "drop")):
         frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)
@@ -99,7 +100,7 @@ def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
         result = frame.withColumn("n", comment).transform(seen(again=again).options(state_api=api))
         rows, counts = run(result, tmp_path)
         got += rows
-        told += [each["seen"] for each in counts if "seen" in each]
+        emitted += [item["seen"] for item in counts if "seen" in item]
     assert result.columns == [*SCHEMA.names, "seen", "seen_full"]
     assert result.schema["n"].metadata["comment"] == "its number"
     wanted = expected()
@@ -110,10 +111,10 @@ def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
     }
     assert not any(row["seen_full"] for row in got)
     assert got[0]["tags"] == [("a", got[0]["ts"].second)]
-    totals = {name: sum(each[name] for each in told) for name in told[0].asDict()}
+    totals = {name: sum(item[name] or 0 for item in emitted) for name in METRICS}
     assert totals.pop("rows") == len(wanted)
-    words = list(wanted.values())
-    assert totals == {word: words.count(word) for word in totals}
+    names_ = list(wanted.values())
+    assert totals == {word: names_.count(word) for word in totals}
     more = micro_batches(spark, [[SCRIPT[0][0]]], schema=SCHEMA, directory=tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
         run(more.transform(seen(capacity=999).options(state_api=api)), tmp_path)
@@ -121,7 +122,7 @@ def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
     assert "capacity=1000" in str(caught.value)
 
 
-def test_a_batch_is_judged_in_the_order_of_event_time(spark: SparkSession) -> None:
+def test_a_batch_is_decided_in_the_order_of_event_time(spark: SparkSession) -> None:
     wanted = {n: word for n, word in expected().items() if word != "too_old"}  # none in a batch
     rows = [row for batch in SCRIPT for row in batch if row["n"] in wanted]
     table = pa.Table.from_pylist(rows[::-1], SCHEMA)
@@ -143,11 +144,11 @@ def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None
         },
     ).options(shards=2)  # fmt: skip
     frame = micro_batches(spark, SCRIPT[:4], schema=SCHEMA, directory=tmp_path)
-    got, told = run(frame.transform(seen()).transform(per_shop), tmp_path)
+    got, emitted = run(frame.transform(seen()).transform(per_shop), tmp_path)
     closed = {(row["shop"], row["window_start"]): row for row in got}
     assert {key: row["n"] for key, row in closed.items()} == {("a", at(0)): 2, ("b", at(0)): 1}
     assert closed["a", at(0)]["fill"]["estimate"] == 2
-    assert sum(each["seen"]["again"] for each in told if "seen" in each) == 4
+    assert sum(item["seen"]["again"] or 0 for item in emitted if "seen" in item) == 4
 
     blob = closed["a", at(0)]["orders"]
     filter = sketches.read(blob)
@@ -163,9 +164,9 @@ def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None
     assert sketches.read(day["all"]) == filter.merge(sketches.read(closed["b", at(0)]["orders"]))
 
     # The condition in a stream, of a column of another type; what cannot be cast is not in it.
-    asked = micro_batches(spark, SCRIPT, schema=SCHEMA, directory=tmp_path / "asked")
+    requested = micro_batches(spark, SCRIPT, schema=SCHEMA, directory=tmp_path / "asked")
     text = F.coalesce(F.col("`order.id`").cast("string"), F.lit("none"))
-    known, _ = run(asked.where(sketches.may_contain(blob, text)), tmp_path / "asked")
+    known, _ = run(requested.where(sketches.may_contain(blob, text)), tmp_path / "asked")
     assert {row["order.id"] for row in known} == {1, 2}
 
 
@@ -178,14 +179,14 @@ def test_more_than_promised_fails_the_query_and_may_go_on_otherwise(
         run(frame.transform(seen(capacity=100)), tmp_path)
     assert "[SEEN_FULL] sketches.seen, identity order.id, shop" in str(caught.value)
     frame = micro_batches(spark, many[1:], schema=SCHEMA, directory=tmp_path)
-    got, told = run(frame.transform(seen(capacity=100, when_full="rotate")), tmp_path)
-    assert [each["seen"]["first"] for each in told] == [900, 900]  # both: the query had failed
-    assert [each["seen"]["full"] for each in told] == [900, 900]
+    got, emitted = run(frame.transform(seen(capacity=100, when_full="rotate")), tmp_path)
+    assert [item["seen"]["first"] for item in emitted] == [900, 900]  # both: the query had failed
+    assert [item["seen"]["full"] for item in emitted] == [900, 900]
     assert len(got) == 1_800
     assert all(row["seen_full"] for row in got)
 
 
-def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None:
+def test_spark_reports_of_every_value_what_python_reports(spark: SparkSession) -> None:
     table = pa.table({"v": pa.array([*range(5_000), None], pa.int64())})
     for capacity, rate in ((1_000, 0.2), (100_000, 0.001)):
         made = sketches.bloom_filter_agg("v", capacity=capacity, false_positive_rate=rate)
@@ -194,25 +195,25 @@ def test_spark_says_of_every_value_what_python_says(spark: SparkSession) -> None
         (row,) = frame.transform(per_hour).toArrow().to_pylist()
         filter = sketches.read(row["s"])
         assert isinstance(filter, sketches.StoredBloomFilter)
-        asked = spark.createDataFrame(table).select(
+        requested = spark.createDataFrame(table).select(
             "v", sketches.may_contain(filter, "v").alias("x")
         )
-        assert not asked.schema["x"].nullable or asked.where("x is null").count() == 0
-        found = {r["v"]: r["x"] for r in asked.toArrow().to_pylist()}
+        assert not requested.schema["x"].nullable or requested.where("x is null").count() == 0
+        found = {r["v"]: r["x"] for r in requested.toArrow().to_pylist()}
         for other in (
             F.col("v") + 0.5,
             F.col("v").cast("decimal(12,3)") + F.lit("0.001").cast("decimal(4,3)"),
         ):
             between = spark.createDataFrame(table).where(sketches.may_contain(filter, other))
             assert between.count() == 0
-        said = filter.may_contain(table.column("v")).tolist()
-        assert found == dict(zip(table.column("v").to_pylist(), said, strict=True))
-        assert sum(said[:1_000]) == 1_000
-        assert sum(said[1_000:]) < 1.2 * rate * 4_000 + 10
+        arguments = filter.may_contain(table.column("v")).tolist()
+        assert found == dict(zip(table.column("v").to_pylist(), arguments, strict=True))
+        assert sum(arguments[:1_000]) == 1_000
+        assert sum(arguments[1_000:]) < 1.2 * rate * 4_000 + 10
 
 
 def test_rows_that_are_dropped_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     frame = micro_batches(spark, [SCRIPT[0], SCRIPT[0]], schema=SCHEMA, directory=tmp_path)
-    got, told = run(frame.transform(seen().options(name="orders")), tmp_path)
+    got, emitted = run(frame.transform(seen().options(name="orders")), tmp_path)
     assert len(got) == 3
-    assert [each["orders"]["again"] for each in told] == [1, 4]
+    assert [item["orders"]["again"] for item in emitted] == [1, 4]

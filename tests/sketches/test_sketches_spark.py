@@ -28,9 +28,9 @@ SCRIPT = [
 AGG = {"n": count_items("v"), "s": linear_sketch("v")}
 
 
-def per_minute(agg: Any, **said: Any) -> Any:
+def per_minute(agg: Any, **arguments: Any) -> Any:
     given: dict[str, Any] = {"by": "k", "time": "ts", "delay": "0 seconds", "shards": 2}
-    return windows.tumbling("1 minute", agg=agg, **(given | said))
+    return windows.tumbling("1 minute", agg=agg, **(given | arguments))
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
@@ -49,8 +49,8 @@ def test_windows_store_sketches_and_larger_windows_merge_them(
     assert all(row["s"][:4] == b"SOPS" for row in rows)
     schema = "k string, window_start timestamp, s binary"
     stored = spark.createDataFrame([(r["k"], r["window_start"], r["s"]) for r in rows], schema)
-    asked = stored.select("k", sketches.estimate("s", like=linear_sketch("v"))["estimate"])
-    assert sorted(asked.toArrow().column(1).to_pylist()) == [0, 1, 17]
+    requested = stored.select("k", sketches.estimate("s", like=linear_sketch("v"))["estimate"])
+    assert sorted(requested.toArrow().column(1).to_pylist()) == [0, 1, 17]
     hourly = windows.tumbling(
         "1 hour",
         time="window_start",

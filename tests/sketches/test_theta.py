@@ -22,7 +22,7 @@ from streamops.kernel.errors import (
 from streamops.sketches import StoredTheta, theta_sketch_agg
 from streamops.sketches.core.contract import Format
 from streamops.sketches.core.frame import are_valid, pack_frames
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from streamops.sketches.core.theta import Theta
 from streamops.testing import at, replay
 from tests.oracles import theta as oracle
@@ -32,16 +32,16 @@ SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("page", pa.string()), ("
 
 
 def stored(users: range, k: int = 32) -> StoredTheta:
-    summary = Sealed(Theta("user", k))
+    summary = Framed(Theta("user", k))
     blob = summary.estimate(summary.update(one_group(len(users)), rows_of(users)))[0].as_py()
     found = sketches.read(blob)
     assert isinstance(found, StoredTheta)
     return found
 
 
-def refused(kind: type[StreamopsError], make: Any, *args: Any, **said: Any) -> StreamopsError:
-    with pytest.raises(kind) as caught:
-        make(*args, **said)
+def refused(dtype: type[StreamopsError], make: Any, *args: Any, **arguments: Any) -> StreamopsError:
+    with pytest.raises(dtype) as caught:
+        make(*args, **arguments)
     return caught.value
 
 
@@ -61,8 +61,8 @@ def test_values_are_set_against_each_other_as_by_apache_and_the_oracle(
     a, b = stored(left), stored(right)
     theirs = apache(left, 5), apache(right, 5)
     both = datasketches.theta_intersection()
-    for each in theirs:
-        both.update(each)
+    for item in theirs:
+        both.update(item)
     found = a.intersection(b)
     assert sorted(reread(found)) == sorted(both.get_result())
     assert found.estimate()["estimate"] == round(both.get_result().get_estimate())
@@ -70,8 +70,8 @@ def test_values_are_set_against_each_other_as_by_apache_and_the_oracle(
     assert sorted(reread(a.difference(b))) == sorted(alone)
     assert a.difference(b).estimate()["estimate"] == round(alone.get_estimate())
     _, pairs = oracle.overlaps({"a": items(left), "b": items(right)}, 32)
-    said = a.overlap(b)
-    assert {name: part["estimate"] for name, part in said.items()} == pairs["a", "b"]
+    arguments = a.overlap(b)
+    assert {name: part["estimate"] for name, part in arguments.items()} == pairs["a", "b"]
 
 
 def reread(value: StoredTheta) -> Any:
@@ -107,7 +107,7 @@ def test_apaches_sketches_are_read_and_cut_to_k() -> None:
     assert (error.code, error.where) == ("SKETCH_CORRUPT", "sketches.theta")
 
 
-def test_sketches_of_another_k_or_kind_are_not_set_against_each_other(
+def test_sketches_of_another_k_or_type_are_not_set_against_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = stored(range(3))
@@ -193,7 +193,7 @@ def test_minutes_are_stored_merged_and_corrected(restart: bool) -> None:
 
 
 def stored_of(users: set[int]) -> StoredTheta:
-    summary = Sealed(Theta("user", 16))
+    summary = Framed(Theta("user", 16))
     states = summary.update(one_group(len(users)), rows_of(sorted(users)))
     found = sketches.read(summary.estimate(states)[0].as_py())
     assert isinstance(found, StoredTheta)
@@ -201,8 +201,8 @@ def stored_of(users: set[int]) -> StoredTheta:
 
 
 def test_the_relative_error_is_not_above_what_is_promised() -> None:
-    said = stored(range(9_000), k=1_024).estimate()
-    assert 0 < said["relative_error"] <= 1 / math.sqrt(1_023)
+    arguments = stored(range(9_000), k=1_024).estimate()
+    assert 0 < arguments["relative_error"] <= 1 / math.sqrt(1_023)
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.laws)])

@@ -73,7 +73,7 @@ def by_name(frame: Any, *columns: Any) -> dict[str, dict[str, Any]]:
 
 def test_sketches_of_two_columns_are_set_against_each_other(stored: Any) -> None:
     ours = ("left_ours", "right_ours")
-    said = by_name(
+    arguments = by_name(
         stored,
         sketches.union(*ours, like=LIKE).alias("union"),
         sketches.intersection(*ours, like=LIKE).alias("intersection"),
@@ -82,7 +82,7 @@ def test_sketches_of_two_columns_are_set_against_each_other(stored: Any) -> None
         *ours,
     )
     for name, (left, right) in USERS.items():
-        row = said[name]
+        row = arguments[name]
         if left is None or right is None:
             assert [row[key] for key in ("union", "intersection", "difference", "overlap")] == [
                 None
@@ -102,7 +102,7 @@ def test_spark_and_streamops_make_and_read_the_same_sketches(stored: Any) -> Non
     to, back = sketches.to_datasketches, sketches.from_datasketches
     left, right = (to(f"{side}_ours", like=LIKE) for side in ("left", "right"))
     ours = ("left_ours", "right_ours")
-    said = by_name(
+    arguments = by_name(
         stored,
         *ours,
         "left_number",
@@ -113,7 +113,7 @@ def test_spark_and_streamops_make_and_read_the_same_sketches(stored: Any) -> Non
         F.theta_sketch_estimate(F.theta_intersection(left, right)).alias("intersection"),
         F.theta_sketch_estimate(F.theta_difference(left, right)).alias("difference"),
     )
-    for name, row in said.items():
+    for name, row in arguments.items():
         assert (row["left_back"], row["right_back"]) == (row["left_ours"], row["right_ours"]), name
         if None in USERS[name]:
             continue
@@ -167,8 +167,8 @@ SCRIPT = [
 ]
 
 
-def reached(**said: Any) -> Any:
-    return sketches.overlap("user", of="page", between=["a", "b"], k=K, shards=2, **said)
+def reached(**arguments: Any) -> Any:
+    return sketches.overlap("user", of="page", between=["a", "b"], k=K, shards=2, **arguments)
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
@@ -177,9 +177,9 @@ def test_audiences_overlap_on_a_stream_as_they_are_replayed_through_a_restart(
 ) -> None:
     running = reached(changes="retract", state_api=api)
     got = [
-        each
+        item
         for part in (SCRIPT[:1], SCRIPT[1:])
-        for each in stream(spark, running, part, schema=SCHEMA, directory=tmp_path)
+        for item in stream(spark, running, part, schema=SCHEMA, directory=tmp_path)
     ]
     expected = replay(running, SCRIPT, schema=SCHEMA, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
@@ -192,12 +192,12 @@ def test_audiences_overlap_on_a_stream_as_they_are_replayed_through_a_restart(
 
 
 def test_windows_of_audiences_are_corrected_as_they_are_replayed(spark: SparkSession) -> None:
-    said: dict[str, Any] = {"size": "1 minute", "time": "ts", "delay": "0 seconds"}
-    corrected = reached(**said, allowed_lateness="1 hour", stragglers="update")
+    arguments: dict[str, Any] = {"size": "1 minute", "time": "ts", "delay": "0 seconds"}
+    corrected = reached(**arguments, allowed_lateness="1 hour", stragglers="update")
     got = stream(spark, corrected, SCRIPT, schema=SCHEMA)
     for ours, theirs in zip(got, replay(corrected, SCRIPT, schema=SCHEMA), strict=True):
         assert_rows(ours.table, theirs.table)
-    assert {row["revision"] for each in got for row in each.rows} == {0, 1}
+    assert {row["revision"] for item in got for row in item.rows} == {0, 1}
     rows = [tuple(row.values()) for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(rows, "ts timestamp, page string, user bigint")
     (whole,) = frame.transform(reached()).toArrow().to_pylist()

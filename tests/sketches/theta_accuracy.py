@@ -35,14 +35,14 @@ class Figure:
     within: float
 
     @staticmethod
-    def of(said: pa.Array, truth: int, promised: float) -> Figure:
+    def of(arguments: pa.Array, truth: int, promised: float) -> Figure:
         estimate, lower, upper = (
-            np.asarray(said.field(name)) for name in ("estimate", "lower", "upper")
+            np.asarray(arguments.field(name)) for name in ("estimate", "lower", "upper")
         )
         errors = estimate / truth - 1
         within = np.mean((lower <= truth) & (truth <= upper))
         root = float(np.sqrt(np.mean(errors**2)))
-        return Figure(len(said), root, float(np.max(np.abs(errors))), promised, float(within))
+        return Figure(len(arguments), root, float(np.max(np.abs(errors))), promised, float(within))
 
 
 def distinct(size: int, k: int) -> Figure:
@@ -51,8 +51,8 @@ def distinct(size: int, k: int) -> Figure:
     ids = np.repeat(np.arange(trials), size)
     rows = pa.table({"user": np.arange(trials * size) + 10**9})
     theta = Theta("user", k)
-    said = theta.estimate(theta.update(Groups(ids, trials), rows))
-    return Figure.of(said, size, 0.0 if size <= k else (k - 1) ** -0.5)
+    arguments = theta.estimate(theta.update(Groups(ids, trials), rows))
+    return Figure.of(arguments, size, 0.0 if size <= k else (k - 1) ** -0.5)
 
 
 def overlap(share: float, k: int, size: int = 10**5, trials: int = 50) -> Figure:
@@ -62,13 +62,13 @@ def overlap(share: float, k: int, size: int = 10**5, trials: int = 50) -> Figure
     pages = pa.array(np.repeat([0, 1], size))
     summary = Overlap("user", "page", pa.array([0, 1]), k)
     groups = Groups(np.zeros(2 * size, np.int64), 1)
-    said = []
+    arguments = []
     for trial in range(trials):
         rows = pa.table({"user": one + (trial + 1) * 10**9, "page": pages})
         pairs = summary.estimate(summary.update(groups, rows)).field("pairs")
-        said.append(pairs.flatten().field("both"))
+        arguments.append(pairs.flatten().field("both"))
     # k of the hashes of an audience are known; this part of them is in both.
-    return Figure.of(pa.concat_arrays(said), both, (k * share) ** -0.5)
+    return Figure.of(pa.concat_arrays(arguments), both, (k * share) ** -0.5)
 
 
 def percent(value: float) -> str:

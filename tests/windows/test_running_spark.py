@@ -55,19 +55,19 @@ def test_a_stream_emits_what_is_replayed_also_after_a_restart(
     counting = running_count(by="k", changes="retract").options(shards=3, state_api=api)
     parts = (SCRIPT[:2], SCRIPT[2:])
     got = [
-        each
+        item
         for part in parts
-        for each in stream(spark, counting, part, schema=SCHEMA, directory=tmp_path)
+        for item in stream(spark, counting, part, schema=SCHEMA, directory=tmp_path)
     ]
     expected = replay(counting, SCRIPT, schema=SCHEMA, restart=True)
-    assert [each.batch for each in got] == [0, 1, 2, 3]
+    assert [item.batch for item in got] == [0, 1, 2, 3]
     for ours, theirs in zip(got, expected, strict=True):
         assert_rows(ours.table, theirs.table)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
         assert ours.state_bytes == theirs.state_bytes
-    assert [each.state_rows for each in got] == [3, 3, 4, 4]
-    folded = fold((each for batch in got for each in batch.rows), key=["k"])
-    assert {each["k"]: each["n"]["estimate"] for each in folded} == {
+    assert [item.state_rows for item in got] == [3, 3, 4, 4]
+    folded = fold((item for batch in got for item in batch.rows), key=["k"])
+    assert {item["k"]: item["n"]["estimate"] for item in folded} == {
         "a": 3,
         "b": 1,
         "c": 1,
@@ -87,8 +87,8 @@ def test_a_batch_has_the_final_values_in_the_types_of_its_frame(spark: SparkSess
     assert result.schema["k"].dataType.simpleString() == "int"
     assert result.schema["k"].metadata == {"comment": "of a house"}
     assert result.columns == ["k", "n", "revision"]
-    said = {r["k"]: (r["n"]["estimate"], r["revision"]) for r in result.toArrow().to_pylist()}
-    assert said == {97: (3, 0), 98: (1, 0), 99: (1, 0), None: (1, 0)}
+    arguments = {r["k"]: (r["n"]["estimate"], r["revision"]) for r in result.toArrow().to_pylist()}
+    assert arguments == {97: (3, 0), 98: (1, 0), 99: (1, 0), None: (1, 0)}
     # Two of them meet without a name, and are running_count only where there is one.
     assert result.union(frame.transform(running_count(by="k").options(name="counts"))).count() == 8
     with pytest.raises(Exception, match=r"\[KEYS_FULL\] windows.running"):
@@ -112,18 +112,18 @@ def test_a_running_aggregate_reads_the_results_of_windows(
     ]
     frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path)
     both = frame.transform(per_minute).transform(running_merge("s", by="k").options(shards=2))
-    kept: list[dict[str, Any]] = []
+    stored_items: list[dict[str, Any]] = []
     query = (
         both.writeStream.outputMode("append")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda batch, number: kept.extend(batch.toArrow().to_pylist()))
+        .foreachBatch(lambda batch, number: stored_items.extend(batch.toArrow().to_pylist()))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(150)
-    told = {(each["k"], each["revision"]): each["n"]["estimate"] for each in kept}
-    assert told == {("a", 0): 2, ("b", 0): 1, ("a", 1): 3}
-    (newest,) = (each["all"] for each in kept if (each["k"], each["revision"]) == ("a", 1))
+    emitted = {(item["k"], item["revision"]): item["n"]["estimate"] for item in stored_items}
+    assert emitted == {("a", 0): 2, ("b", 0): 1, ("a", 1): 3}
+    (newest,) = (item["all"] for item in stored_items if (item["k"], item["revision"]) == ("a", 1))
     assert newest[:4] == b"SOPS"
     names = {name for progress in query.recentProgress for name in progress.observedMetrics}
     assert names == {"tumbling", "running"}
@@ -135,14 +135,14 @@ def test_exact_aggregates_of_a_stream_are_those_of_a_batch_also_after_a_restart(
 ) -> None:
     totals = windows.running(by="k", agg=EXACT).options(shards=2, state_api=api)
     streamed = [
-        each
+        item
         for part in (SCRIPT[:2], SCRIPT[2:])
-        for each in stream(spark, totals, part, schema=SCHEMA, directory=tmp_path)
+        for item in stream(spark, totals, part, schema=SCHEMA, directory=tmp_path)
     ]
     for ours, theirs in zip(streamed, replay(totals, SCRIPT, schema=SCHEMA), strict=True):
         assert_rows(ours.table, theirs.table)
         assert ours.counts == theirs.counts
-    final = {row["k"]: row for each in streamed for row in each.rows}
+    final = {row["k"]: row for item in streamed for row in item.rows}
     assert {key: row["revision"] for key, row in final.items()} == {None: 0, "a": 1, "b": 2, "c": 0}
     rows = [tuple(row.values()) for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(rows, "k string, ts timestamp, v bigint")

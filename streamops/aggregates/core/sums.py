@@ -200,7 +200,7 @@ class DecimalMean:
 class Variance:
     """Sample variance, or its square root: null for fewer than two values, as in Spark.
 
-    By central moments, never as the sum of squares minus the square of the sum: on values far from
+    By central differences, never as the sum of squares minus the square of the sum: on values far from
     zero that subtracts two huge, nearly equal numbers (Chan, Golub, LeVeque, "Algorithms for Computing
     the Sample Variance", The American Statistician 37(3), 1983).
     """
@@ -229,7 +229,7 @@ class Variance:
         """Chan's formula over all members at once."""
         count, mean, m2 = (np.asarray(state) for state in states)
         total = groups.sum_ints(count)
-        moment = groups.sum_floats(m2)
+        timestamp = groups.sum_floats(m2)
         present = count > 0
         groups, count = groups.where(present), count[present]
         centre, distance = _centred(groups, mean[present], count, total)
@@ -238,8 +238,8 @@ class Variance:
         centre[alone] = mean[present][groups.first_by()[alone]]
         distance[alone[groups.ids]] = 0.0
         with np.errstate(invalid="ignore", over="ignore"):
-            moment += groups.sum_floats(count * distance**2)
-        return [pa.array(total), pa.array(centre), pa.array(moment)]
+            timestamp += groups.sum_floats(count * distance**2)
+        return [pa.array(total), pa.array(centre), pa.array(timestamp)]
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
         """Second central moment over (count - 1)."""
@@ -269,9 +269,9 @@ def _decimal_total(groups: Groups, values: pa.Array, result: pa.DataType, column
         raise _overflow("sum", column, result) from None
 
 
-def _overflow(function: str, column: str, kind: pa.DataType) -> CapacityError:
+def _overflow(function: str, column: str, dtype: pa.DataType) -> CapacityError:
     spark = {pa.int64(): "bigint", pa.duration("us"): "interval day to second"}
-    wanted = spark.get(kind) or f"decimal({kind.precision},{kind.scale})"
+    wanted = spark.get(dtype) or f"decimal({dtype.precision},{dtype.scale})"
     return CapacityError(
         "SUM_OVERFLOW",
         f"the {function} of {column!r} does not fit into its type",

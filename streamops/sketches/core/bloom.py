@@ -26,7 +26,7 @@ from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 from streamops.sketches.core.buffers import binary_of, bytes_of, lengths_of
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.filters import Shape, Words, contained, filled, ones, positions
+from streamops.sketches.core.filters import FilterBits, Shape, contained, filled, ones, positions
 from streamops.sketches.core.hashes import items
 from streamops.sketches.core.sorting import argsort_rows, run_starts
 
@@ -109,10 +109,10 @@ class Bloom:
 
     def _united(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
         sizes, words = self._words(states[0])
-        dense = sizes == self.shape.words
+        dense = sizes == self.shape.length
         is_dense = np.repeat(dense, sizes)
         holders = Groups(np.repeat(groups.ids, sizes)[~is_dense], groups.count)
-        table = words[is_dense].reshape(-1, self.shape.words)
+        table = words[is_dense].reshape(-1, self.shape.length)
         return self._made(holders, words[~is_dense].view(np.int64), groups.ids[dense], table)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
@@ -141,20 +141,20 @@ class Bloom:
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states again; every byte is checked."""
-        lengths, width = lengths_of(payloads), 8 * self.shape.words
+        lengths, width = lengths_of(payloads), 8 * self.shape.length
         self._refuse_any(
             (lengths % 8 != 0) | (lengths > width), "their length is that of none", payloads
         )
         sizes, words = self._words(payloads)
         owners = np.repeat(np.arange(len(sizes)), sizes)
-        dense = (sizes == self.shape.words)[owners]
+        dense = (sizes == self.shape.length)[owners]
         listed, owner = words[~dense].view(np.int64), owners[~dense]
         wrong = (listed[1:] <= listed[:-1]) & (owner[1:] == owner[:-1])
         wrong_ones = np.bincount(owner[1:][wrong], minlength=len(sizes)) > 0
         self._refuse_any(wrong_ones, "their items do not ascend", payloads)
         bits = np.bincount(owners[dense], ones(words[dense]), len(sizes))
         self._refuse_any(
-            (sizes == self.shape.words) & (bits == 0), "no bit of them is set", payloads
+            (sizes == self.shape.length) & (bits == 0), "no bit of them is set", payloads
         )
         return [payloads]
 
@@ -165,12 +165,12 @@ class Bloom:
         result[contained(self.filter(states), probes, np.arange(len(asked)))] = True
         return result
 
-    def filter(self, states: Sequence[pa.Array]) -> Words:
+    def filter(self, states: Sequence[pa.Array]) -> FilterBits:
         """The filter of the first state, also of one that is sparse."""
         _, words = self._words(states[0][:1])
-        if len(words) == self.shape.words:
+        if len(words) == self.shape.length:
             return words
-        nothing = np.zeros(self.shape.words, np.uint64)
+        nothing = np.zeros(self.shape.length, np.uint64)
         return filled(nothing, positions(self.shape, words.view(np.int64)))
 
     def _made(
@@ -185,7 +185,7 @@ class Bloom:
         ids, found = groups.ids[order], found[order]
         new = run_starts(ids, found)
         ids, found = ids[new], found[new]
-        width = self.shape.words
+        width = self.shape.length
         sizes = np.bincount(ids, minlength=groups.count)
         dense = sizes >= width
         dense[owners] = True
@@ -221,7 +221,7 @@ class Bloom:
             probes += ((owners[begin:end] - start) * self.shape.bits).astype(np.uint64)
             piece[:] = filled(piece.ravel(), probes).reshape(piece.shape)
 
-    def _words(self, filters: pa.Array) -> tuple[Ints, Words]:
+    def _words(self, filters: pa.Array) -> tuple[Ints, FilterBits]:
         """Words per state, and those of all."""
         ends, data = bytes_of(filters)
         return np.diff(ends) // 8, data.view(np.uint64)
@@ -230,7 +230,7 @@ class Bloom:
         """Items of each state, the standard error of that, and the rate of false positives."""
         sizes, words = self._words(states[0])
         bits, probes = self.shape.bits, self.shape.probes
-        is_dense = sizes == self.shape.words
+        is_dense = sizes == self.shape.length
         owners = np.repeat(np.arange(len(sizes)), sizes)
         dense = is_dense[owners]
         there = np.bincount(owners[dense], ones(words[dense]), len(sizes))
@@ -259,7 +259,7 @@ class Bloom:
             f"these bytes are no Bloom filter: {why}",
             where=f"bloom, sketch {first}",
             got=f"{len(payloads[first].as_py())} bytes",
-            expected=f"ascending items, or {8 * self.shape.words} bytes",
+            expected=f"ascending items, or {8 * self.shape.length} bytes",
             fix="make it again from its rows, or merge the others without it",
         )
 
@@ -268,7 +268,7 @@ class Bloom:
             "FILTERS_TOO_LARGE",
             "the Bloom filters of a shard do not fit into one column",
             where=f"bloom, column {self.column!r}",
-            got=f"{size} bytes, in {count} filters of {8 * self.shape.words} bytes and others",
+            got=f"{size} bytes, in {count} filters of {8 * self.shape.length} bytes and others",
             expected=f"at most {_MOST_BYTES} bytes",
             fix="more shards, fewer keys, a smaller capacity or a higher rate",
         )

@@ -26,9 +26,9 @@ from streamops.kernel.hashing import xxhash64
 
 __all__ = [
     "MOST_BITS",
+    "FilterBits",
     "Positions",
     "Shape",
-    "Words",
     "contained",
     "filled",
     "ones",
@@ -38,7 +38,7 @@ __all__ = [
     "too_large",
 ]
 
-Words = npt.NDArray[np.uint64]
+FilterBits = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.uint64]
 """One row per probe, one column per item: the number of a bit."""
 
@@ -78,8 +78,8 @@ class Shape:
         return cls(-(-(least + probes) // _WORD) * _WORD, probes)
 
     @property
-    def words(self) -> int:
-        """Words of 64 bits."""
+    def length(self) -> int:
+        """Length of the array, in words of 64 bits."""
         return self.bits // _WORD
 
     def rate(self, items: float) -> float:
@@ -108,11 +108,11 @@ def positions(shape: Shape, items: Ints) -> Positions:
     result = np.empty((shape.probes, len(items)), np.uint64)
     column, bits = pa.array(items), np.uint64(shape.bits)
     for probe in range(0, shape.probes, 2):
-        words = xxhash64([column], seed=_seed(probe // 2)).view(np.uint64)
+        hashes = xxhash64([column], seed=_seed(probe // 2)).view(np.uint64)
         # The part of the filter that the number is of 2^32: without a division, and in order.
-        result[probe] = ((words >> _HALF) * bits) >> _HALF
+        result[probe] = ((hashes >> _HALF) * bits) >> _HALF
         if probe + 1 < shape.probes:
-            result[probe + 1] = ((words & _LOWER) * bits) >> _HALF
+            result[probe + 1] = ((hashes & _LOWER) * bits) >> _HALF
     return result
 
 
@@ -121,31 +121,31 @@ def _seed(number: int) -> int:
     return int(xxhash64([pa.array([number], pa.int32())])[0])
 
 
-def contained(words: Words, probes: Positions, among: Ids) -> Ids:
+def contained(array: FilterBits, probes: Positions, among: Ids) -> Ids:
     """Which of these items, given by their columns, may be in the filter."""
     for probe in probes:
         if not len(among):
             break
         bits = probe[among]
-        there = (words[(bits >> _SIX).view(np.int64)] >> (bits & _LOW)) & np.uint64(1)
+        there = (array[(bits >> _SIX).view(np.int64)] >> (bits & _LOW)) & np.uint64(1)
         among = among[there.astype(np.bool_)]
     return among
 
 
-def filled(words: Words, probes: Positions) -> Words:
+def filled(array: FilterBits, probes: Positions) -> FilterBits:
     """The filter with these bits set as well."""
-    if probes.size * _FEW < len(words) * _WORD:
-        result = words.copy()
+    if probes.size * _FEW < len(array) * _WORD:
+        result = array.copy()
         bits = probes.ravel()
         masks = np.uint64(1) << (bits & _LOW)
         np.bitwise_or.at(result, (bits >> _SIX).view(np.int64), masks)
         return result
-    spread = np.unpackbits(words.view(np.uint8), bitorder="little")
+    spread = np.unpackbits(array.view(np.uint8), bitorder="little")
     spread[probes.ravel().view(np.int64)] = 1
     return np.packbits(spread, bitorder="little").view(np.uint64)
 
 
-def ones(words: Words) -> Floats:
+def ones(array: FilterBits) -> Floats:
     """How many bits are set in each word.
 
     Examples
@@ -153,7 +153,7 @@ def ones(words: Words) -> Floats:
     >>> ones(np.array([0, 5, 2**64 - 1], np.uint64)).tolist()
     [0.0, 2.0, 64.0]
     """
-    found = _ONES[words.view(np.uint8)].reshape(-1, 8)
+    found = _ONES[array.view(np.uint8)].reshape(-1, 8)
     return np.asarray(found.sum(axis=1, dtype=np.float64))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Ids
-from streamops.sketches.core.filters import Positions, Shape, Words, contained, filled
+from streamops.sketches.core.filters import FilterBits, Positions, Shape, contained, filled
 
 __all__ = [
     "LAYOUT",
@@ -36,7 +36,7 @@ class Generation:
 
     cell: int
     items: int
-    words: Words
+    bits: FilterBits
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +72,16 @@ class Rotation:
         result = list(generations)
         done, count = 0, probes.shape[1]
         while done < count:
-            end = sum(each.cell <= cell for each in result)  # behind the last one of the cell
+            end = sum(other.cell <= cell for other in result)  # behind the last one of the cell
             last = result[end - 1] if end else None
             if last is None or last.cell != cell or self._is_closed(last, len(result)):
-                last = Generation(cell, 0, np.zeros(self.shape.words, np.uint64))
+                last = Generation(cell, 0, np.zeros(self.shape.length, np.uint64))
                 result.insert(end, last)
                 end += 1
             free = self.room - last.items
             stop = min(count, done + free) if free > 0 else count
-            words = filled(last.words, probes[:, done:stop])
-            result[end - 1] = Generation(cell, last.items + stop - done, words)
+            bits = filled(last.bits, probes[:, done:stop])
+            result[end - 1] = Generation(cell, last.items + stop - done, bits)
             done = stop
         return result
 
@@ -94,7 +94,7 @@ def newest_cells(generations: Sequence[Generation], probes: Positions) -> Ids:
     count = probes.shape[1]
     found, rest = np.full(count, NEVER), np.arange(count)
     for generation in reversed(generations):
-        there = contained(generation.words, probes, rest)
+        there = contained(generation.bits, probes, rest)
         if len(there):
             found[there] = generation.cell
             rest = np.flatnonzero(found == NEVER)
@@ -106,7 +106,7 @@ def encode_generations(generations: Sequence[Generation]) -> pa.Table:
     columns = [
         [generation.cell for generation in generations],
         [generation.items for generation in generations],
-        [generation.words.tobytes() for generation in generations],
+        [generation.bits.tobytes() for generation in generations],
     ]
     arrays = [pa.array(c, dtype) for c, dtype in zip(columns, LAYOUT.types, strict=True)]
     return pa.table(arrays, schema=LAYOUT)
@@ -116,5 +116,5 @@ def decode_generations(table: pa.Table) -> list[Generation]:
     """The generations of a table of the state."""
     cells, items = (table.column(i).to_pylist() for i in (0, 1))
     filters = combine_chunks(table.column(2))
-    words = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
-    return [Generation(*values) for values in zip(cells, items, words, strict=True)]
+    arrays = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
+    return [Generation(*values) for values in zip(cells, items, arrays, strict=True)]

@@ -333,7 +333,7 @@ def check(spec: SeenSpec, state: State) -> None:
         decode_generations(state.tables["generations"]),
         spec.parameters.generations,
     )
-    printed = f"newest {state.watermark}, {[(each.cell, each.items) for each in generations]}"
+    printed = f"newest {state.watermark}, {[(g.cell, g.items) for g in generations]}"
     cells = [generation.cell for generation in generations]
     assert cells == sorted(cells), f"out of order: {printed}"
     assert len(generations) <= 3 * (count + 1), f"too many: {printed}"
@@ -341,8 +341,8 @@ def check(spec: SeenSpec, state: State) -> None:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
         assert newest - count <= cells[0] <= cells[-1] <= newest, f"too old: {printed}"
     for generation in generations:
-        bits = int(np.unpackbits(generation.words.view(np.uint8)).sum())
-        assert len(generation.words) == spec.shape.words, f"another shape: {printed}"
+        bits = int(np.unpackbits(generation.bits.view(np.uint8)).sum())
+        assert len(generation.bits) == spec.shape.length, f"another shape: {printed}"
         assert 0 < bits <= generation.items * spec.shape.probes, f"{bits} bits: {printed}"
 
 

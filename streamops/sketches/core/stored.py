@@ -16,11 +16,11 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.frame import pack_frames, unpack_frames
 
-__all__ = ["Merged", "Sealed", "answers", "revived"]
+__all__ = ["Framed", "Merged", "answers", "revived"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Framed:
     """A sketch whose result is itself: framed bytes, also of a group without rows."""
 
     sketch: Sketch

@@ -35,22 +35,22 @@ from tests.aggregates.samples import (
     over,
     over_parts,
 )
-from tests.oracles.lists import kept_value
+from tests.oracles.lists import stored_value
 from tests.oracles.windows import ranked
 
 EMPTY = Groups(np.empty(0, np.int64), 1)
 
 
 def plain(aggregate: Aggregation, name: str, values: list[Any]) -> Any:
-    """What the oracle says of these values, one a second."""
+    """What the oracle states about these values, one a second."""
     rows = [{"ts": i, "seq": i, name: value} for i, value in enumerate(values)]
-    return kept_value(aggregate, rows, "ts", ranked)
+    return stored_value(aggregate, rows, "ts", ranked)
 
 
-def said(name: str, values: list[Any]) -> list[Any]:
+def arguments(name: str, values: list[Any]) -> list[Any]:
     """The values as Arrow gives them back."""
-    said_: list[Any] = pa.array(values, TYPES[name]).to_pylist()
-    return said_
+    given_: list[Any] = pa.array(values, TYPES[name]).to_pylist()
+    return given_
 
 
 @pytest.mark.parametrize("name", COMPARABLE)
@@ -77,7 +77,7 @@ def test_quantiles_are_those_of_the_sorted_values(name: str, probability: float)
     for values in (VALUES[name], VALUES[name][1:], [*VALUES[name], None, VALUES[name][0]]):
         one = agg.percentile(name, probability, at_most=100)
         two = agg.percentile(name, [1, probability], at_most=100)
-        given = said(name, values)
+        given = arguments(name, values)
         assert comparable(over(one, values)) == comparable(plain(one, name, given))
         assert comparable(over(two, values)) == comparable(plain(two, name, given))
         assert comparable(over_parts(two, values[:2], [None], values[2:])) == comparable(
@@ -116,7 +116,7 @@ def test_between_infinities_and_numbers_it_is_as_in_spark() -> None:
 @pytest.mark.parametrize("name", TYPES)
 def test_values_are_collected_by_event_time(name: str) -> None:
     values = [None, *VALUES[name], *VALUES[name], None]
-    present = said(name, values[1:-1])
+    present = arguments(name, values[1:-1])
     for when_full, expected in {
         "keep_first": present[:2],
         "keep_last": present[-2:],
@@ -148,8 +148,8 @@ def test_the_rows_that_rank_highest_are_found_among_nulls(name: str) -> None:
     summary = bind(best)
     (found,) = summary.estimate(summary.update(one_group(len(rows)), rows)).to_pylist()
     named = rows_of(rows.select(["seq", "list"]))
-    given = [row | {name: rank} for row, rank in zip(named, said(name, ranks), strict=True)]
-    assert found == kept_value(best, given, "ts", ranked)
+    given = [row | {name: rank} for row, rank in zip(named, arguments(name, ranks), strict=True)]
+    assert found == stored_value(best, given, "ts", ranked)
 
 
 def test_a_top_of_nothing_is_empty() -> None:

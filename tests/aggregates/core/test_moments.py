@@ -48,9 +48,9 @@ def test_two_values_have_the_sample_variance() -> None:
 
 
 @pytest.mark.parametrize("name", ["byte", "long", "float", "money"])
-def test_numbers_of_every_kind_have_a_variance(name: str) -> None:
-    kind = Decimal if name == "money" else int
-    assert over(agg.variance(name), [kind(1), kind(2), kind(4)]) == pytest.approx(7 / 3)
+def test_numbers_of_every_type_have_a_variance(name: str) -> None:
+    dtype = Decimal if name == "money" else int
+    assert over(agg.variance(name), [dtype(1), dtype(2), dtype(4)]) == pytest.approx(7 / 3)
 
 
 def test_a_constant_has_no_spread() -> None:

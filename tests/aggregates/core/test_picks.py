@@ -111,9 +111,9 @@ def test_values_of_every_type_can_be_first_and_last(name: str) -> None:
     for function, expected in (agg.first, values[0]), (agg.last, None):
         summary = bind(function(name, tie_break="seq"))
         states = summary.update(one_group(len(values)), table)
-        shown = rows_of(pa.table({"found": summary.estimate(states)}))
+        text = rows_of(pa.table({"found": summary.estimate(states)}))
         wanted = rows_of(pa.table({"found": pa.array([expected], TYPES[name])}))
-        assert comparable(shown) == comparable(wanted)
+        assert comparable(text) == comparable(wanted)
         assert summary.result == TYPES[name]
         merged = summary.merge(one_group(2), [pa.concat_arrays([s, s]) for s in states])
         assert comparable(rows_of(pa.table({"found": summary.estimate(merged)}))) == comparable(

@@ -15,7 +15,7 @@ from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.filters import Shape
 from streamops.sketches.core.frame import are_valid
 from streamops.sketches.core.hashes import items
-from streamops.sketches.core.stored import Sealed
+from streamops.sketches.core.stored import Framed
 from tests.sketches.bloom_accuracy import measured
 
 SMALL = Bloom.of("v", "bigint", 100, 0.01)  # 1,024 bits: 16 words
@@ -124,8 +124,8 @@ def test_bytes_that_are_no_filter_are_refused(payload: bytes, why: str) -> None:
 
 
 def test_a_merged_filter_keeps_the_promised_rate_too() -> None:
-    one = measured(10_000, 0.01, asked=100_000)
-    assert one == measured(10_000, 0.01, asked=100_000, parts=7)
+    one = measured(10_000, 0.01, requested=100_000)
+    assert one == measured(10_000, 0.01, requested=100_000, parts=7)
 
 
 def mutated(blobs: list[bytes], count: int, seed: int) -> list[bytes]:
@@ -159,7 +159,7 @@ def survive(count: int) -> None:
         SMALL.merge(Groups(np.zeros(2, np.int64), 1), [pa.concat_arrays([found[0], found[0]])])
     assert 0 < revived < count // 20
     # In their frames none of them is taken for a filter, unless nothing of it was changed.
-    framed = Sealed(SMALL).estimate(states).to_pylist()
+    framed = Framed(SMALL).estimate(states).to_pylist()
     blobs = [each for each in mutated(framed, count, 2) if each not in framed]
     kind = SMALL.format, SMALL.parameters
     assert not are_valid(pa.array(blobs, pa.binary()), *kind).any()

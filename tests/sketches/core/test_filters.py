@@ -18,7 +18,7 @@ from tests.sketches.bloom_accuracy import RATES, measured
 def test_a_shape_keeps_its_rate_in_few_bits(capacity: int, rate: float) -> None:
     shape = Shape.of(capacity, rate)
     assert shape.bits % 64 == 0
-    assert shape.bits == 64 * shape.words
+    assert shape.bits == 64 * shape.length
     assert shape.rate(capacity) <= rate
     assert shape.rate(0) == 0
     ideal = capacity * math.log2(1 / rate) / math.log(2)
@@ -43,7 +43,7 @@ def test_probes_are_the_halves_of_hashes_that_sql_can_say() -> None:
 def test_few_bits_and_many_are_set_alike(count: int) -> None:
     shape = Shape.of(1_000, 0.01)
     probes = positions(shape, np.arange(count))
-    before = np.full(shape.words, 1 << 63, np.uint64)
+    before = np.full(shape.length, 1 << 63, np.uint64)
     after = filled(before, probes)
     assert (before == 1 << 63).all()
     numbers = {*probes.ravel().tolist(), *range(63, shape.bits, 64)}
@@ -54,7 +54,7 @@ def test_few_bits_and_many_are_set_alike(count: int) -> None:
 
 def test_only_what_is_asked_about_is_answered() -> None:
     shape = Shape.of(100, 1e-6)
-    words = filled(np.zeros(shape.words, np.uint64), positions(shape, np.arange(50)))
+    words = filled(np.zeros(shape.length, np.uint64), positions(shape, np.arange(50)))
     probes = positions(shape, np.arange(100))
     assert contained(words, probes, np.array([7, 40, 60, 99])).tolist() == [7, 40]
     assert contained(words, probes, np.array([60])).tolist() == []
@@ -65,5 +65,5 @@ def test_only_what_is_asked_about_is_answered() -> None:
 def test_the_measured_rate_is_the_promised_one(rate: float) -> None:
     """So many are asked that the measured rate errs by 6 % (standard deviation), at a fixed seed."""
     for capacity in (10**3, 10**5):
-        found = measured(capacity, rate, asked=round(300 / rate))
+        found = measured(capacity, rate, requested=round(300 / rate))
         assert 0.9 * rate <= found <= 1.1 * rate, capacity

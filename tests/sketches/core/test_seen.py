@@ -40,12 +40,12 @@ def many(ids: Any, time: int) -> pa.Table:
 
 
 def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
-    state, said = seen.empty(spec), []
+    state, arguments = seen.empty(spec), []
     for batch in batches:
         state, out = seen.annotate(spec, state, [batch])
         seen.check(spec, state)
-        said.append(out.column(SEEN).to_pylist())
-    return state, said
+        arguments.append(out.column(SEEN).to_pylist())
+    return state, arguments
 
 
 def filled_up(when_full: str, batches: int) -> tuple[SeenSpec, State, list[pa.Table]]:
@@ -54,9 +54,9 @@ def filled_up(when_full: str, batches: int) -> tuple[SeenSpec, State, list[pa.Ta
     state, out = seen.empty(spec), []
     for number in range(batches):
         ids = np.arange(100) + 100 * number
-        state, told = seen.annotate(spec, state, [many(ids, 10 * (number > 20))])
+        state, emitted = seen.annotate(spec, state, [many(ids, 10 * (number > 20))])
         seen.check(spec, state)
-        out.append(told)
+        out.append(emitted)
     return spec, state, out
 
 
@@ -75,65 +75,65 @@ def test_an_identity_is_forgotten_between_a_horizon_and_a_cell_more(first: int) 
 
 
 def test_it_is_remembered_from_the_row_that_passed_and_not_from_its_duplicates() -> None:
-    said = play(SPEC, *(rows((1, at)) for at in (0, 60, 120, 130, 249)))[1]
-    assert said == [["first"], ["again"], ["again"], ["first"], ["again"]]
+    arguments = play(SPEC, *(rows((1, at)) for at in (0, 60, 120, 130, 249)))[1]
+    assert arguments == [["first"], ["again"], ["again"], ["first"], ["again"]]
     batch = rows(*((1, at) for at in (0, 60, 120, 130, 249, 260)))
     assert play(SPEC, batch)[1][0] == ["first", "again", "again", "first", "again", "first"]
 
 
 def test_the_first_is_the_earliest_of_the_micro_batch_and_then_by_its_content() -> None:
     batch = [(1, 9, "late"), (1, 7, "a"), (1, 7, "b"), (1, 7, None), (2, 8, "x"), (2, 8, "x")]
-    said = play(SPEC, rows(*batch))[1][0]
-    assert said[0] == "again"
-    assert said[1:4].count("first") == 1
-    assert said[4:] == ["first", "again"]  # alike in everything: as they stand
+    arguments = play(SPEC, rows(*batch))[1][0]
+    assert arguments[0] == "again"
+    assert arguments[1:4].count("first") == 1
+    assert arguments[4:] == ["first", "again"]  # alike in everything: as they stand
     other = [batch[i] for i in (3, 5, 1, 0, 4, 2)]
     again = dict(zip((row[2] for row in other), play(SPEC, rows(*other))[1][0], strict=True))
-    assert {row[2]: word for row, word in zip(batch, said, strict=True) if row[0] == 1} == {
+    assert {row[2]: word for row, word in zip(batch, arguments, strict=True) if row[0] == 1} == {
         name: word for name, word in again.items() if name != "x"
     }
 
 
 def test_columns_without_a_hash_do_not_decide_which_row_is_first() -> None:
-    kind = pa.map_(pa.string(), pa.int64())
-    schema = SCHEMA.append(pa.field("tags", kind))
+    dtype = pa.map_(pa.string(), pa.int64())
+    schema = SCHEMA.append(pa.field("tags", dtype))
     spec = change(SPEC, input=schema)
     batch = rows((1, 7, "a"), (1, 7, "b"), (1, 7, "b")).append_column(
-        schema.field("tags"), pa.array([[("x", 1)], None, [("y", 2)]], kind)
+        schema.field("tags"), pa.array([[("x", 1)], None, [("y", 2)]], dtype)
     )
-    said = play(spec, seen.pack(spec, batch))[1][0]
+    arguments = play(spec, seen.pack(spec, batch))[1][0]
     without = play(SPEC, batch.drop_columns("tags"))[1][0]
-    assert said == without
-    assert said.count("first") == 1
+    assert arguments == without
+    assert arguments.count("first") == 1
 
 
-def test_its_state_is_laid_out_as_it_says() -> None:
+def test_its_state_is_laid_out_as_it_reports() -> None:
     state, _ = play(SPEC, rows((1, 5)), rows())
     assert {name: table.schema for name, table in state.tables.items()} == seen.layout(SPEC)
     assert state.watermark == 5
 
 
-def test_what_cannot_be_judged_passes_with_its_reason() -> None:
+def test_what_cannot_be_decided_passes_with_its_reason() -> None:
     year_1, year_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
     batch = rows(
         (None, 5), (None, None), (1, None), (1, year_1 - 1), (1, year_10000), (1, 5), (1, None)
     )
-    state, (said, again) = play(SPEC, batch, batch)
+    state, (arguments, again) = play(SPEC, batch, batch)
     bad = ["null_identity", "null_identity", "null_time", "time_out_of_range", "time_out_of_range"]
-    assert said == [*bad, "first", "null_time"]
+    assert arguments == [*bad, "first", "null_time"]
     assert again == [*bad, "again", "null_time"]
     assert state.watermark == 5
     assert play(SPEC, rows((1, year_1), (1, year_10000 - 1)))[1] == [["first", "first"]]
 
 
 def test_rows_beyond_the_horizon_are_known_or_too_old() -> None:
-    said = play(
+    arguments = play(
         SPEC, rows((1, 40), (2, 0)), rows((3, 199)), rows((1, -500), (2, 99), (4, 99), (4, 100)),
         rows((4, 74), (1, 74), (1, 74)),
     )[1]  # fmt: skip
     # Cells from 3 on are remembered: identity 1, of cell 1, is not.
-    assert said[2] == ["too_old", "first", "first", "again"]
-    assert said[3] == ["again", "too_old", "too_old"]
+    assert arguments[2] == ["too_old", "first", "first", "again"]
+    assert arguments[3] == ["again", "too_old", "too_old"]
 
 
 def test_a_value_of_several_columns_is_one_identity() -> None:
@@ -144,8 +144,8 @@ def test_a_value_of_several_columns_is_one_identity() -> None:
 
 def test_without_an_event_time_everything_is_of_one_cell() -> None:
     spec = change(SPEC, time=None, horizon=None)
-    state, said = play(spec, rows((1, None), (2, 7)), rows((1, 10**15), (3, -5)))
-    assert said == [["first", "first"], ["again", "first"]]
+    state, arguments = play(spec, rows((1, None), (2, 7)), rows((1, 10**15), (3, -5)))
+    assert arguments == [["first", "first"], ["again", "first"]]
     assert state.watermark is None
     assert state.tables["generations"].column("cell").to_pylist() == [0]
     assert play(spec, rows(), rows())[0] == seen.empty(spec)
@@ -153,9 +153,9 @@ def test_without_an_event_time_everything_is_of_one_cell() -> None:
 
 def test_a_batch_of_any_length_needs_no_room() -> None:
     spec = change(SPEC, capacity=1)
-    said = seen.run(spec, [many(np.arange(5_000) // 2, 0)])
-    assert said.column(SEEN).to_pylist() == ["first", "again"] * 2_500
-    assert not any(said.column(FULL).to_pylist())
+    arguments = seen.run(spec, [many(np.arange(5_000) // 2, 0)])
+    assert arguments.column(SEEN).to_pylist() == ["first", "again"] * 2_500
+    assert not any(arguments.column(FULL).to_pylist())
 
 
 def test_room_is_for_the_mean_of_a_shard_and_three_standard_deviations() -> None:
@@ -164,7 +164,7 @@ def test_room_is_for_the_mean_of_a_shard_and_three_standard_deviations() -> None
     assert many_shards.room == 100_000 + 900  # the deviation is 300
 
 
-def test_more_than_promised_fails_and_says_how_to_go_on() -> None:
+def test_more_than_promised_fails_and_reports_how_to_go_on() -> None:
     with pytest.raises(CapacityError) as caught:
         filled_up("fail", 20)
     error = caught.value
@@ -182,16 +182,16 @@ def test_more_than_promised_is_flagged_from_the_micro_batch_on_in_which_it_is_so
     # Five generations of 250 have room, however they are spread over cells; and there is little in
     # the sixth at first.
     assert is_full(out) == [False] * 14 + [True] * 46
-    kept = read(state.tables["generations"])
-    assert len(kept) == spec.rotation.most  # and the last one takes what comes
-    assert [each.items for each in kept[:3]] == [250, 250, 250]
-    words = [word for table in out for word in table.column(SEEN).to_pylist()]
-    assert sum(each.items for each in kept) == words.count("first") < 6_000
+    stored_items = read(state.tables["generations"])
+    assert len(stored_items) == spec.rotation.most  # and the last one takes what comes
+    assert [item.items for item in stored_items[:3]] == [250, 250, 250]
+    names_ = [word for table in out for word in table.column(SEEN).to_pylist()]
+    assert sum(item.items for item in stored_items) == names_.count("first") < 6_000
     again = seen.annotate(spec, state, [many(np.arange(6_000), 10)])[1].column(SEEN).to_pylist()
     assert again == ["again"] * 6_000  # nothing that was seen is taken for new
     # An hour later it has forgotten all of it.
-    state, told = seen.annotate(spec, state, [many([1], 10**9)])
-    assert (told.column(SEEN).to_pylist(), is_full([told])) == (["first"], [False])
+    state, emitted = seen.annotate(spec, state, [many([1], 10**9)])
+    assert (emitted.column(SEEN).to_pylist(), is_full([emitted])) == (["first"], [False])
 
 
 def test_more_than_promised_makes_it_forget_the_oldest_first() -> None:
@@ -199,20 +199,20 @@ def test_more_than_promised_makes_it_forget_the_oldest_first() -> None:
     full = is_full(out)
     assert full[:14] == [False] * 14
     assert full.count(True) == pytest.approx(46 * 100 / 250, abs=2)
-    kept = read(state.tables["generations"])
-    assert not spec.rotation.is_full(kept)
+    stored_items = read(state.tables["generations"])
+    assert not spec.rotation.is_full(stored_items)
     probes = positions(spec.shape, xxhash64([pa.array(np.arange(6_000))]))
-    known = newest_cells(kept, probes) != NEVER
+    known = newest_cells(stored_items, probes) != NEVER
     assert known[-1_000:].mean() > 0.98  # all, but for those that were taken for duplicates
     assert known[:4_000].mean() < 0.02
     # Without a horizon that is what was asked for, and nothing is missing.
     forever = change(spec, horizon=None)
     state = seen.empty(forever)
     for number in range(60):
-        state, told = seen.annotate(forever, state, [many(np.arange(100) + 100 * number, 0)])
-        assert not any(told.column(FULL).to_pylist())
+        state, emitted = seen.annotate(forever, state, [many(np.arange(100) + 100 * number, 0)])
+        assert not any(emitted.column(FULL).to_pylist())
         seen.check(forever, state)
-    assert sum(each.items for each in read(state.tables["generations"])) in range(1_000, 1_300)
+    assert sum(item.items for item in read(state.tables["generations"])) in range(1_000, 1_300)
 
 
 def test_a_micro_batch_with_more_than_there_is_room_for_is_survived() -> None:
@@ -230,8 +230,8 @@ def test_a_micro_batch_with_more_than_there_is_room_for_is_survived() -> None:
 
 
 def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
-    said = [(1, 5), (1, 6), (2, 6), (None, 6), (2, None), (2, 7)]
-    _, out = seen.annotate(SPEC, seen.empty(SPEC), [rows(*said)])
+    arguments = [(1, 5), (1, 6), (2, 6), (None, 6), (2, None), (2, 7)]
+    _, out = seen.annotate(SPEC, seen.empty(SPEC), [rows(*arguments)])
     output, metrics = seen.deliver(SPEC, out)
     assert output is out
     assert metrics == SeenMetrics(rows=6, first=2, again=2, null_identity=1, null_time=1)
@@ -241,7 +241,7 @@ def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
     assert output.column("id").to_pylist() == [1, 2, None, 2]
     assert seen.deliver(dropping, output)[0] is output
     assert seen.deliver(dropping, out[:0])[1] == SeenMetrics()
-    step = seen.step(dropping, seen.empty(SPEC), [rows(*said)], None)
+    step = seen.step(dropping, seen.empty(SPEC), [rows(*arguments)], None)
     assert (step.output, step.metrics, len(step.late)) == (output, metrics, 0)
 
 
@@ -249,8 +249,8 @@ def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
 @pytest.mark.parametrize("rate", RATES)
 def test_the_share_of_new_rows_that_is_suppressed_is_what_is_promised(rate: float) -> None:
     """The measured rate errs by 3 to 5 % (standard deviation), at a fixed seed."""
-    asked = min(round(1_000 / rate), 4_000_000)
-    found = suppressed(10**5, rate, shards=1, generations=4, asked=asked)
+    requested = min(round(1_000 / rate), 4_000_000)
+    found = suppressed(10**5, rate, shards=1, generations=4, requested=requested)
     assert 0.9 * rate <= found <= 1.1 * rate
-    found = suppressed(10**6, rate, shards=8, generations=2, asked=asked // 2)
+    found = suppressed(10**6, rate, shards=8, generations=2, requested=requested // 2)
     assert 0.7 * rate <= found <= 1.1 * rate

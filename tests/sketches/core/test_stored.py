@@ -1,4 +1,4 @@
-"""Sketches as bytes in a column: sealed, merged, asked."""
+"""Sketches as bytes in a column: framed, merged, asked."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streamops import windows
 from streamops.kernel.contract import merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.stored import Merged, Sealed, answers, revived
-from streamops.windows.core.state_rows import rounds
+from streamops.sketches.core.stored import Framed, Merged, answers, revived
+from streamops.windows.core.state_rows import is_order_sensitive
 from tests.sketches.linear import Linear, linear_sketch
 
 LINEAR = Linear("v", 3)
 ROWS = pa.table({"v": ["a", "b", None, "a", "c", None]})
 GROUPS = Groups(np.array([0, 0, 1, 2, 2, 2]), 4)
-BLOBS = Sealed(LINEAR).estimate(Sealed(LINEAR).update(GROUPS, ROWS))
+BLOBS = Framed(LINEAR).estimate(Framed(LINEAR).update(GROUPS, ROWS))
 
 
 def totals(array: pa.Array) -> list[int | None]:
@@ -30,18 +30,18 @@ def totals(array: pa.Array) -> list[int | None]:
 def test_a_sealed_sketch_is_bytes_also_without_rows() -> None:
     assert BLOBS.null_count == 0
     assert totals(answers(LINEAR, LINEAR, BLOBS, where="")) == [2, 0, 2, 0]
-    assert (Sealed(LINEAR).inputs, Sealed(LINEAR).fields) == (("v",), LINEAR.fields)
+    assert (Framed(LINEAR).inputs, Framed(LINEAR).fields) == (("v",), LINEAR.fields)
 
 
 def test_merging_stored_sketches_gives_the_sketch_of_all_their_rows() -> None:
-    merged = Merged("s", LINEAR, Sealed(LINEAR), "hour")
+    merged = Merged("s", LINEAR, Framed(LINEAR), "hour")
     hours = Groups(np.array([1, 1, 1, 0, 2]), 4)
     column = pa.array([*BLOBS.to_pylist(), None], pa.binary())
     states = merged.update(hours, pa.table({"s": pa.chunked_array([column[:2], column[2:]])}))
     whole = LINEAR.update(Groups(np.array([1, 1, 1, 1, 1, 1]), 4), ROWS)
     assert states[0].equals(whole[0])
     assert merged.merge(Groups(np.arange(4), 4), states)[0].equals(states[0])
-    assert merged.estimate(states).equals(Sealed(LINEAR).estimate(whole))
+    assert merged.estimate(states).equals(Framed(LINEAR).estimate(whole))
     assert (merged.inputs, merged.fields, merged.result) == (("s",), LINEAR.fields, pa.binary())
     assert Merged("s", LINEAR, LINEAR, "").result == LINEAR.result
     assert totals(Merged("s", LINEAR, LINEAR, "").estimate(states)) == [0, 4, 0, 0]
@@ -52,7 +52,7 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
         merges_exactly = False
 
     for sketch, exactly in ((LINEAR, True), (Coarse("v", 3), False)):
-        for summary in (sketch, Sealed(sketch), Merged("s", sketch, sketch, "")):
+        for summary in (sketch, Framed(sketch), Merged("s", sketch, sketch, "")):
             assert merges_exactly(summary) is exactly
     spec: Any = windows.tumbling(
         "1 hour",
@@ -61,8 +61,8 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
         stragglers="retract",
         allowed_lateness="1 hour",
     ).settings.bind(pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]), carried=0)
-    assert not rounds(spec)
-    assert rounds(replace(spec, aggregates=(("n", "", Sealed(Coarse("v", 3))),)))
+    assert not is_order_sensitive(spec)
+    assert is_order_sensitive(replace(spec, aggregates=(("n", "", Framed(Coarse("v", 3))),)))
 
 
 def test_a_null_is_no_sketch_and_answers_nothing() -> None:
@@ -74,7 +74,7 @@ def test_a_null_is_no_sketch_and_answers_nothing() -> None:
 
 
 def test_a_sketch_that_does_not_fit_is_refused_with_its_place() -> None:
-    other = Sealed(Linear("v", 4))
+    other = Framed(Linear("v", 4))
     blobs = other.estimate(other.update(GROUPS, ROWS))
     column = pa.concat_arrays([BLOBS[:1], blobs])
     with pytest.raises(SketchFormatError) as caught:

@@ -100,10 +100,10 @@ def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
     )
     spec = spec_of(max_keys=2, when_full="ignore_new")
     steps = play(spec, some[:1], [*some, ("a", 5), ("c", 9), ("b", 8)], [("c", 9), ("a", 6)])
-    kept = {key for step in steps for key, *_ in emitted(step)}
-    assert len(kept) == 2
-    assert "a" in kept
-    ignored = ({"b", "c"} - kept).pop()
+    stored_items = {key for step in steps for key, *_ in emitted(step)}
+    assert len(stored_items) == 2
+    assert "a" in stored_items
+    ignored = ({"b", "c"} - stored_items).pop()
     assert steps[1].metrics == Counts(rows=6, rejected=2, results=1, corrections=1)
     assert steps[2].metrics.rejected == (1 if ignored == "c" else 0)
     assert steps[2].state.rows == 2
