@@ -27,7 +27,7 @@ CLICKS = pa.schema(
         ("number", pa.int32()),
     ]
 )
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": {"query": "search"},
     "time": ("searched_at", "clicked_at"),
     "delay": "1 minute",
@@ -35,8 +35,8 @@ SAID: dict[str, Any] = {
 MINUTE = 60_000_000
 
 
-def settings(lower: Any = "0 seconds", upper: Any = "1 hour", **said: Any) -> IntervalSpec:
-    made = joins.interval(None, lower, upper, **(SAID | said)).parameters
+def settings(lower: Any = "0 seconds", upper: Any = "1 hour", **arguments: Any) -> IntervalSpec:
+    made = joins.interval(None, lower, upper, **(ARGUMENTS | arguments)).parameters
     assert isinstance(made, IntervalSpec)
     return made
 
@@ -45,18 +45,18 @@ def bound(
     left: pa.Schema = SEARCHES,
     right: pa.Schema = CLICKS,
     carried: tuple[int | None, int | None] = (None, None),
-    **said: Any,
+    **arguments: Any,
 ) -> IntervalSpec:
-    options = SAID | {"lower": "0 seconds", "upper": "1 hour"} | said
+    options = ARGUMENTS | {"lower": "0 seconds", "upper": "1 hour"} | arguments
     lower, upper = options.pop("lower"), options.pop("upper")
     spec = resolve(joins.interval(None, lower, upper, **options), (left, right), carried)
     assert isinstance(spec, IntervalSpec)
     return spec
 
 
-def refused(kind: type[StreamopsError], **said: Any) -> Any:
-    with pytest.raises(kind) as caught:
-        bound(**said)
+def refused(error: type[StreamopsError], **arguments: Any) -> Any:
+    with pytest.raises(error) as caught:
+        bound(**arguments)
     return caught.value
 
 
@@ -82,16 +82,16 @@ def test_one_delay_is_that_of_both_sides_and_either_may_be_left_out() -> None:
     assert settings(delay=None).delays == (None, None)
 
 
-def test_the_transform_shows_all_that_was_said_as_it_was_said() -> None:
-    shown = repr(joins.interval(None, "-5 minutes", "1 hour", **SAID, how="left"))
-    assert shown == (
+def test_the_repr_shows_all_arguments_as_the_user_wrote_them() -> None:
+    formatted = repr(joins.interval(None, "-5 minutes", "1 hour", **ARGUMENTS, how="left"))
+    assert formatted == (
         "joins.interval(lower='-5 minutes', upper='1 hour', by={'query': 'search'}, "
         "time=('searched_at', 'clicked_at'), how='left', matches='every', tie_break=None, "
         "delay='1 minute', allowed_lateness='0 seconds', stragglers='drop', too_late='drop', "
         "early='never', into='status')"
     )
-    said: dict[str, Any] = {"by": ["a", "b"], "time": "ts", "delay": ("1 second", None)}
-    alike = joins.interval(None, "0 seconds", "1 hour", **said)
+    arguments: dict[str, Any] = {"by": ["a", "b"], "time": "ts", "delay": ("1 second", None)}
+    alike = joins.interval(None, "0 seconds", "1 hour", **arguments)
     assert "by=['a', 'b'], time='ts'" in repr(alike)
     assert "delay=('1 second', None)" in repr(alike)
 
@@ -147,12 +147,12 @@ def test_a_time_that_is_a_key_is_called_as_on_the_left() -> None:
 
 
 def test_how_long_rows_are_kept() -> None:
-    said = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 minute"}
-    spec = bound(**said)
+    arguments = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 minute"}
+    spec = bound(**arguments)
     assert (spec.retention("left"), spec.retention("right")) == (5 * MINUTE, 2 * MINUTE)
-    spec = bound(**said, stragglers="retract")
+    spec = bound(**arguments, stragglers="retract")
     assert (spec.retention("left"), spec.retention("right")) == (6 * MINUTE, 3 * MINUTE)
-    spec = bound(**said, matches="last", tie_break="click_id")
+    spec = bound(**arguments, matches="last", tie_break="click_id")
     assert (spec.retention("left"), spec.retention("right")) == (5 * MINUTE, 7 * MINUTE)
 
 
@@ -168,7 +168,7 @@ def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "arguments"),
     [
         ("BOUNDS_REVERSED", {"lower": "2 hours"}),
         ("BAD_DURATION", {"upper": "soon"}),
@@ -200,14 +200,14 @@ def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
         ("NOTHING_EARLY", {"early": "every batch", "how": "semi"}),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_a_frame_is_there(
-    code: str, said: dict[str, Any]
+def test_contradicting_parameters_are_refused_before_a_frame_is_read(
+    code: str, arguments: dict[str, Any]
 ) -> None:
-    assert refused(SpecError, **said).code == code
+    assert refused(SpecError, **arguments).code == code
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("arguments", "named"),
     [
         ({"by": {"Query": "search"}}, "'query'"),
         ({"by": {"query": "serach"}}, "'search'"),
@@ -216,15 +216,15 @@ def test_what_cannot_be_meant_is_refused_before_a_frame_is_there(
     ],
 )
 def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
-    said: dict[str, Any], named: str
+    arguments: dict[str, Any], named: str
 ) -> None:
-    error = refused(ColumnNotFound, **said)
+    error = refused(ColumnNotFound, **arguments)
     assert named in error.fix
-    assert ("left frame" in error.where) == ("Query" in str(said))
+    assert ("left frame" in error.where) == ("Query" in str(arguments))
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "arguments"),
     [
         ("COLUMN_TYPE", {"time": ("day", "clicked_at")}),
         ("COLUMN_TYPE", {"time": ("searched_at", "click_id")}),
@@ -234,8 +234,8 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
         ("NAME_TAKEN", {"into": "Text_Right"}),
     ],
 )
-def test_a_column_that_does_not_fit_is_refused(code: str, said: dict[str, Any]) -> None:
-    assert refused(SchemaError, **said).code == code
+def test_a_column_that_does_not_fit_is_refused(code: str, arguments: dict[str, Any]) -> None:
+    assert refused(SchemaError, **arguments).code == code
 
 
 @pytest.mark.parametrize(
@@ -256,19 +256,19 @@ def test_of_a_time_that_is_no_instant_one_is_made_by_its_type(
 
 
 def test_a_column_of_the_frame_called_as_one_that_is_added_is_refused() -> None:
-    for name, said in (
+    for name, arguments in (
         ("status", {}),
         ("_change_type", {"how": "left", "early": "every batch"}),
         ("LATE", {"stragglers": "route"}),
     ):
-        error = refused(SchemaError, left=SEARCHES.append(pa.field(name, pa.string())), **said)
+        error = refused(SchemaError, left=SEARCHES.append(pa.field(name, pa.string())), **arguments)
         assert error.code == "NAME_TAKEN"
     assert bound(SEARCHES.append(pa.field("status", pa.string())), into="match").into == "match"
 
 
 def test_without_a_right_frame_there_is_nothing_to_join() -> None:
     with pytest.raises(SpecError) as caught:
-        joins.interval(None, "0 seconds", "1 hour", **SAID)(None)  # type: ignore[arg-type]
+        joins.interval(None, "0 seconds", "1 hour", **ARGUMENTS)(None)  # type: ignore[arg-type]
     assert caught.value.code == "RIGHT_MISSING"
 
 

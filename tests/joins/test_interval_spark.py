@@ -22,13 +22,13 @@ pytestmark = pytest.mark.spark
 
 APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
 TIME = pa.timestamp("us", tz="UTC")
-PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 SEARCHES = pa.schema(
     [
         ("query", pa.string()),
         ("ts", TIME),
         ("price", pa.decimal128(10, 2)),
-        ("place", PLACE),
+        ("place", POSITION),
         ("local", pa.timestamp("us")),
     ]
 )
@@ -196,24 +196,24 @@ def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) 
         join = joins.interval(
             None, "-5 seconds", "10 seconds", delay="5 seconds", how=how, **COMMON,
         ).options(engine=engine, shards=3)  # fmt: skip
-        rows.append([row for each in stream(spark, join, script, schema=BOTH) for row in each.rows])
+        rows.append([row for item in stream(spark, join, script, schema=BOTH) for row in item.rows])
     # By now both have told all that lies far behind the last rows.
-    kernel, native = ([row for row in each if row["query"] not in ("y", "h")] for each in rows)
+    kernel, native = ([row for row in item if row["query"] not in ("y", "h")] for item in rows)
     assert_rows(kernel, native)
     assert len(kernel) > 1
 
 
 def test_spark_has_no_join_that_corrects_or_chooses(spark: SparkSession) -> None:
     left, right = frames_of(spark)
-    for said in (RETRACT, {"stragglers": "route"}, {"matches": "first", "tie_break": "n"}):
-        join = joins.interval(right, "0 seconds", "1 hour", **said, **COMMON).options(
+    for arguments in (RETRACT, {"stragglers": "route"}, {"matches": "first", "tie_break": "n"}):
+        join = joins.interval(right, "0 seconds", "1 hour", **arguments, **COMMON).options(
             engine="native"
         )
         with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
             left.transform(join)
 
 
-def test_late_rows_of_both_sides_are_told_from_results(spark: SparkSession) -> None:
+def test_late_rows_of_both_sides_are_split_from_results(spark: SparkSession) -> None:
     left, right = frames_of(spark)
     join = joins.interval(right, "0 seconds", "5 seconds", stragglers="route", **COMMON)
     results, late_left, late_right = split_side_output(left.transform(join))
@@ -308,7 +308,7 @@ def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_h
     brought = stream(spark, back, SCRIPT, schema=BOTH, watermark="5 seconds")
     own = joins.interval(None, "-10 seconds", "0 seconds", how="left", delay="5 seconds", **COMMON)
     expected = replay(own, SCRIPT, schema=BOTH)
-    rows = ([row for each in results for row in each.rows] for results in (brought, expected))
+    rows = ([row for item in results for row in item.rows] for results in (brought, expected))
     assert_rows(*rows)
     left, right = (
         micro_batches(spark, [], schema=schema).withWatermark(time, "5 seconds")
@@ -321,26 +321,26 @@ def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_h
         )
 
 
-def test_results_that_are_told_again_are_not_joined_as_rows_that_count_once(
+def test_revised_results_are_not_joined_as_rows_that_count_once(
     spark: SparkSession,
 ) -> None:
     rows = spark.createDataFrame([], "k string, ts timestamp, n int")
-    said: Any = {"by": "k", "time": "ts", "delay": "0 seconds", "allowed_lateness": "1 minute"}
-    followed = joins.interval(rows, "0 seconds", "1 second", stragglers="retract", **said)
-    told = rows.transform(followed).select("k", "ts", "n", "_change_type")
+    arguments: Any = {"by": "k", "time": "ts", "delay": "0 seconds", "allowed_lateness": "1 minute"}
+    followed = joins.interval(rows, "0 seconds", "1 second", stragglers="retract", **arguments)
+    emitted = rows.transform(followed).select("k", "ts", "n", "_change_type")
     of: Any = {"by": "k", "time": "ts", "version": "ts", "sequence": "n"}
     refused = {
-        "joins.interval, left frame": lambda: told.transform(followed),
+        "joins.interval, left frame": lambda: emitted.transform(followed),
         "joins.interval, right frame": lambda: rows.transform(
-            joins.interval(told, "0 seconds", "1 second", **said)
+            joins.interval(emitted, "0 seconds", "1 second", **arguments)
         ),
-        "joins.asof, left frame": lambda: told.transform(joins.asof(rows, **of)),
+        "joins.asof, left frame": lambda: emitted.transform(joins.asof(rows, **of)),
     }
     for where, act in refused.items():
         with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
             act()
         assert caught.value.where == where
     # Who drops what tells them apart has said which rows count; and what reads changes takes them.
-    assert "n_right" in told.drop("_change_type").transform(followed).columns
-    assert "n_right" in rows.transform(joins.asof(told, **of)).columns
-    assert told.transform(joins.tables(told, by="k")).columns[-1] == "_change_type"
+    assert "n_right" in emitted.drop("_change_type").transform(followed).columns
+    assert "n_right" in rows.transform(joins.asof(emitted, **of)).columns
+    assert emitted.transform(joins.tables(emitted, by="k")).columns[-1] == "_change_type"

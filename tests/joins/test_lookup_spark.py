@@ -32,7 +32,7 @@ def airports(spark: SparkSession, *more: Any, city: str = "Newark") -> DataFrame
     return spark.createDataFrame(rows, "code string, city string, extra map<string,int>")
 
 
-def said(frame: DataFrame) -> list[Any]:
+def arguments(frame: DataFrame) -> list[Any]:
     return sorted((row.code, row.city, row.status) for row in frame.collect() if row.code)
 
 
@@ -65,16 +65,16 @@ def test_when_the_table_is_read(spark: SparkSession, monkeypatch: pytest.MonkeyP
 
     def seen(lookup: joins.lookup, times: int) -> list[str]:  # type: ignore[valid-type]
         frames = [flights(spark).transform(lookup) for _ in range(times)]  # type: ignore[arg-type]
-        return [said(frame)[0][1] for frame in frames]
+        return [arguments(frame)[0][1] for frame in frames]
 
     assert seen(joins.lookup(load, by="code"), 2) == ["city 0", "city 0"]
     assert seen(joins.lookup(load, by="code", refresh="every batch"), 2) == ["city 1", "city 2"]
     clock = iter([100.0, 159.0, 160.0, 161.0])
     module = sys.modules["streamops.joins.lookup"]  # the name stands for the function
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    each_minute = joins.lookup(load, by="code", refresh="1 minute")
-    assert seen(each_minute, 4) == ["city 3", "city 3", "city 4", "city 4"]
-    assert repr(each_minute) == (
+    every_minute = joins.lookup(load, by="code", refresh="1 minute")
+    assert seen(every_minute, 4) == ["city 3", "city 3", "city 4", "city 4"]
+    assert repr(every_minute) == (
         "joins.lookup(by='code', how='left', refresh='1 minute', into='status')"
     )
 
@@ -90,19 +90,19 @@ def test_a_stream_has_the_table_as_it_was_when_it_started(
     spark.createDataFrame(
         [("LGA", "New York", None)], "code string, city string, extra map<string,int>"
     ).write.mode("overwrite").parquet(path)
-    kept: list[Any] = []
+    stored: list[Any] = []
     query = (
-        joined.writeStream.foreachBatch(lambda batch, _: kept.append(said(batch)))
+        joined.writeStream.foreachBatch(lambda batch, _: stored.append(arguments(batch)))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     assert query.awaitTermination(200)
-    assert kept[:2] == [[("EWR", "Newark", "matched")], [("LGA", None, "missing")]]
+    assert stored[:2] == [[("EWR", "Newark", "matched")], [("LGA", None, "missing")]]
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "code"),
+    ("given", "dtype", "code"),
     [
         ({"refresh": "every batch"}, SpecError, "REFRESH_WITHOUT_FUNCTION"),
         ({"refresh": "1 month"}, SpecError, "CALENDAR_DURATION"),
@@ -115,9 +115,9 @@ def test_a_stream_has_the_table_as_it_was_when_it_started(
     ],
 )
 def test_mistakes_are_refused(
-    spark: SparkSession, given: dict[str, Any], kind: type[StreamopsError], code: str
+    spark: SparkSession, given: dict[str, Any], dtype: type[StreamopsError], code: str
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(dtype) as caught:
         flights(spark).transform(joins.lookup(airports(spark), **({"by": "code"} | given)))
     assert caught.value.code == code
 
@@ -157,11 +157,13 @@ def test_rows_of_types_that_are_not_handed_to_python_and_notes_of_another_query(
     found = spans.transform(joins.lookup(marked, by="code"))
     assert found.columns == ["code", "n", "span", "city", "status"]
     assert found.schema["city"].metadata == {"comment": "where it is"}
-    kept = {
-        r.n: r.kept for r in found.select("n", F.col("span").cast("string").alias("kept")).collect()
+    stored = {
+        r.n: r.stored
+        for r in found.select("n", F.col("span").cast("string").alias("kept")).collect()
     }
-    assert kept == {
-        r.n: r.kept for r in spans.select("n", F.col("span").cast("string").alias("kept")).collect()
+    assert stored == {
+        r.n: r.stored
+        for r in spans.select("n", F.col("span").cast("string").alias("kept")).collect()
     }
 
 

@@ -19,13 +19,13 @@ from streamops.testing import assert_rows, fold, replay, stream
 pytestmark = pytest.mark.spark
 
 APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
-PLACE = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
+POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 ORDERS = pa.schema(
     [
         ("order", pa.int64()),
         ("customer", pa.string()),
         ("price", pa.decimal128(10, 2)),
-        ("place", PLACE),
+        ("place", POSITION),
         ("local", pa.timestamp("us")),
         ("_change_type", pa.string()),
     ]
@@ -83,26 +83,26 @@ COMMON: dict[str, Any] = {"how": "full", "key": ("order", "id"), "rejected": "ro
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_tells_what_is_replayed_also_after_a_restart(
+def test_a_stream_emits_what_its_replay_emits_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     joined = joins.tables(None, by={"customer": "id"}, **COMMON).options(state_api=api, shards=3)
     got = [
-        each
+        item
         for part in (SCRIPT[:3], SCRIPT[3:])
-        for each in stream(spark, joined, part, schema=BOTH, directory=tmp_path)
+        for item in stream(spark, joined, part, schema=BOTH, directory=tmp_path)
     ]
     expected = replay(joined, SCRIPT, schema=BOTH, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
         assert_rows(ours.table, theirs.table)
         assert_rows(ours.late, theirs.late)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
-    late = [row for each in expected for row in each.late.to_pylist()]
+    late = [row for item in expected for row in item.late.to_pylist()]
     assert {(row["side"], row["reason"]) for row in late} == {
         ("left", "bad_change"),
         ("right", "not_there"),
     }
-    folded = fold((row for each in got for row in each.rows), key=["order", "customer", "raw"])
+    folded = fold((row for item in got for row in item.rows), key=["order", "customer", "raw"])
     assert sorted((row["order"] or 0, row["customer"], row["Price_right"]) for row in folded) == [
         *((0, None, 1), (2, "a", None)),
         *((3, None, None), (5, "c", 3)),
@@ -139,20 +139,20 @@ def test_a_batch_is_the_join_of_the_tables_in_the_types_of_its_frames(spark: Spa
 def test_totals_of_changes_are_wired_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    asked = {"orders": agg.count(), "paid": agg.sum("price"), "last": agg.max("order")}
-    totals = changes.aggregate(by="customer", agg=asked).options(shards=3, state_api=api)
+    aggregates_ = {"orders": agg.count(), "paid": agg.sum("price"), "last": agg.max("order")}
+    totals = changes.aggregate(by="customer", agg=aggregates_).options(shards=3, state_api=api)
     script = [left or [] for left, _ in SCRIPT]
     got = [
-        each
+        item
         for part in (script[:2], script[2:])
-        for each in stream(spark, totals, part, schema=ORDERS, directory=tmp_path)
+        for item in stream(spark, totals, part, schema=ORDERS, directory=tmp_path)
     ]
     expected = replay(totals, script, schema=ORDERS, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
         assert_rows(ours.table, theirs.table)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
-    assert sum(each.counts.rejected for each in got) == 1
-    folded = fold((row for each in got for row in each.rows), key="customer")
+    assert sum(item.counts.rejected for item in got) == 1
+    folded = fold((row for item in got for row in item.rows), key="customer")
     assert {(row["customer"], row["orders"], row["paid"]) for row in folded} == {
         ("a", 1, Decimal("0.50")),
         (None, 1, Decimal("0.75")),
@@ -161,13 +161,13 @@ def test_totals_of_changes_are_wired_also_after_a_restart(
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_rows_that_totals_reject_are_delivered_as_they_came(
+def test_rows_that_totals_reject_are_delivered_unchanged(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    asked = {"paid": agg.sum("price"), "last": agg.max("order")}
+    aggregates_ = {"paid": agg.sum("price"), "last": agg.max("order")}
     totals = changes.aggregate(
         by="customer",
-        agg=asked,
+        agg=aggregates_,
         rejected="route",
     ).options(shards=2, state_api=api, name="totals")
     script = [left or [] for left, _ in SCRIPT[2:]]
@@ -175,9 +175,9 @@ def test_rows_that_totals_reject_are_delivered_as_they_came(
     for ours, theirs in zip(got, replay(totals, script, schema=ORDERS), strict=True):
         assert_rows(ours.table, theirs.table)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
-    aside = [row["rejected"] for each in got for row in each.rows if row["rejected"] is not None]
+    aside = [row["rejected"] for item in got for row in item.rows if row["rejected"] is not None]
     assert aside == [{"reason": "unknown_operation", "row": orders((4, "c", "upsert"))[0]}]
-    assert sum(each.counts.rejected for each in got) == 1
+    assert sum(item.counts.rejected for item in got) == 1
 
 
 def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
@@ -188,11 +188,11 @@ def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
     good, rejected = split_side_output(frame.transform(totals))
     assert [tuple(row) for row in good.collect()] == [("a", 1, PLUS)]
     assert rejected.select("rejected.row.*").dtypes == frame.dtypes
-    told = {
+    emitted = {
         (row["reason"], row["note"])
         for row in rejected.select("rejected.reason", "rejected.row.note").collect()
     }
-    assert told == {("unknown_operation", "y"), ("unknown_operation", "z")}
+    assert emitted == {("unknown_operation", "y"), ("unknown_operation", "z")}
 
 
 def test_a_join_of_tables_and_totals_of_it_in_one_query(
@@ -210,16 +210,16 @@ def test_a_join_of_tables_and_totals_of_it_in_one_query(
     joined = left.transform(
         joins.tables(right, by={"customer": "id"}, key=("order", "id")).options(shards=2)
     )
-    kept: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
     query = (
         joined.transform(totals)
         .writeStream.outputMode("append")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda batch, number: kept.extend(batch.toArrow().to_pylist()))
+        .foreachBatch(lambda batch, number: stored.extend(batch.toArrow().to_pylist()))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(240)
-    assert fold(kept, key="Price_right") == [{"Price_right": 3, "paid": Decimal("1.25")}]
+    assert fold(stored, key="Price_right") == [{"Price_right": 3, "paid": Decimal("1.25")}]
     names = {name for progress in query.recentProgress for name in progress.observedMetrics}
     assert names == {"tables", "aggregate"}

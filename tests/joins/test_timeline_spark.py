@@ -72,30 +72,35 @@ SCRIPT: list[Any] = [
     (None, follows((1, "bob", PRE), (2, "bob", POST))),
     (posts(("cat", 4, MINUS)), follows((1, "cat", MINUS))),
 ]
-SAID: dict[str, Any] = {"by": {"user": "whom"}, "user": "User", "key": "post", "ranked_by": "at"}
-COMMON: dict[str, Any] = SAID | {"cap": 2, "rejected": "route"}
+ARGUMENTS: dict[str, Any] = {
+    "by": {"user": "whom"},
+    "user": "User",
+    "key": "post",
+    "ranked_by": "at",
+}
+COMMON: dict[str, Any] = ARGUMENTS | {"cap": 2, "rejected": "route"}
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_tells_what_is_replayed_also_after_a_restart(
+def test_a_stream_emits_what_its_replay_emits_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     home = joins.timeline(None, **COMMON).options(state_api=api, shards=2)
     got = [
-        each
+        item
         for part in (SCRIPT[:3], SCRIPT[3:])
-        for each in stream(spark, home, part, schema=BOTH, directory=tmp_path)
+        for item in stream(spark, home, part, schema=BOTH, directory=tmp_path)
     ]
     expected = replay(home, SCRIPT, schema=BOTH, restart=True)
     for ours, theirs in zip(got, expected, strict=True):
         assert_rows(ours.table, theirs.table)
         assert_rows(ours.late, theirs.late)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
-    late = [(row["side"], row["reason"]) for each in got for row in each.late.to_pylist()]
+    late = [(row["side"], row["reason"]) for item in got for row in item.late.to_pylist()]
     assert sorted(late) == [("left", "bad_change"), ("right", "not_there")]
-    folded = fold((row for each in got for row in each.rows), key=["User_right", "post"])
-    shown = sorted((row["User_right"] or 0, row["post"]) for row in folded)
-    assert shown == [(0, 1), (0, 2), (2, 1), (2, 2)]
+    folded = fold((row for item in got for row in item.rows), key=["User_right", "post"])
+    formatted = sorted((row["User_right"] or 0, row["post"]) for row in folded)
+    assert formatted == [(0, 1), (0, 2), (2, 1), (2, 2)]
     other = joins.timeline(None, **(COMMON | {"cap": 3})).options(state_api=api, shards=2)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, other, [SCRIPT[0]], schema=BOTH, directory=tmp_path)
@@ -115,8 +120,12 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
     ).select(
         F.col("user").alias("user", metadata={"comment": "who follows"}), "whom", "_change_type"
     )
-    said: dict[str, Any] = SAID | {"by": {"author": "whom"}, "user": "user", "ranked_by": "post"}
-    home = left.transform(joins.timeline(right, cap=1, **said))
+    arguments: dict[str, Any] = ARGUMENTS | {
+        "by": {"author": "whom"},
+        "user": "user",
+        "ranked_by": "post",
+    }
+    home = left.transform(joins.timeline(right, cap=1, **arguments))
     assert home.dtypes == [
         ("author", "string"),
         ("post", "int"),
@@ -126,7 +135,7 @@ def test_a_batch_is_the_timelines_of_the_tables_in_the_types_of_its_frames(
     ]
     assert home.schema["user"].metadata == {"comment": "who follows"}
     assert home.schema["text"].metadata == {"comment": "as it is shown"}
-    both = home.unionByName(left.transform(joins.timeline(right, cap=9, **said)))
+    both = home.unionByName(left.transform(joins.timeline(right, cap=9, **arguments)))
     assert sorted(map(tuple, both.collect())) == [
         ("bob", 1, "b", 7, PLUS),
         *[("bob", 2, "c", 7, PLUS)] * 2,

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 
-from streamops.joins.core import line
+from streamops.joins.core import sides
 from streamops.testing import laws
 from tests.laws.interval_strategies import histories
 
@@ -21,6 +21,6 @@ def test_interval_joins_keep_every_law(case: laws.PairCase) -> None:
 
 @given(case=histories())
 def test_keys_of_one_hash_are_told_apart(case: laws.PairCase) -> None:
-    hashed = line.xxhash64
-    with mock.patch.object(line, "xxhash64", lambda keys: hashed(keys) % 2):
+    hashed = sides.xxhash64
+    with mock.patch.object(sides, "xxhash64", lambda keys: hashed(keys) % 2):
         laws.keep_pair(case)

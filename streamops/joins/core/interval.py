@@ -24,13 +24,13 @@ import pyarrow as pa
 
 from streamops.joins.core.interval_results import answered, answers, build_output, joined, settles
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.line import Line
 from streamops.joins.core.sides import (
     EARLY,
     EXPIRED,
     LATE,
     MATCHED,
     NOTHING,
+    Line,
     Rows,
     Status,
     accept,

@@ -10,8 +10,18 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.line import Line, expanded, same_keys
-from streamops.joins.core.sides import EARLY, EXPIRED, LATE, MATCHED, NOTHING, Rows, Status
+from streamops.joins.core.sides import (
+    EARLY,
+    EXPIRED,
+    LATE,
+    MATCHED,
+    NOTHING,
+    Line,
+    Rows,
+    Status,
+    expanded,
+    same_keys,
+)
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import SideName
 from streamops.kernel.groups import Groups, Ids, Mask

@@ -23,7 +23,7 @@ from streamops.changelog.change_types import consolidate
 from streamops.changelog.emit import order_changes
 from streamops.joins.core.entries import Changes, Entries, advanced, read, valid, within
 from streamops.joins.core.late import deliver
-from streamops.joins.core.line import expanded
+from streamops.joins.core.sides import expanded
 from streamops.joins.core.tables_spec import REASONS, TableSide, TablesSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.contract import State, StateFormat

@@ -14,7 +14,7 @@ from streamops.testing.laws import rows_of
 from tests.laws.interval_strategies import row_of, spec_of, tables_of
 from tests.oracles.interval import IntervalOracle
 
-__all__ = ["Play", "said"]
+__all__ = ["Play", "describe"]
 
 Rows = Sequence[tuple[Any, ...]]
 """Rows as (key, time), (key, time, n) or (key, time, n, number)."""
@@ -32,7 +32,7 @@ class Play:
 
     def step(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> list[str]:
         """One micro-batch; what came out of it, in words."""
-        return said(self.stepped(left, right, watermark).output)
+        return describe(self.stepped(left, right, watermark).output)
 
     def stepped(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> Step:
         """One micro-batch."""
@@ -44,14 +44,14 @@ class Play:
     def packed(self, left: Rows, right: Rows) -> tuple[pa.Table, pa.Table]:
         """Both sides as the core wants them."""
         one, other = tables_of(
-            [_row(0, *each) for each in left],
-            [_row(1, *each) for each in right],
+            [_row(0, *item) for item in left],
+            [_row(1, *item) for item in right],
         )
         other = other.select(self.spec.right.schema.names)
         return interval.pack(self.spec, one, "left"), interval.pack(self.spec, other, "right")
 
     @property
-    def kept(self) -> tuple[list[int], list[int]]:
+    def stored(self) -> tuple[list[int], list[int]]:
         """Times of the rows in state, left and right."""
         tables, spec = self.state.tables, self.spec
         left, right = (
@@ -64,7 +64,7 @@ class Play:
         return left, right
 
 
-def said(emitted: pa.Table) -> list[str]:
+def describe(emitted: pa.Table) -> list[str]:
     """Rows in words: ``+ a 5 ~ 7 matched``; ``-`` where they are taken back."""
     lines = []
     for row in rows_of(emitted):

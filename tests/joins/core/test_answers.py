@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import line
+from streamops.joins.core import sides
 from streamops.testing.laws import rows_of
 from tests.joins.core.play import Play
 
@@ -26,19 +26,22 @@ def test_the_last_is_published_once_nothing_can_come_after_it() -> None:
     assert play.step([], [("a", 10), ("a", 11)], 10) == ["+ a 1 ~ 10 matched"]
 
 
-def test_of_two_partners_of_one_time_the_tie_break_says_which() -> None:
+def test_the_tie_break_chooses_between_partners_of_one_time() -> None:
     for matches, n in (("first", 3), ("last", 8)):
         play = Play(0, 9, matches=matches, tie_break="n")
         step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
         assert [row["n_right"] for row in rows_of(step.output)] == [n]
 
 
-def test_where_the_tie_break_is_the_same_the_values_say_which_and_not_who_came_first() -> None:
+def test_after_equal_tie_breaks_the_values_choose_in_any_order_of_arrival() -> None:
     clicks = [("a", 4, 7, None), ("a", 4, 7, 0.5), ("a", 4, 7, -1.0)]
     for matches, number in (("first", None), ("last", 0.5)):
-        for came, cut in product(permutations(clicks), range(4)):
+        for arrived, cut in product(permutations(clicks), range(4)):
             play = Play(0, 9, matches=matches, tie_break="n")
-            steps = [play.stepped([("a", 1)], came[:cut], 3), play.stepped([], came[cut:], 10)]
+            steps = [
+                play.stepped([("a", 1)], arrived[:cut], 3),
+                play.stepped([], arrived[cut:], 10),
+            ]
             found = [row["number_right"] for step in steps for row in rows_of(step.output)]
             assert found == [number]
 
@@ -59,10 +62,10 @@ def test_one_click_can_be_the_first_of_two_searches() -> None:
 def test_a_partner_is_kept_as_long_as_it_can_be_an_answer() -> None:
     play = Play(0, 9, how="left", matches="last", tie_break="n")
     play.step([("a", 3)], [("a", 4)], 11)
-    assert play.kept == ([3], [4])
+    assert play.stored == ([3], [4])
     assert play.step([], [], 12) == ["+ a 3 ~ 4 matched"]
     assert play.step([], [], 13) == []
-    assert play.kept == ([], [])
+    assert play.stored == ([], [])
 
 
 def test_a_straggler_that_was_the_first_replaces_the_answer() -> None:
@@ -86,7 +89,7 @@ def test_early_the_answer_so_far_is_published_and_replaced() -> None:
     assert play.step([], [], 10) == ["+ a 1 ~ 6 matched", "- a 1 ~ 6 early"]
 
 
-def test_an_answer_that_stays_is_not_said_again() -> None:
+def test_an_unchanged_answer_is_not_emitted_again() -> None:
     play = Play(0, 5_000, matches="first", tie_break="n", stragglers="retract",
                 allowed_lateness=9_000)  # fmt: skip
     play.step([("a", 1_000)], [("a", 4_000)], 4_500)
@@ -98,22 +101,22 @@ def test_an_answer_that_stays_is_not_said_again() -> None:
 def test_an_answer_before_the_row_is_kept_no_longer_than_the_row() -> None:
     play = Play(-9, -4, matches="last", tie_break="n")
     play.step([], [("a", 6)], 14)
-    assert play.kept == ([], [6])
+    assert play.stored == ([], [6])
     play.step([], [], 15)
-    assert play.kept == ([], [])
+    assert play.stored == ([], [])
 
 
 def test_a_row_whose_answer_was_published_is_forgotten_where_nothing_corrects_it() -> None:
     play = Play(0, 9, matches="first", tie_break="n")
     assert play.step([("a", 1)], [("a", 4)], 4) == ["+ a 1 ~ 4 matched"]
-    assert play.kept == ([], [4])
+    assert play.stored == ([], [4])
 
 
 @pytest.mark.parametrize(("matches", "time"), [("first", 2), ("last", 9)])
 def test_an_answer_is_never_a_row_of_another_key_with_the_same_hash(
     matches: str, time: int
 ) -> None:
-    with mock.patch.object(line, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+    with mock.patch.object(sides, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         play = Play(0, 9, matches=matches, tie_break="n")
         play.step([("a", 1), ("b", 1)], [("b", 2), ("b", 9), ("a", 5), ("c", 1), ("c", 10)])
         assert play.step([], [], 10) == ["+ a 1 ~ 5 matched", f"+ b 1 ~ {time} matched"]

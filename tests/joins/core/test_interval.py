@@ -7,9 +7,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import interval, interval_results, line
+from streamops.joins.core import interval, interval_results, sides
 from streamops.testing.laws import rows_of
-from tests.joins.core.play import Play, said
+from tests.joins.core.play import Play, describe
 
 
 def test_both_ends_of_the_bounds_are_inside_and_a_microsecond_beyond_is_not() -> None:
@@ -54,7 +54,7 @@ def test_other_keys_do_not_meet_and_null_keys_meet_nothing() -> None:
 def test_null_keys_are_not_kept_where_they_are_not_published() -> None:
     play = Play(0, 5, how="left")
     play.step([(None, 1)], [(None, 1)])
-    assert play.kept == ([1], [])
+    assert play.stored == ([1], [])
 
 
 # When a row is final.
@@ -65,7 +65,7 @@ def test_a_row_expires_when_the_watermark_reaches_its_last_possible_partner() ->
     assert play.step([("a", 10)], [], 14) == []
     assert play.step([], [], 15) == ["+ a 10 ~ None expired"]
     assert play.step([], [("a", 15)], 15) == []  # equal to the watermark: late
-    assert play.kept == ([], [])
+    assert play.stored == ([], [])
 
 
 def test_a_partner_at_the_last_instant_is_on_time_one_step_longer() -> None:
@@ -92,7 +92,7 @@ def test_a_right_row_waits_for_the_left_rows_that_it_may_follow() -> None:
 def test_that_a_row_had_a_partner_is_remembered_when_the_partner_is_forgotten() -> None:
     play = Play(0, 50, how="left")
     assert play.step([("a", 10)], [("a", 11)], 20) == ["+ a 10 ~ 11 matched"]
-    assert play.kept == ([10], [])
+    assert play.stored == ([10], [])
     assert play.step([], [], 60) == []
 
 
@@ -100,8 +100,8 @@ def test_a_side_that_never_speaks_keeps_everything() -> None:
     play = Play(0, 5, how="full")
     for time in (1, 100, 10_000):
         assert play.step([("a", time)], [], None) == []
-    assert play.kept == ([1, 100, 10_000], [])
-    assert said(interval.finish(play.spec, play.state)) == [
+    assert play.stored == ([1, 100, 10_000], [])
+    assert describe(interval.finish(play.spec, play.state)) == [
         "+ a 1 ~ None expired",
         "+ a 100 ~ None expired",
         "+ a 10000 ~ None expired",
@@ -115,14 +115,14 @@ def test_a_watermark_that_jumps_past_everything_leaves_nothing() -> None:
     assert play.state.rows == 0
 
 
-def test_semi_says_once_that_there_is_a_partner_and_forgets_the_row() -> None:
+def test_semi_emits_a_row_with_a_partner_once_and_evicts_it() -> None:
     play = Play(0, 5, how="semi")
     assert play.step([("a", 1)], [("a", 2), ("a", 3)]) == ["+ a 1 matched"]
-    assert play.kept == ([], [2, 3])
+    assert play.stored == ([], [2, 3])
     assert play.step([], [("a", 4)]) == []
 
 
-def test_anti_says_that_nothing_followed() -> None:
+def test_anti_emits_rows_without_a_partner() -> None:
     play = Play(1, 5, how="anti")
     assert play.step([("a", 1), ("b", 1)], [("a", 2)], 5) == []
     assert play.step([], [], 6) == ["+ b 1 expired"]
@@ -135,7 +135,7 @@ def test_a_late_row_meets_nothing_also_in_its_own_step() -> None:
     play = Play(0, 5)
     play.step(watermark=10)
     step = play.stepped([("a", 10)], [("a", 11)], 10)
-    assert said(step.output) == []
+    assert describe(step.output) == []
     assert (step.metrics.on_time, step.metrics.too_late) == (1, 1)
 
 
@@ -143,7 +143,7 @@ def test_a_straggler_takes_the_expired_row_back() -> None:
     play = Play(0, 5, how="left", stragglers="retract", allowed_lateness=4_000)
     assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 ~ None expired"]
     step = play.stepped([], [("a", 10_003)], 11_000)
-    assert said(step.output) == ["+ a 10000 ~ 10003 late_match", "- a 10000 ~ None expired"]
+    assert describe(step.output) == ["+ a 10000 ~ 10003 late_match", "- a 10000 ~ None expired"]
     assert (step.metrics.stragglers, step.metrics.corrections, step.metrics.results) == (1, 1, 0)
 
 
@@ -227,7 +227,7 @@ def test_a_batch_is_the_relational_join() -> None:
     rows = play.packed([("a", 100), ("a", 1), ("c", 1)], [("a", 3), ("b", None), ("d", 2)])
     found = interval.run(play.spec, rows)
     results = found.filter(found.column("late").is_null())
-    assert said(results) == [
+    assert describe(results) == [
         "+ a 1 ~ 3 matched",
         "+ a 100 ~ None expired",
         "+ c 1 ~ None expired",
@@ -262,12 +262,12 @@ def test_a_straggler_of_the_left_that_meets_a_final_row_is_a_late_match() -> Non
 
 
 def test_every_match_of_two_keys_of_one_hash_has_one_key() -> None:
-    with mock.patch.object(line, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+    with mock.patch.object(sides, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         found = Play(0, 9).step([("a", 1), ("b", 1)], [("b", 2), ("a", 5), ("c", 1)])
     assert found == ["+ a 1 ~ 5 matched", "+ b 1 ~ 2 matched"]
 
 
-def test_null_keys_are_never_paired_to_be_told_apart() -> None:
+def test_null_keys_are_never_compared() -> None:
     """A thousand of them on each side would be a million pairs."""
     with mock.patch.object(interval_results, "expanded", wraps=interval_results.expanded) as looked:
         play = Play(0, 9, how="full")
@@ -287,8 +287,8 @@ def test_whether_there_is_a_partner_is_asked_without_the_pairs(how: str) -> None
 
 
 def test_a_partner_behind_one_of_another_key_with_the_same_hash_is_found() -> None:
-    with mock.patch.object(line, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+    with mock.patch.object(sides, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         play = Play(0, 9, how="semi")
         assert play.step([("a", 1), ("c", 1)], [("b", 2), ("a", 5)], 5) == ["+ a 1 matched"]
         assert play.step([], [("b", 6), ("c", 7)], 12) == ["+ c 1 matched"]
-        assert play.state.rows == 0 or play.kept[0] == []
+        assert play.state.rows == 0 or play.stored[0] == []

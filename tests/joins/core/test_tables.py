@@ -26,8 +26,8 @@ NULL = None
 Change = tuple[Any, ...]
 
 
-def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **said: Any) -> TablesSpec:
-    given: dict[str, Any] = {"by": "k", "rejected": "route"} | said
+def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **arguments: Any) -> TablesSpec:
+    given: dict[str, Any] = {"by": "k", "rejected": "route"} | arguments
     spec = resolve(joins.tables(None, **given).options(shards=1), (left, right), (None, None))
     assert isinstance(spec, TablesSpec)
     return spec
@@ -49,7 +49,7 @@ def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) 
     return steps
 
 
-def told(step: Step) -> list[tuple[Any, ...]]:
+def emitted(step: Step) -> list[tuple[Any, ...]]:
     return [tuple(row.values())[:-1] for row in step.output.to_pylist()]
 
 
@@ -60,23 +60,23 @@ def reasons(step: Step) -> list[tuple[Any, ...]]:
 
 def test_both_sides_new_at_once_meet_once() -> None:
     (step,) = play(spec_of(), ([(1, "a", PLUS)], [(9, "a", PLUS)]))
-    assert told(step) == [(1, "a", 9, PLUS)]
+    assert emitted(step) == [(1, "a", 9, PLUS)]
     assert step.metrics == Metrics(rows=2, on_time=2, results=1)
 
 
-def test_both_sides_gone_at_once_are_taken_away_once() -> None:
+def test_deletes_on_both_sides_at_once_delete_a_joined_row_once() -> None:
     steps = play(
         spec_of(),
         ([(1, "a", PLUS)], [(9, "a", PLUS)]),
         ([(1, "a", MINUS)], [(9, "a", MINUS)]),
     )
-    assert told(steps[1]) == [(1, "a", 9, MINUS)]
+    assert emitted(steps[1]) == [(1, "a", 9, MINUS)]
     assert steps[1].state.rows == 0
 
 
-def test_one_side_goes_as_the_other_comes_and_nothing_is_said() -> None:
+def test_a_delete_on_one_side_with_an_insert_on_the_other_emits_nothing() -> None:
     steps = play(spec_of(), ([(1, "a", PLUS)], []), ([(1, "a", MINUS)], [(9, "a", PLUS)]))
-    assert [told(step) for step in steps] == [[], []]
+    assert [emitted(step) for step in steps] == [[], []]
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_one_side_goes_as_the_other_comes_and_nothing_is_said() -> None:
         ("full", [(1, "a", NULL, PLUS), (NULL, "b", 9, PLUS)]),
     ],
 )
-def test_a_row_without_partner_stands_beside_nulls(how: str, expected: list[Change]) -> None:
+def test_a_row_without_partner_is_joined_with_nulls(how: str, expected: list[Change]) -> None:
     (step,) = play(spec_of(how=how), ([(1, "a", PLUS)], [(9, "b", PLUS)]))
-    assert told(step) == expected
+    assert emitted(step) == expected
 
 
 def test_the_first_partner_takes_the_lone_row_back_and_the_last_one_brings_it_again() -> None:
@@ -100,7 +100,7 @@ def test_the_first_partner_takes_the_lone_row_back_and_the_last_one_brings_it_ag
         ([], [(8, "a", MINUS)]),
         ([], [(9, "a", MINUS)]),
     )
-    assert [told(step) for step in steps] == [
+    assert [emitted(step) for step in steps] == [
         [(1, "a", NULL, PLUS)],
         [(1, "a", NULL, MINUS), (1, "a", 8, PLUS), (1, "a", 9, PLUS)],
         [(1, "a", 8, MINUS)],
@@ -115,14 +115,14 @@ def test_a_partner_that_comes_and_goes_within_a_batch_is_not_noticed() -> None:
         ([], [(8, "a", PLUS), (8, "a", MINUS)]),
         ([(1, "a", PRE), (1, "a", POST)], []),
     )
-    assert [told(step) for step in steps[1:]] == [[], []]
+    assert [emitted(step) for step in steps[1:]] == [[], []]
 
 
-def test_a_partner_of_nulls_looks_like_none_and_nothing_is_said() -> None:
+def test_a_partner_of_nulls_equals_no_partner_and_emits_nothing() -> None:
     steps = play(
         spec_of(how="left"), ([(1, "a", PLUS)], []), ([], [(NULL, "a", PLUS)]), ([], [(NULL, "a", MINUS)])
     )  # fmt: skip
-    assert [told(step) for step in steps] == [[(1, "a", NULL, PLUS)], [], []]
+    assert [emitted(step) for step in steps] == [[(1, "a", NULL, PLUS)], [], []]
 
 
 def test_nulls_are_joined_with_nothing_and_kept_only_where_they_come_out() -> None:
@@ -130,7 +130,7 @@ def test_nulls_are_joined_with_nothing_and_kept_only_where_they_come_out() -> No
     lone, both = (1, NULL, NULL, PLUS), (NULL, NULL, 9, PLUS)
     for how, expected in {"inner": [], "left": [lone], "full": [lone, both]}.items():
         (step,) = play(spec_of(how=how), rows)
-        assert told(step) == expected
+        assert emitted(step) == expected
         assert step.state.rows == len(expected)
         assert step.metrics.rejected == 0
 
@@ -142,7 +142,7 @@ def test_what_is_joined_on_may_change_in_an_update() -> None:
         ([(1, "a", PRE), (1, "b", POST)], []),
         ([], [(9, "b", PRE), (9, "c", POST)]),
     )
-    assert [told(step) for step in steps[1:]] == [
+    assert [emitted(step) for step in steps[1:]] == [
         [(1, "a", 8, MINUS), (1, "b", 9, PLUS)],
         [(1, "b", 9, MINUS), (1, "b", NULL, PLUS)],
     ]
@@ -155,10 +155,10 @@ def test_with_keys_a_joined_row_that_stays_is_updated_without_them_it_is_replace
         ([(1, "a", 5, PRE), (1, "a", 6, POST)], []),
     ]
     with_keys = play(spec_of(left, key=("id", "rid")), *batches)[1]
-    assert told(with_keys) == [(1, "a", 5, 9, PRE), (1, "a", 6, 9, POST)]
+    assert emitted(with_keys) == [(1, "a", 5, 9, PRE), (1, "a", 6, 9, POST)]
     assert with_keys.metrics == Metrics(rows=2, on_time=2, corrections=1)
     without = play(spec_of(left), *batches)[1]
-    assert told(without) == [(1, "a", 5, 9, MINUS), (1, "a", 6, 9, PLUS)]
+    assert emitted(without) == [(1, "a", 5, 9, MINUS), (1, "a", 6, 9, PLUS)]
     assert without.metrics == Metrics(rows=2, on_time=2, results=1)
 
 
@@ -169,8 +169,8 @@ def test_equal_rows_are_one_entry_and_come_out_as_often_as_they_are_there() -> N
         ([(1, "a", MINUS)], []),
     )
     assert steps[0].state.rows == 2
-    assert told(steps[0]) == [(1, "a", 9, PLUS)] * 6
-    assert told(steps[1]) == [(1, "a", 9, MINUS)] * 3
+    assert emitted(steps[0]) == [(1, "a", 9, PLUS)] * 6
+    assert emitted(steps[1]) == [(1, "a", 9, MINUS)] * 3
 
 
 def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> None:
@@ -191,7 +191,7 @@ def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> 
 
 def test_in_one_batch_a_delete_may_stand_before_its_insert() -> None:
     (step,) = play(spec_of(how="left"), ([(1, "a", MINUS), (1, "a", PLUS)], []))
-    assert (told(step), step.metrics.rejected) == ([], 0)
+    assert (emitted(step), step.metrics.rejected) == ([], 0)
 
 
 def test_rejected_changes_are_only_counted_unless_they_are_asked_for() -> None:
@@ -217,20 +217,20 @@ def test_a_state_is_not_changed_by_the_step_after_it() -> None:
     spec = spec_of()
     (step,) = play(spec, ([(1, "a", PLUS)], [(9, "a", PLUS)]))
     before = {name: table.to_pylist() for name, table in step.state.tables.items()}
-    gone = pa.table({"id": [1], "k": ["a"], "_change_type": [MINUS]}, schema=LEFT)
-    tables.step(spec, State(None, step.state.tables), [gone, RIGHT.empty_table()], None)
+    removed = pa.table({"id": [1], "k": ["a"], "_change_type": [MINUS]}, schema=LEFT)
+    tables.step(spec, State(None, step.state.tables), [removed, RIGHT.empty_table()], None)
     assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
 
 
-def test_maps_and_structs_are_told_apart_by_their_values() -> None:
-    kind = pa.map_(pa.string(), pa.int64())
-    left = LEFT.set(0, pa.field("id", kind))
+def test_maps_and_structs_are_compared_by_their_values() -> None:
+    dtype = pa.map_(pa.string(), pa.int64())
+    left = LEFT.set(0, pa.field("id", dtype))
     steps = play(
         spec_of(left, how="left"),
         ([([("x", 1)], "a", PLUS), ([("x", 2)], "a", PLUS)], []),
         ([([("x", 1)], "a", MINUS)], []),
     )
-    assert told(steps[1]) == [([("x", 1)], "a", NULL, MINUS)]
+    assert emitted(steps[1]) == [([("x", 1)], "a", NULL, MINUS)]
     assert steps[1].metrics.rejected == 0
 
 
@@ -246,14 +246,14 @@ def test_the_product_rule_counts_what_changed_on_both_sides_once() -> None:
 KEYED = LEFT.insert(2, pa.field("v", pa.int64()))
 
 
-def keyed(**said: Any) -> TablesSpec:
-    return spec_of(KEYED, RIGHT, key=("id", "rid"), how="left", **said)
+def keyed(**arguments: Any) -> TablesSpec:
+    return spec_of(KEYED, RIGHT, key=("id", "rid"), how="left", **arguments)
 
 
 def test_an_insert_that_comes_again_counts_once_where_rows_have_keys() -> None:
     one = (1, "a", 5, PLUS)
     steps = play(keyed(), ([one, one], []), ([one], []), ([(1, "a", 5, MINUS)], []))
-    assert [told(step) for step in steps] == [
+    assert [emitted(step) for step in steps] == [
         [(1, "a", 5, NULL, PLUS)],
         [],
         [(1, "a", 5, NULL, MINUS)],
@@ -264,26 +264,26 @@ def test_an_insert_that_comes_again_counts_once_where_rows_have_keys() -> None:
 
 
 def test_a_row_that_goes_and_comes_back_as_it_was_did_not_come_again() -> None:
-    one, gone = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
-    steps = play(keyed(), ([one], []), ([gone, one], []))
-    assert told(steps[1]) == []
+    one, removed = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
+    steps = play(keyed(), ([one], []), ([removed, one], []))
+    assert emitted(steps[1]) == []
     assert steps[1].metrics == Metrics(rows=2, on_time=2)
 
 
-def test_of_two_rows_of_a_key_the_greater_stands_whichever_came_first() -> None:
+def test_of_two_rows_of_a_key_the_greater_is_effective_in_any_order_of_arrival() -> None:
     less, more = (1, "a", 5, PLUS), (1, "a", 6, PLUS)
     steps = play(keyed(), ([more], []), ([less, less], []))
-    assert (told(steps[1]), reasons(steps[1])) == ([], [("left", "contradiction", *less)] * 2)
+    assert (emitted(steps[1]), reasons(steps[1])) == ([], [("left", "contradiction", *less)] * 2)
     assert steps[1].metrics == Metrics(rows=2, rejected=2)
     steps = play(keyed(), ([less], []), ([more, less], []))
-    assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 6, NULL, POST)]
+    assert emitted(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 6, NULL, POST)]
     assert reasons(steps[1]) == [("left", "contradiction", *less)]
     (step,) = play(keyed(), ([less, more, more], []))
-    assert told(step) == [(1, "a", 6, NULL, PLUS)]
+    assert emitted(step) == [(1, "a", 6, NULL, PLUS)]
     assert step.metrics == Metrics(rows=3, on_time=1, too_late=1, rejected=1, results=1)
 
 
-def test_a_row_that_moves_is_in_two_places_until_it_is_gone_from_the_first() -> None:
+def test_a_row_that_moves_is_in_two_joins_until_it_is_removed_from_the_first() -> None:
     steps = play(keyed(), ([(1, "a", 5, PLUS), (1, "b", 5, PLUS)], []), ([(1, "a", 5, PRE)], []))
     assert [len(step.output) for step in steps] == [2, 1]
     assert [step.metrics.rejected for step in steps] == [0, 0]
@@ -293,20 +293,20 @@ def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None
     update = [(1, "a", 5, PRE), (1, "a", 6, POST), (1, "a", 6, PRE), (1, "a", 4, POST)]
     for order in (update, update[::-1]):
         steps = play(keyed(), ([(1, "a", 5, PLUS)], []), (order, []))
-        assert told(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 4, NULL, POST)]
+        assert emitted(steps[1]) == [(1, "a", 5, NULL, PRE), (1, "a", 4, NULL, POST)]
         assert steps[1].metrics == Metrics(rows=4, on_time=4, corrections=1)
 
 
 def test_an_insert_that_comes_again_is_known_only_while_its_row_is_there() -> None:
     """With a `sequence` all three are left out; without one they are what they say."""
-    five, gone = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
-    steps = play(keyed(), ([five], []), ([five, gone], []))
-    assert (told(steps[1]), steps[1].state.rows) == ([], 1)
-    steps = play(keyed(), ([five], []), ([gone], []), ([five], []))
-    assert told(steps[2]) == [(1, "a", 5, NULL, PLUS)]
+    five, removed = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
+    steps = play(keyed(), ([five], []), ([five, removed], []))
+    assert (emitted(steps[1]), steps[1].state.rows) == ([], 1)
+    steps = play(keyed(), ([five], []), ([removed], []), ([five], []))
+    assert emitted(steps[2]) == [(1, "a", 5, NULL, PLUS)]
     three = [(1, "a", 5, PRE), (1, "a", 3, POST)]
     steps = play(keyed(), ([five], []), (three, []), ([five], []))
-    assert told(steps[2]) == [(1, "a", 3, NULL, PRE), (1, "a", 5, NULL, POST)]
+    assert emitted(steps[2]) == [(1, "a", 3, NULL, PRE), (1, "a", 5, NULL, POST)]
 
 
 def test_values_are_compared_only_where_a_key_is_there_twice(
@@ -316,21 +316,21 @@ def test_values_are_compared_only_where_a_key_is_there_twice(
 
     class Spied(Conflicts):
         @staticmethod
-        def of(place: Any, values: Any, lacks: Any, is_delete: Any) -> Conflicts:
-            compared.append(len(place))
-            return Conflicts.of(place, values, lacks, is_delete)
+        def of(position: Any, values: Any, lacks: Any, is_delete: Any) -> Conflicts:
+            compared.append(len(position))
+            return Conflicts.of(position, values, lacks, is_delete)
 
     monkeypatch.setattr(entries, "Conflicts", Spied)
     many: Any = [(number, "a", 5, PLUS) for number in range(9)]
     update: Any = [(3, "a", 5, PRE), (3, "a", 6, POST)]
     steps = play(keyed(), (many, []), (update, []), ([(4, "a", 7, PLUS)], []))
     assert compared == [2]
-    assert told(steps[2]) == [(4, "a", 5, NULL, PRE), (4, "a", 7, NULL, POST)]
+    assert emitted(steps[2]) == [(4, "a", 5, NULL, PRE), (4, "a", 7, NULL, POST)]
 
 
 def test_rows_without_keys_count_as_often_as_they_come() -> None:
     steps = play(spec_of(how="left"), ([(1, "a", PLUS), (1, "a", PLUS)], []))
-    assert told(steps[0]) == [(1, "a", NULL, PLUS)] * 2
+    assert emitted(steps[0]) == [(1, "a", NULL, PLUS)] * 2
 
 
 @pytest.mark.parametrize("key", [None, ("id", "rid")], ids=["bag", "key"])
@@ -340,6 +340,6 @@ def test_a_row_is_taken_away_whatever_the_order_in_its_maps(key: tuple[str, str]
     inserts = [(1, "a", one, PLUS)], [(9, "a", PLUS)]
     deletes = [(1, "a", other, MINUS)], [(9, "a", MINUS)]
     steps = play(spec_of(left, key=key), inserts, deletes)
-    assert [len(told(step)) for step in steps] == [1, 1]
+    assert [len(emitted(step)) for step in steps] == [1, 1]
     assert not any(reasons(step) for step in steps)
     assert steps[-1].state.rows == 0

@@ -8,7 +8,17 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.core import Metrics
-from tests.joins.core.test_tables import MINUS, NULL, PLUS, POST, PRE, play, reasons, spec_of, told
+from tests.joins.core.test_tables import (
+    MINUS,
+    NULL,
+    PLUS,
+    POST,
+    PRE,
+    emitted,
+    play,
+    reasons,
+    spec_of,
+)
 
 LEFT = pa.schema(
     [("id", pa.int64()), ("k", pa.string()), ("s", pa.int64()), ("_change_type", pa.string())]
@@ -19,9 +29,9 @@ RIGHT = pa.schema(
 NONE: list[Any] = []
 
 
-def versions(**said: Any) -> Any:
+def versions(**arguments: Any) -> Any:
     given: dict[str, Any] = {"key": ("id", "rid"), "sequence": "s", "remember": 10, "how": "left"}
-    return spec_of(LEFT, RIGHT, **(given | said))
+    return spec_of(LEFT, RIGHT, **(given | arguments))
 
 
 def test_what_comes_again_is_absorbed_and_counted() -> None:
@@ -30,14 +40,14 @@ def test_what_comes_again_is_absorbed_and_counted() -> None:
         ([(1, "a", 5, PLUS), (1, "a", 5, PLUS)], NONE),
         ([(1, "a", 5, PLUS), (1, "a", 5, PLUS)], NONE),
     )
-    assert [told(step) for step in steps] == [[(1, "a", 5, NULL, NULL, PLUS)], []]
+    assert [emitted(step) for step in steps] == [[(1, "a", 5, NULL, NULL, PLUS)], []]
     assert steps[0].metrics == Metrics(rows=2, on_time=2, results=1)
     assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
 def test_a_place_in_a_log_may_have_several_parts() -> None:
-    place = pa.struct([("version", pa.int64()), ("position", pa.int64())])
-    left, right = (schema.set(2, pa.field("s", place)) for schema in (LEFT, RIGHT))
+    position = pa.struct([("version", pa.int64()), ("position", pa.int64())])
+    left, right = (schema.set(2, pa.field("s", position)) for schema in (LEFT, RIGHT))
     given: Any = {"key": ("id", "rid"), "sequence": "s", "remember": 10, "how": "left"}
     old, new = ({"version": 9, "position": at} for at in (0, 1))
     late = {"version": 8, "position": 7}
@@ -47,7 +57,7 @@ def test_a_place_in_a_log_may_have_several_parts() -> None:
         ([(1, "a", new, PLUS), (1, "a", old, MINUS)], NONE),
         ([(1, "a", late, PLUS), (1, "a", old, MINUS)], NONE),
     )
-    assert [told(step) for step in steps] == [[(1, "a", new, NULL, NULL, PLUS)], []]
+    assert [emitted(step) for step in steps] == [[(1, "a", new, NULL, NULL, PLUS)], []]
     assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
@@ -92,7 +102,7 @@ def test_a_row_that_moves_and_comes_back_is_where_its_last_change_says() -> None
 
 def test_of_one_sequence_the_row_that_comes_holds_and_not_the_one_that_goes() -> None:
     (step,) = play(versions(), ([(1, "a", 6, POST), (1, "a", 6, PRE)], NONE))
-    assert told(step) == [(1, "a", 6, NULL, NULL, POST.replace("update_postimage", PLUS))]
+    assert emitted(step) == [(1, "a", 6, NULL, NULL, POST.replace("update_postimage", PLUS))]
 
 
 def test_a_lesser_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> None:
@@ -104,7 +114,7 @@ def test_a_lesser_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> No
     assert steps[1].metrics == Metrics(rows=2, rejected=1, too_late=1)
     (step,) = play(spec, ([less, more, (1, "a", 4, 9, PLUS)], NONE))
     assert reasons(step) == [("left", "contradiction", *less)]
-    assert [row[:4] for row in told(step)] == [(1, "a", 5, 11)]
+    assert [row[:4] for row in emitted(step)] == [(1, "a", 5, 11)]
 
 
 def test_a_greater_row_of_the_same_sequence_takes_back_what_was_published() -> None:
@@ -112,7 +122,7 @@ def test_a_greater_row_of_the_same_sequence_takes_back_what_was_published() -> N
     spec = spec_of(left, RIGHT, key=("id", "rid"), sequence="s", remember=0, how="left")
     less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
     steps = play(spec, ([less], NONE), ([more], NONE), ([less, more], NONE))
-    assert [(row[3], row[-1]) for row in told(steps[1])] == [(10, PRE), (11, POST)]
+    assert [(row[3], row[-1]) for row in emitted(steps[1])] == [(10, PRE), (11, POST)]
     assert steps[1].metrics == Metrics(rows=1, on_time=1, corrections=1)
     assert reasons(steps[2]) == [("left", "contradiction", *less)]
     assert steps[2].metrics == Metrics(rows=2, rejected=1, too_late=1)
@@ -122,7 +132,7 @@ def test_changes_without_key_or_sequence_are_rejected() -> None:
     (step,) = play(
         versions(), ([(NULL, "a", 5, PLUS), (1, "a", NULL, PLUS)], [(NULL, "a", NULL, PLUS)])
     )
-    assert [each[:2] for each in reasons(step)] == [
+    assert [item[:2] for item in reasons(step)] == [
         ("left", "null_key"),
         ("left", "null_sequence"),
         ("right", "null_key"),
@@ -132,16 +142,16 @@ def test_changes_without_key_or_sequence_are_rejected() -> None:
 
 def test_of_what_is_gone_the_highest_sequences_are_remembered() -> None:
     rows = [(number, "a", number, PLUS) for number in range(20)]
-    gone = [(number, "a", 100 - number, MINUS) for number in range(20)]
-    steps = play(versions(remember=3), (rows, NONE), (gone, NONE))
+    removed = [(number, "a", 100 - number, MINUS) for number in range(20)]
+    steps = play(versions(remember=3), (rows, NONE), (removed, NONE))
     assert [row["c.2"] for row in steps[1].state.tables["left"].to_pylist()] == [100, 99, 98]
 
 
 def test_which_are_remembered_of_one_sequence_does_not_depend_on_their_order() -> None:
-    gone = [(number, "a", 7, MINUS) for number in range(20)]
-    kept = []
-    for order in (gone, gone[::-1]):
+    removed = [(number, "a", 7, MINUS) for number in range(20)]
+    stored = []
+    for order in (removed, removed[::-1]):
         table = play(versions(remember=3), (order, NONE))[0].state.tables["left"]
-        kept.append({row["c.0"] for row in table.to_pylist()})
-    assert kept[0] == kept[1]
-    assert len(kept[0]) == 3
+        stored.append({row["c.0"] for row in table.to_pylist()})
+    assert stored[0] == stored[1]
+    assert len(stored[0]) == 3

@@ -61,45 +61,45 @@ def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
     return steps
 
 
-def told(step: Step) -> list[tuple[Any, ...]]:
+def emitted(step: Step) -> list[tuple[Any, ...]]:
     return [(r["user"], r["post"], r["_change_type"]) for r in step.output.to_pylist()]
 
 
 def test_the_newest_are_shown_and_all_are_kept() -> None:
     (step,) = play(spec_of(), [("a", 1, 1, PLUS), ("a", 3, 3, PLUS), ("a", 2, 2, PLUS)])
-    assert told(step) == [("a", 3, PLUS), ("a", 2, PLUS)]
+    assert emitted(step) == [("a", 3, PLUS), ("a", 2, PLUS)]
     assert step.state.rows == 3
     assert step.metrics == Metrics(rows=3, results=2)
 
 
-def test_what_goes_stands_before_what_comes() -> None:
+def test_deletes_precede_inserts() -> None:
     rows = [("a", 1, 1, PLUS), ("a", 2, 2, PLUS)]
     steps = play(spec_of(), rows, [("a", 3, 3, PLUS), ("a", 2, 2, PRE), ("a", 2, 9, POST)])
-    assert told(steps[1]) == [("a", 1, MINUS), ("a", 2, PRE), ("a", 2, POST), ("a", 3, PLUS)]
+    assert emitted(steps[1]) == [("a", 1, MINUS), ("a", 2, PRE), ("a", 2, POST), ("a", 3, PLUS)]
     assert steps[1].metrics == Metrics(rows=3, results=1, corrections=1)
 
 
-def test_nothing_is_said_of_a_user_that_nothing_came_for() -> None:
+def test_users_without_changes_have_no_output() -> None:
     steps = play(spec_of(1), [("a", 1, 1, PLUS), (None, 1, 1, PLUS)], [(None, 2, 2, PLUS)])
-    assert told(steps[1]) == [(None, 1, MINUS), (None, 2, PLUS)]
+    assert emitted(steps[1]) == [(None, 1, MINUS), (None, 2, PLUS)]
     assert steps[1].state.rows == 3
 
 
 def test_changes_that_cancel_out_are_nothing() -> None:
     steps = play(spec_of(), [("a", 1, 1, PLUS)], [("a", 2, 2, PLUS), ("a", 2, 2, MINUS)], [])
-    assert [told(step) for step in steps[1:]] == [[], []]
+    assert [emitted(step) for step in steps[1:]] == [[], []]
     assert steps[1].state.rows == 1
 
 
 def test_what_is_there_twice_is_shown_once_and_stays_while_one_is_there() -> None:
     row = ("a", 1, 1)
     steps = play(spec_of(), [(*row, PLUS), (*row, PLUS)], [(*row, MINUS)], [(*row, MINUS)])
-    assert [told(step) for step in steps] == [[("a", 1, PLUS)], [], [("a", 1, MINUS)]]
+    assert [emitted(step) for step in steps] == [[("a", 1, PLUS)], [], [("a", 1, MINUS)]]
     assert [step.state.rows for step in steps] == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "shown"),
+    ("ranks", "formatted"),
     [
         ([1.0, NAN, 2.0, None], [2, 3]),  # NaN is greater than any number
         ([None, None, None, None], [3, 4]),  # the greatest key
@@ -108,44 +108,44 @@ def test_what_is_there_twice_is_shown_once_and_stays_while_one_is_there() -> Non
     ],
 )
 def test_ranks_compare_as_in_spark_and_equal_ones_by_key(
-    ranks: list[float | None], shown: list[int]
+    ranks: list[float | None], formatted: list[int]
 ) -> None:
     (step,) = play(spec_of(), [("a", n, rank, PLUS) for n, rank in enumerate(ranks, start=1)])
-    assert sorted(post for _, post, _ in told(step)) == shown
+    assert sorted(post for _, post, _ in emitted(step)) == formatted
 
 
 def test_a_post_with_two_authors_for_a_while_is_shown_once() -> None:
     one, two = ("a", 1, 1, "x"), ("a", 1, 1, "y")
     for first, second in ((one, two), (two, one)):
         steps = play(spec_of(), [(*first, PLUS)], [(*second, PLUS)], [(*first, MINUS)])
-        assert told(steps[0]) == [("a", 1, PLUS)]
+        assert emitted(steps[0]) == [("a", 1, PLUS)]
         # Which of the two holds in between is not a matter of which came first.
         moved = [PRE, POST]
-        assert [word for step in steps[1:] for _, _, word in told(step)] == moved
-    shown = [
+        assert [word for step in steps[1:] for _, _, word in emitted(step)] == moved
+    formatted = [
         play(spec_of(), [(*a, PLUS), (*b, PLUS)])[0].output.column("author").to_pylist()
         for a, b in ((one, two), (two, one))
     ]
-    assert len(shown[0]) == 1
-    assert shown[0] == shown[1]
+    assert len(formatted[0]) == 1
+    assert formatted[0] == formatted[1]
 
 
 def test_one_place_per_post_even_if_another_row_of_it_is_older() -> None:
     rows = [("a", 1, 5, "x", PLUS), ("a", 1, 4, "y", PLUS), ("a", 2, 3, "x", PLUS)]
     (step,) = play(spec_of(), rows)
-    assert told(step) == [("a", 1, PLUS), ("a", 2, PLUS)]
+    assert emitted(step) == [("a", 1, PLUS), ("a", 2, PLUS)]
 
 
 def test_what_is_no_key_of_the_user_and_no_change_is_a_value_of_the_row() -> None:
     assert spec_of().values == spec_of(routed=True).values == ["at", "author", "post"]
 
 
-def test_rejected_changes_go_on_as_they_came() -> None:
+def test_rejected_changes_pass_through_unchanged() -> None:
     spec = spec_of(routed=True)
     reason = {"side": "left", "reason": "bad_change"}
     rows = [("a", 1, 1, "x", PLUS, None), (None, None, None, None, None, reason)]
     (step,) = play(spec, rows)
-    assert told(step) == [("a", 1, PLUS), (None, None, None)]
+    assert emitted(step) == [("a", 1, PLUS), (None, None, None)]
     assert step.output.column("late").to_pylist() == [None, reason]
     assert step.state.rows == 1
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core.line import Line, expanded, same_keys
+from streamops.joins.core.sides import Line, expanded, same_keys
 
 FAR = 2**61
 
@@ -17,7 +17,7 @@ def line(*rows: tuple[int, int]) -> Line:
 
 
 def spans(of: Line, hash_: int, since: int, until: int) -> tuple[int, int]:
-    starts, ends = of.spans(*(np.array([each]) for each in (hash_, since, until)))
+    starts, ends = of.spans(*(np.array([item]) for item in (hash_, since, until)))
     return int(starts[0]), int(ends[0])
 
 
@@ -28,7 +28,7 @@ def test_a_span_has_both_its_ends_inside() -> None:
     assert spans(rows, 2, 0, 9) == (4, 5)
 
 
-def test_a_hash_that_no_row_has_stands_between_its_neighbours() -> None:
+def test_a_hash_without_rows_has_an_empty_span_between_its_neighbours() -> None:
     rows = line((1, 5), (3, 5))
     assert [spans(rows, hash_, 0, 9) for hash_ in (0, 2, 4)] == [(0, 0), (1, 1), (2, 2)]
 
@@ -51,7 +51,7 @@ def test_merged_rows_are_in_order_and_the_older_of_equal_ones_is_first() -> None
     assert order.tolist() == [3, 0, 1, 4, 5, 2, 6]
 
 
-def test_merging_says_the_same_as_sorting() -> None:
+def test_merging_gives_the_same_as_sorting() -> None:
     rng = np.random.default_rng(7)
     one, other = (
         rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -65,8 +65,8 @@ def test_merging_says_the_same_as_sorting() -> None:
 
 
 def test_spans_become_places() -> None:
-    which, places = expanded(np.array([3, 0, 5]), np.array([5, 0, 6]))
-    assert (which.tolist(), places.tolist()) == ([0, 0, 2], [3, 4, 5])
+    which, positions = expanded(np.array([3, 0, 5]), np.array([5, 0, 6]))
+    assert (which.tolist(), positions.tolist()) == ([0, 0, 2], [3, 4, 5])
 
 
 NAN = float("nan")
@@ -74,7 +74,7 @@ PAIRS = pa.struct([("x", pa.int64())])
 
 
 @pytest.mark.parametrize(
-    ("kind", "one", "other", "same"),
+    ("dtype", "one", "other", "same"),
     [
         (pa.int64(), 1, 1, True),
         (pa.int64(), 1, 2, False),
@@ -92,7 +92,7 @@ PAIRS = pa.struct([("x", pa.int64())])
     ],
 )
 def test_keys_are_equal_as_in_spark(
-    kind: pa.DataType, one: object, other: object, same: bool
+    dtype: pa.DataType, one: object, other: object, same: bool
 ) -> None:
-    left, right = pa.array([one], kind), pa.array([other], kind)
+    left, right = pa.array([one], dtype), pa.array([other], dtype)
     assert same_keys([left], [right], 1).tolist() == [same]

@@ -21,7 +21,7 @@ POSTS = pa.schema(
 FOLLOWS = pa.schema(
     [("since", pa.int64()), ("user", pa.int32()), ("whom", pa.string()), ("lsn", pa.int64()), ("m", MAP), CHANGE]
 )  # fmt: skip
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": {"author": "whom"},
     "user": "user",
     "key": "post",
@@ -31,8 +31,8 @@ SAID: dict[str, Any] = {
 VERSIONED: dict[str, Any] = {"sequence": "lsn", "remember": 10}
 
 
-def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> TimelineSpec:
-    transform = joins.timeline(None, **(SAID | said))
+def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **arguments: Any) -> TimelineSpec:
+    transform = joins.timeline(None, **(ARGUMENTS | arguments))
     joined = resolve(transform, (left, right), (None, None))
     assert transform.follow_up is not None
     spec = resolve(transform.follow_up, (joined.output,), (None,))
@@ -41,7 +41,7 @@ def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> T
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "act"),
+    ("error", "code", "act"),
     [
         (SpecError, "NO_KEY", lambda: bound(by=[])),
         (SpecError, "NO_COLUMNS", lambda: bound(user=[])),
@@ -87,14 +87,14 @@ def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **said: Any) -> T
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_code(
-    kind: type[StreamopsError], code: str, act: Callable[[], object]
+    error: type[StreamopsError], code: str, act: Callable[[], object]
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(error) as caught:
         act()
     assert caught.value.code == code
 
 
-def test_an_error_says_which_side_it_is_about_and_what_may_be_meant() -> None:
+def test_an_error_names_the_side_and_a_similar_column() -> None:
     with pytest.raises(ColumnNotFound) as caught:
         bound(user="usr")
     assert str(caught.value).startswith("[COLUMN_NOT_FOUND] joins.timeline, right side: ")
@@ -122,12 +122,12 @@ def test_a_user_whose_name_the_posts_have_gets_another_one() -> None:
     assert spec.output.names[-3:] == ["User", "user_right", "_change_type"]
 
 
-@pytest.mark.parametrize("said", [{}, VERSIONED, {"sequence": ("at", "since"), "remember": 0}])
-def test_a_user_may_be_several_columns_in_any_order_of_the_frame(said: dict[str, Any]) -> None:
-    spec = bound(user=["user", "lsn"], **said)
+@pytest.mark.parametrize("arguments", [{}, VERSIONED, {"sequence": ("at", "since"), "remember": 0}])
+def test_a_user_may_be_several_columns_in_any_order_of_the_frame(arguments: dict[str, Any]) -> None:
+    spec = bound(user=["user", "lsn"], **arguments)
     assert spec.user == ("user", "lsn_right")
     assert spec.inputs[0].by == spec.user
-    turned = bound(right=pa.schema(list(FOLLOWS)[::-1]), user=["user", "lsn"], **said)
+    turned = bound(right=pa.schema(list(FOLLOWS)[::-1]), user=["user", "lsn"], **arguments)
     assert turned.identity == spec.identity
 
 
@@ -138,8 +138,8 @@ def test_columns_joined_on_twice_are_one() -> None:
     assert spec.author == ("author", "other")
 
 
-def test_the_repr_shows_all_that_was_said() -> None:
-    assert repr(joins.timeline(None, **SAID, **VERSIONED)) == (
+def test_the_repr_shows_all_arguments() -> None:
+    assert repr(joins.timeline(None, **ARGUMENTS, **VERSIONED)) == (
         "joins.timeline(by={'author': 'whom'}, user=('user',), key=('post',), ranked_by='at', "
         "cap=100, sequence=('lsn', 'lsn'), remember=10, rejected='drop')"
     )
@@ -152,8 +152,10 @@ def test_whatever_changes_what_is_published_belongs_to_the_checkpoint() -> None:
         assert bound(**other).identity != same
 
 
-def test_the_first_step_lets_another_one_follow_whatever_is_said_of_the_second() -> None:
-    transform = joins.timeline(None, **SAID).options(state_api="applyInPandasWithState", shards=3)
+def test_the_follow_up_has_the_options_of_the_join() -> None:
+    transform = joins.timeline(None, **ARGUMENTS).options(
+        state_api="applyInPandasWithState", shards=3
+    )
     assert transform.follow_up is not None
     second = transform.second(transform.follow_up)
     assert second.execution == transform.execution
@@ -163,12 +165,12 @@ def test_the_first_step_lets_another_one_follow_whatever_is_said_of_the_second()
 def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
     unused: Any = object()
     with pytest.raises(SpecError) as caught:
-        joins.timeline(None, **SAID)(unused)
+        joins.timeline(None, **ARGUMENTS)(unused)
     assert caught.value.code == "RIGHT_MISSING"
 
 
 def test_nothing_waits_for_a_watermark() -> None:
-    settings = joins.timeline(None, **SAID).parameters
+    settings = joins.timeline(None, **ARGUMENTS).parameters
     assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
     assert settings.reads == (("author", "post", "at"), ("whom", "user"))
     assert bound().event_time == "_change_type"

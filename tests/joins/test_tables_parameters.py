@@ -21,9 +21,9 @@ CUSTOMERS = pa.schema([("key", pa.string()), ("ID", pa.int64()), ("lsn", pa.int6
 
 
 def bound(
-    left: pa.Schema = ORDERS, right: pa.Schema = CUSTOMERS, shards: int = 8, **said: Any
+    left: pa.Schema = ORDERS, right: pa.Schema = CUSTOMERS, shards: int = 8, **arguments: Any
 ) -> TablesSpec:
-    given: dict[str, Any] = {"by": {"customer": "key"}} | said
+    given: dict[str, Any] = {"by": {"customer": "key"}} | arguments
     operator = joins.tables(None, **given).options(shards=shards)
     spec = resolve(operator, (left, right), (None, None))
     assert isinstance(spec, TablesSpec)
@@ -34,7 +34,7 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "act"),
+    ("error", "code", "act"),
     [
         (SpecError, "NO_KEY", lambda: bound(by=[])),
         (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
@@ -90,14 +90,14 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_its_code(
-    kind: type[StreamopsError], code: str, act: Callable[[], object]
+    error: type[StreamopsError], code: str, act: Callable[[], object]
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(error) as caught:
         act()
     assert caught.value.code == code
 
 
-def test_an_error_says_which_side_it_is_about() -> None:
+def test_an_error_names_the_side() -> None:
     with pytest.raises(SchemaError) as caught:
         bound(right=CUSTOMERS.remove(3))
     assert str(caught.value) == (
@@ -135,14 +135,14 @@ def test_the_right_columns_get_names_of_their_own() -> None:
         ((["id", "lsn"], "ID"), (("id", "lsn"), ("ID",))),
     ],
 )
-def test_a_key_is_said_of_both_sides_or_of_each(key: Any, both: Any) -> None:
+def test_a_key_holds_for_both_sides_or_is_a_pair(key: Any, both: Any) -> None:
     settings: Any = joins.tables(None, by={"customer": "key"}, key=key).parameters
     assert settings.key == both
 
 
-def test_the_repr_shows_all_that_was_said() -> None:
-    shown = repr(joins.tables(None, by={"customer": "key"}, how="left", **VERSIONED))
-    assert shown == (
+def test_the_repr_shows_all_arguments() -> None:
+    formatted = repr(joins.tables(None, by={"customer": "key"}, how="left", **VERSIONED))
+    assert formatted == (
         "joins.tables(by={'customer': 'key'}, how='left', key=(('id',), ('ID',)), "
         "sequence=('lsn', 'lsn'), remember=10, rejected='drop')"
     )
