@@ -319,7 +319,8 @@ def _batch(query: _Query) -> DataFrame:
     operator, spec, step = query.operator, query.spec, query.step
     if operator.project is not None:
         return query.frames[0]
-    has_metrics = hasattr(operator.core, "deliver")
+    # Cores of other operators may import a helper of this name.
+    has_metrics = operator.finish is not None and hasattr(operator.core, "deliver")
     frames = query.frames if has_metrics else _observe_inputs(query)
     packs = [
         pack_input(frame, operator.core, spec, at, step.shards) for at, frame in enumerate(frames)
