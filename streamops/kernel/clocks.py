@@ -1,20 +1,12 @@
-"""The contract of a clock: rows in, one instant out, for the whole stream.
-
-A clock is a core whose result is an event time that the watermark follows. It has no key: every
-task aggregates its rows, and one task combines the aggregates.
-"""
+"""The metrics of a clock: a core whose result is an event time that the watermark follows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-from streamops.kernel.contract import State, StateFormat
-
-__all__ = ["ClockCore", "ClockMetrics", "ClockSpec", "ClockStep"]
+__all__ = ["CLOCK_OUTPUT", "ClockMetrics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,50 +41,10 @@ class ClockMetrics:
     led_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClockStep:
-    """The result of one step.
-
-    Parameters
-    ----------
-    state : State
-        The state for the next step. Its watermark is the clock, before a delay is subtracted.
-    told : ClockMetrics
-        Metrics of the step.
-    """
-
-    state: State
-    told: ClockMetrics
-
-
-class ClockSpec(Protocol):
-    """The parameters of a clock, resolved against the columns of a frame."""
-
-    @property
-    def input(self) -> pa.Schema:
-        """Columns that ``ClockCore.pack`` reads, under internal names."""
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that the state depends on: changing one makes a checkpoint unreadable."""
-
-
-class ClockCore(Protocol):
-    """The algorithm of a clock: a module of pure functions."""
-
-    STATE: StateFormat
-
-    def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
-        """Return the schemas of the state tables by name."""
-
-    def pack(self, spec: Any, rows: pa.Table) -> pa.Table:
-        """Prepare the rows of a task for ``step``: stateless."""
-
-    def empty(self, spec: Any) -> State:
-        """Return the state before the first step."""
-
-    def step(self, spec: Any, state: State, packed: pa.Table) -> ClockStep:
-        """Process a micro-batch."""
-
-    def check(self, spec: Any, state: State) -> None:
-        """Raise an AssertionError that shows the state if an invariant is violated."""
+CLOCK_OUTPUT = pa.schema(
+    [
+        (f.name, pa.string() if f.name in ("held_by", "led_by") else pa.int64())
+        for f in fields(ClockMetrics)
+    ]
+)
+"""One row per micro-batch: the metrics."""

@@ -123,7 +123,7 @@ class ClockParameters(Parameters, Protocol):
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame that does not suit."""
 
-    def inputs(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[Column]:
         """Column expressions that the core reads."""
 
 
@@ -144,7 +144,7 @@ def follow_clock(name: str, parameters: ClockParameters, core: Core) -> Operator
         parameters,
         core,
         check=check,
-        project=parameters.inputs,
+        project=parameters.columns,
         finish=functools.partial(define_watermark, parameters.time, parameters.delay),
     )
 

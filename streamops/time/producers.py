@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import ColumnNotFound
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.clocks import ClockOptions, ClockTransform
+from streamops.spark.clocks import follow_clock
 from streamops.spark.columns import column
+from streamops.spark.operator import Operator
 from streamops.spark.rowwise import instant_field
-from streamops.spark.transform import StateApi
 from streamops.time.core import producers as core
 from streamops.time.instants import micros, now
 
@@ -29,9 +32,7 @@ def producers(
     idle: Duration,
     arrival: str | None = None,
     expected: Sequence[Any] = (),
-    state_api: StateApi = "auto",
-    name: str | None = None,
-) -> ClockTransform:
+) -> Operator:
     """Define a watermark that follows the slowest active producer.
 
     Spark derives the watermark from the greatest event time of the whole stream: if one device is a
@@ -79,16 +80,10 @@ def producers(
         a row, or `idle` has passed since the first micro-batch, there is no watermark. By default,
         the producers in the first micro-batch hold the clock, and rows of producers that join
         later may be late.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``, which needs RocksDB and allows any downstream
-        operator. After ``applyInPandasWithState``, operators of this library need
-        ``transformWithStateInPandas`` or ``engine="native"``.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``.
 
     Returns
     -------
-    ClockTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -106,7 +101,7 @@ def producers(
     --------
     >>> from streamops import time
     >>> time.producers("device", time="ts", delay="10 seconds", idle="5 minutes")
-    time.producers(producer='device', time='ts', delay='10 seconds', idle='5 minutes', arrival=None, expected=(), state_api='auto', name='producers')
+    time.producers(producer='device', time='ts', delay='10 seconds', idle='5 minutes', arrival=None, expected=())
     >>> by_device = time.producers("device", time="ts", delay="1 minute", idle="1 hour")
     >>> readings.transform(by_device).transform(per_minute)  # doctest: +SKIP
 
@@ -140,8 +135,7 @@ def producers(
         arrival=arrival,
         expected=expected,
     )
-    options = ClockOptions(state_api, "producers" if name is None else name)
-    return ClockTransform(where, spec, options.validated(where), core)
+    return follow_clock(where, spec, core)
 
 
 class _Producers(core.ProducersSpec):
@@ -158,7 +152,7 @@ class _Producers(core.ProducersSpec):
         if self.arrival is not None:
             instant_field(frame, self.arrival, role="arrival", where=self.where)
 
-    def inputs(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[Column]:
         """Return the producer, the event time, and the arrival."""
         arrived = now()
         if self.arrival is not None:
@@ -167,3 +161,14 @@ class _Producers(core.ProducersSpec):
             # make all other producers look silent. A null stays null; `least` alone ignores it.
             arrived = F.when(arrival.isNotNull(), F.least(arrival, arrived))
         return column(self.producer), column(self.time), F.timestamp_micros(arrived)
+
+    def projected(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Compute the same for a table: what the test kit packs."""
+        arrival_type = schema.field("arrival").type
+        now_ = pa.scalar(dt.datetime.now(dt.UTC), arrival_type)  # when the micro-batch starts
+        arrived = pa.chunked_array([pa.repeat(now_, len(rows))])
+        if self.arrival is not None:
+            given = rows.column(self.arrival).cast(arrival_type)
+            arrived = pc.if_else(pc.greater(given, arrived), arrived, given)  # null stays null
+        columns = [rows.column(self.producer), rows.column(self.time), arrived]
+        return pa.table(columns, schema=schema)

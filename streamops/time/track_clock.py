@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import ColumnNotFound, WatermarkError
 from streamops.kernel.parameters import parse_names
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.annotate import AnnotateTransform
+from streamops.spark.annotate import annotate_rows
 from streamops.spark.checks import WATERMARK
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
+from streamops.spark.operator import Operator
 from streamops.time.core import track_clock as core
 from streamops.time.core.correct_clock import Otherwise
 from streamops.time.correct_clock import add_corrected_time, check_timestamps, count_qualities
@@ -33,10 +33,7 @@ def track_clock(
     longest_wait: Duration | None = None,
     largest_offset: Duration | None = None,
     otherwise: Otherwise = "received",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> AnnotateTransform:
+) -> Operator:
     """Correct event times of devices, by the minimum delay observed recently for each device.
 
     Like :func:`correct_clock`, but the offset of a device's clock is the minimum
@@ -88,17 +85,10 @@ def track_clock(
         Maximum absolute offset that is corrected. Default: no limit.
     otherwise : "received", "device" or "null"
         Value of `corrected_time` for rows that cannot be corrected: see ``correct_clock``.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is ``transformWithStateInPandas``: it needs RocksDB and allows chained operators.
-    shards : int
-        Number of shards that the devices are distributed over. Part of the checkpoint.
-    name : str, optional
-        Name of the metrics, rows by quality, in the query's ``observedMetrics``. A batch query
-        reports metrics only if a name is given.
 
     Returns
     -------
-    AnnotateTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -116,7 +106,7 @@ def track_clock(
     --------
     >>> from streamops import time
     >>> time.track_clock("ts", by="device", sent="sent_at", received="received_at")
-    time.track_clock(time='ts', sent='sent_at', received='received_at', tolerance='0 seconds', longest_wait=None, largest_offset=None, otherwise='received', by=('device',), horizon='1 hour', step='1 minute', state_api='auto', shards=8, name='track_clock')
+    time.track_clock(time='ts', sent='sent_at', received='received_at', tolerance='0 seconds', longest_wait=None, largest_offset=None, otherwise='received', by=('device',), horizon='1 hour', step='1 minute')
 
     Notes
     -----
@@ -154,8 +144,7 @@ def track_clock(
         horizon=parse_duration(horizon, parameter="horizon", where=where, minimum=1),
         step=parse_duration(step, parameter="step", where=where, minimum=0),
     )
-    options = Options("kernel", state_api, shards, name or "track_clock")
-    return AnnotateTransform(where, spec, options.validated(where), core)
+    return annotate_rows(where, spec, core)
 
 
 class _TrackClock(core.TrackClockSpec):

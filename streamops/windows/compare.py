@@ -9,8 +9,8 @@ from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import compare as core
-from streamops.windows.core.comparison import CompareSpec
-from streamops.windows.core.grid_spec import parse_length
+from streamops.windows.core.calendars import parse_length
+from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import Stragglers, TooLate, parse_optional_delay
 
 __all__ = ["compare"]

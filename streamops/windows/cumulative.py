@@ -11,11 +11,11 @@ from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import grid as core
+from streamops.windows.core.calendars import parse_length
 from streamops.windows.core.grid_spec import (
     CumulativeSpec,
     Empty,
     parse_empty_for,
-    parse_length,
     parse_period_origin,
 )
 from streamops.windows.core.spec import (

@@ -10,8 +10,9 @@ from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
 from streamops.spark.columns import column
 from streamops.spark.settings import effective
 from streamops.windows.core.grid_spec import FixedSpec, GridSpec
-from streamops.windows.core.segments import SessionSpec
-from streamops.windows.core.spec import SlidingSpec, WindowSpec
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.spec import WindowSpec
 
 __all__ = ["native"]
 

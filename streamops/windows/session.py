@@ -10,7 +10,7 @@ from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import session as core
-from streamops.windows.core.segments import SessionSpec, WhenLonger
+from streamops.windows.core.session_spec import SessionSpec, WhenLonger
 from streamops.windows.core.spec import Early, TooLate, parse_aggregates, parse_optional_delay
 from streamops.windows.native import native
 

@@ -9,9 +9,9 @@ from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import sliding as core
+from streamops.windows.core.sliding_spec import SlidingSpec
 from streamops.windows.core.spec import (
     Early,
-    SlidingSpec,
     Stragglers,
     TooLate,
     parse_aggregates,

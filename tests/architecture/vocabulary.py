@@ -116,7 +116,7 @@ CLEAN = (
             *("expressions", "hll", "kll", "minhash", "seen", "stored", "theta", "top_k"),
         )
     ),
-    *("streamops/windows", "tests/aggregates"),
+    *("streamops/windows/running.py", "streamops/windows/core/running.py", "tests/aggregates"),
     *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),
     *("tests/docs", "tests/golden", "tests/kernel", "tests/transcripts"),
     *(f"tests/laws/test_{name}_laws.py" for name in ("history", "latest")),

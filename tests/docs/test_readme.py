@@ -32,7 +32,7 @@ from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
 from streamops.windows.core import compare, sliding
 from streamops.windows.core import grid as fixed
-from streamops.windows.core.comparison import Revised
+from streamops.windows.core.compare_spec import Revised
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]

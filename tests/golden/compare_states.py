@@ -17,7 +17,7 @@ from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import compare
-from streamops.windows.core.comparison import CompareSpec
+from streamops.windows.core.compare_spec import CompareSpec
 from tests.golden.states import AUTUMN, FOLDER, HOUR, SHARDS
 from tests.oracles.compare import CompareOracle
 

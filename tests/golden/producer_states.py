@@ -48,7 +48,7 @@ def state() -> State:
             ),
         ]
         rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
-        stored = producers.step(SPEC, stored, producers.pack(SPEC, rows)).state
+        stored = producers.step(SPEC, stored, [producers.pack(SPEC, rows)], None).state
     return stored
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.windows.core import session
-from streamops.windows.core.segments import SessionSpec
+from streamops.windows.core.session_spec import SessionSpec
 from tests.golden.states import SHARDS
 from tests.laws.session_strategies import spec_of, table_of
 from tests.laws.strategies import AGGREGATES

@@ -15,7 +15,7 @@ from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import sliding
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
 from tests.oracles.sliding import SlidingOracle
 

@@ -29,8 +29,8 @@ def test_a_stream_goes_on_from_it() -> None:
     found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")
     columns = [["new"], [NOW + 90 * SECOND], [NOW + 110 * SECOND]]
     rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
-    step = producers.step(SPEC, State(state().watermark, found), producers.pack(SPEC, rows))
-    metrics = step.told
+    step = producers.step(SPEC, State(state().watermark, found), [producers.pack(SPEC, rows)], None)
+    metrics = step.metrics
     assert (metrics.active, metrics.joined, metrics.forgotten) == (4, 1, 3)
     assert (metrics.clock, metrics.held_by) == (NOW - 600 * SECOND, "late")
 

@@ -36,7 +36,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
         oracle.judge(rows_of(table(rows)))
     now = read()
     for rows in MORE:
-        now, out = track_clock.step(SPEC, now, track_clock.pack(SPEC, table(rows)))
+        step = track_clock.step(SPEC, now, [track_clock.pack(SPEC, table(rows))], None)
+        now, out = step.state, step.output
         arguments = [(row[OFFSET], row[METHOD]) for row in rows_of(out)]
         assert arguments == oracle.judge(rows_of(table(rows)))
     assert {how for _, how in arguments} == {"corrected"}  # a silence of more than an hour

@@ -63,7 +63,7 @@ def state() -> State:
     """The core's state after the history."""
     after = track_clock.empty(SPEC)
     for rows in BATCHES:
-        after, _ = track_clock.step(SPEC, after, track_clock.pack(SPEC, table(rows)))
+        after = track_clock.step(SPEC, after, [track_clock.pack(SPEC, table(rows))], None).state
     return after
 
 

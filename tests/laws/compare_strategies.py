@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamops import windows
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.windows.core import compare
-from streamops.windows.core.comparison import CompareSpec
+from streamops.windows.core.compare_spec import CompareSpec
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_9999_ENDS
 from tests.oracles.compare import CompareOracle
 from tests.oracles.windows import Row

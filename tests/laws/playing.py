@@ -49,11 +49,12 @@ def annotate(
     """The rows that come out of each micro-batch, and the states, of a core that adds columns."""
     state, outputs, states = core.empty(spec), [], []
     for batch in batches:
-        packed = core.pack(spec, batch)
+        packed = core.pack(spec, batch, "left")
         if hasattr(core, "annotate"):
             state, rows = core.annotate(spec, between(state), [packed])
         else:
-            state, rows = core.step(spec, between(state), packed)
+            step = core.step(spec, between(state), [packed], None)
+            state, rows = step.state, step.output
         _check(core, spec, state)
         assert rows.schema == spec.output
         outputs.append(rows)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg_functions
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.windows.core import session
-from streamops.windows.core.segments import SessionSpec
+from streamops.windows.core.session_spec import SessionSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,

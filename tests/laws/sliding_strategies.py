@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamops import windows
 from streamops.testing.laws import Case, Judged, rows_of
 from streamops.windows.core import sliding
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import time, windows
-from streamops.kernel.clocks import ClockStep
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import concat, take
 from streamops.kernel.contract import State
+from streamops.kernel.core import Step
 from streamops.kernel.time import spark_watermark
 from streamops.testing import replay
 from streamops.testing.laws import rows_of
@@ -105,12 +105,12 @@ def play(
     *,
     between: Callable[[State], State] = lambda state: state,
     pack: Callable[[pa.Table], list[pa.Table]] = lambda table: [table],
-) -> list[ClockStep]:
+) -> list[Step]:
     spec = history.spec
     state, ticks = core.empty(spec), []
     for table in history.tables if tables is None else tables:
         packed = concat([core.pack(spec, piece) for piece in pack(table)])
-        tick = core.step(spec, between(state), packed)
+        tick = core.step(spec, between(state), [packed], None)
         state = tick.state
         core.check(spec, state)
         assert {n: t.schema for n, t in state.tables.items()} == core.layout(spec)
@@ -118,9 +118,9 @@ def play(
     return ticks
 
 
-def same_ticks(left: Sequence[ClockStep], right: Sequence[ClockStep]) -> None:
+def same_ticks(left: Sequence[Step], right: Sequence[Step]) -> None:
     for one, other in zip(left, right, strict=True):
-        assert one.told == other.told
+        assert one.metrics == other.metrics
         assert one.state.watermark == other.state.watermark
         for name, table in one.state.tables.items():
             same_rows(rows_of(table), rows_of(other.state.tables[name]), name)
@@ -130,7 +130,7 @@ def same_ticks(left: Sequence[ClockStep], right: Sequence[ClockStep]) -> None:
 def test_a_clock_is_as_its_oracle_says(history: History) -> None:
     oracle = ProducersOracle(history.idle, history.expected)
     for tick, rows in zip(play(history), history.batches, strict=True):
-        assert asdict(tick.told) == oracle.step(rows)
+        assert asdict(tick.metrics) == oracle.step(rows)
         kept = {row.pop("key.0"): row for row in rows_of(tick.state.tables["producers"])}
         assert kept == {
             name: {"newest": NEVER if p.newest is None else p.newest, "seen": p.seen}
@@ -165,7 +165,7 @@ def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> No
 def test_a_state_is_a_value(history: History) -> None:
     def twice(state: State) -> State:
         before = rows_of(state.tables["producers"])
-        core.step(history.spec, state, core.pack(history.spec, concat(history.tables)))
+        core.step(history.spec, state, [core.pack(history.spec, concat(history.tables))], None)
         assert rows_of(state.tables["producers"]) == before
         return state
 
@@ -180,7 +180,7 @@ def test_a_clock_never_goes_back_nor_past_an_active_producer_that_it_had_not_pas
     newest: dict[Any, int] = {}
     for tick in play(history):
         now = {row["key.0"]: row["newest"] for row in rows_of(tick.state.tables["producers"])}
-        after = tick.told.clock
+        after = tick.metrics.clock
         if clock is not None:
             assert after is not None
             assert after >= clock
@@ -205,7 +205,7 @@ def test_without_silence_and_newcomers_it_does_not_matter_how_a_stream_is_cut(
     hello = [(name, min(t for t in greatest.values()) - 1, 0) for name in greatest]
     for _ in range(3):
         tables = [table_of(calm.spec, hello), *cut(everything, rng)]
-        told = play(calm, tables)[-1].told
+        told = play(calm, tables)[-1].metrics
         assert told.clock == min(greatest.values(), default=None)
         assert told.newest == max(greatest.values(), default=None)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from streamops.testing import laws
-from streamops.windows.core import timestamps as ranges
+from streamops.windows.core import ranges
 from tests.laws.judging import (
     every_late_row_that_is_delivered_is_counted_as_late,
     every_row_is_judged_once,

@@ -154,7 +154,7 @@ def whole_of(case: Case) -> pa.Table:
 @given(case=histories())
 def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
     dice, whole = random.Random(case.seed), whole_of(case)
-    batch = by_id([track_clock.run(case.spec, track_clock.pack(case.spec, whole))])
+    batch = by_id([track_clock.run(case.spec, [track_clock.pack(case.spec, whole)])])
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         assert by_id(play(case.spec, batches)[0]) == batch
 

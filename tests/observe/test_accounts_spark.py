@@ -23,6 +23,7 @@ from tests.oracles.accounts import Late, account, needed
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 SCALE = Scale.of(BOUNDS, where="").bounds
 KEYS = ("ke.y", "window_start", "reason", "producer")
 BY_ALL = {"by": ["ke.y", "window_start"], "producer": "de`vi.ce"}
@@ -173,10 +174,10 @@ def history(seed: int) -> list[list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **said: windows.tumbling("30 seconds", **said),
-        lambda **said: windows.hopping("1 minute", "20 seconds", **said),
-        lambda **said: windows.session("10 seconds", **said),
-        lambda **said: windows.sliding("30 seconds", **said),
+        lambda **said: windows.tumbling("30 seconds", **said).options(shards=SHARDS),
+        lambda **said: windows.hopping("1 minute", "20 seconds", **said).options(shards=SHARDS),
+        lambda **said: windows.session("10 seconds", **said).options(shards=SHARDS),
+        lambda **said: windows.sliding("30 seconds", **said).options(shards=SHARDS),
     ],
     ids=["tumbling", "hopping", "session", "sliding"],
 )
@@ -219,7 +220,6 @@ ROUTED: dict[str, Any] = {
     "agg": {"n": agg.count()},
     "delay": "0 seconds",
     "stragglers": "route",
-    "shards": 2,
 }
 EXPECTED = {
     (None, "y", "null_time"): (1, 0),
@@ -253,7 +253,7 @@ def test_a_stream_is_accounted_for_in_foreach_batch_and_merged_in_the_table(
 
     frame = micro_batches(spark, SCRIPT, directory=tmp_path / "in")
     query = (
-        frame.transform(windows.tumbling("10 seconds", **ROUTED))
+        frame.transform(windows.tumbling("10 seconds", **ROUTED).options(shards=SHARDS))
         .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         .foreachBatch(write)
         .trigger(availableNow=True)
@@ -275,7 +275,9 @@ def test_late_rows_are_accounted_for_by_the_stream_itself(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     frame = micro_batches(spark, SCRIPT, directory=tmp_path / "in")
-    _, late = split_side_output(frame.transform(windows.tumbling("10 seconds", **ROUTED)))
+    _, late = split_side_output(
+        frame.transform(windows.tumbling("10 seconds", **ROUTED).options(shards=SHARDS))
+    )
     kept: list[dict[str, Any]] = []
     query = (
         late.transform(observe.account_late(by="window_start", producer="device"))

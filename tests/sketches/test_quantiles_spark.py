@@ -17,6 +17,7 @@ from tests.docs.test_readme import ROOT, examples
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 SCHEMA = pa.schema(
     [("k", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("ms", pa.float64())],
 )
@@ -36,8 +37,12 @@ AGG = {"ms": aggregates.approx_percentile("ms", SHARES), "s": sketches.kll_sketc
 
 
 def per_minute(**arguments: Any) -> Any:
-    given: dict[str, Any] = {"by": "k", "time": "ts", "delay": "1 minute", "shards": 2}
-    return windows.tumbling("1 minute", agg=AGG, **(given | arguments))
+    given: dict[str, Any] = {
+        "by": "k",
+        "time": "ts",
+        "delay": "1 minute",
+    }
+    return windows.tumbling("1 minute", agg=AGG, **(given | arguments)).options(shards=SHARDS)
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])

@@ -17,6 +17,7 @@ from tests.sketches.linear import count_items, linear_sketch
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 SCHEMA = pa.schema(
     [("k", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())],
 )
@@ -29,8 +30,12 @@ AGG = {"n": count_items("v"), "s": linear_sketch("v")}
 
 
 def per_minute(agg: Any, **arguments: Any) -> Any:
-    given: dict[str, Any] = {"by": "k", "time": "ts", "delay": "0 seconds", "shards": 2}
-    return windows.tumbling("1 minute", agg=agg, **(given | arguments))
+    given: dict[str, Any] = {
+        "by": "k",
+        "time": "ts",
+        "delay": "0 seconds",
+    }
+    return windows.tumbling("1 minute", agg=agg, **(given | arguments)).options(shards=SHARDS)
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])

@@ -55,7 +55,7 @@ for api in ("transformWithStateInPandas", "applyInPandasWithState"):
         assert one.counts == other.counts
 chain = [
     time.producers("k", time="ts", delay="5 seconds", idle="1 hour"),
-    windows.tumbling("10 seconds", time="ts", by="k", agg={"n": agg.count()}, shards=2),
+    windows.tumbling("10 seconds", time="ts", by="k", agg={"n": agg.count()}).options(shards=2),
 ]
 for one, other in zip(replay(chain, script), stream(spark, chain, script), strict=True):
     assert_rows(one.rows, other.rows)

@@ -22,6 +22,7 @@ from tests.spark.pair_cores import earlier, tally
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 APIS: Any = ("transformWithStateInPandas", "applyInPandasWithState")
 INSTANT = pa.timestamp("us", tz="UTC")
 EVENTS = pa.schema([("k", pa.string()), ("ts", INSTANT)])
@@ -78,10 +79,15 @@ def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path
     """Three state operators and two watermarks in one query: as in a batch."""
     came = [events(("a", 1), ("a", 12)), events(("b", 25), ("a", 31)), events(("a", 300))]
     right = [others(("a", 5), ("b", 2)), others(("a", 18)), others(("b", 300))]
-    counted: dict[str, Any] = {"by": "k", "agg": {"n": agg.count()}, "shards": 2}
+    counted: dict[str, Any] = {
+        "by": "k",
+        "agg": {"n": agg.count()},
+    }
 
     def chain(left: DataFrame, right: DataFrame, delay: str | None) -> DataFrame:
-        before = windows.tumbling("10 seconds", time="ts", delay=delay, **counted)
+        before = windows.tumbling("10 seconds", time="ts", delay=delay, **counted).options(
+            shards=SHARDS
+        )
         pair = earlier(right, time=("window_end", "at"), delay=(None, delay))
         summed = {"windows": agg.count(), "earlier": agg.sum("n_earlier")}
         behind = windows.tumbling("20 seconds", time="window_end", by="k", agg=summed).options(
@@ -218,7 +224,9 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
     assert second.schema["ts"].metadata[METRICS] == "earlier,earlier-2"
     clocked = [
         frame.transform(
-            time.producers(key, time=at_, delay="1 second", idle="1 hour", state_api=APIS[1])
+            time.producers(key, time=at_, delay="1 second", idle="1 hour").options(
+                state_api=APIS[1]
+            )
         )
         for frame, key, at_ in ((left, "k", "ts"), (right, "key", "at"))
     ]

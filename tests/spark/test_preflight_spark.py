@@ -25,8 +25,11 @@ def events(spark: SparkSession) -> Any:
     return spark.readStream.format("rate").load().withColumnRenamed("timestamp", "ts")
 
 
-def tumbling(**said: Any) -> Any:
-    return windows.tumbling("1 minute", time="ts", agg={"n": agg.count()}, **said)
+def tumbling(
+    *, engine: Any = None, state_api: Any = None, name: str | None = None, **parameters: Any
+) -> Any:
+    operator = windows.tumbling("1 minute", time="ts", agg={"n": agg.count()}, **parameters)
+    return operator.options(engine=engine, state_api=state_api, name=name)
 
 
 def test_a_stream_without_a_watermark_is_refused(spark: SparkSession) -> None:
@@ -210,7 +213,7 @@ def test_the_window_of_sparks_own_aggregation_may_come_before(spark: SparkSessio
     counted = (
         events(spark).withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute")).count()
     )
-    hourly = {"agg": {"n": agg.sum("count")}, "state_api": "transformWithStateInPandas"}
+    hourly = {"agg": {"n": agg.sum("count")}}
     start = counted.select("window", F.col("window.start").alias("start"), "count")
     end = counted.select(F.window_time("window").alias("end"), "count")
     for time, frame in (("start", start), ("end", end)):

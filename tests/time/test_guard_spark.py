@@ -24,6 +24,7 @@ from tests.oracles import clocks
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 DAY = 86_400_000_000
 NOON = parse_instant(dt.datetime(2024, 3, 9, 12, tzinfo=dt.UTC), parameter="", where="")
 YEAR_2999 = parse_instant(dt.datetime(2999, 1, 1, tzinfo=dt.UTC), parameter="", where="")
@@ -203,7 +204,6 @@ PER_TEN: dict[str, Any] = {
     "time": "ts",
     "agg": {"n": agg.count(), "total": agg.sum("v")},
     "delay": "5 seconds",
-    "shards": 2,
 }
 
 
@@ -234,7 +234,7 @@ def window(start: int, n: int, total: int) -> dict[str, Any]:
 def test_a_row_of_the_year_2999_does_not_move_the_watermark(
     spark: SparkSession, tmp_path: Path, engine: str
 ) -> None:
-    per_ten = windows.tumbling("10 seconds", **PER_TEN).options(engine=engine)
+    per_ten = windows.tumbling("10 seconds", **PER_TEN).options(engine=engine, shards=SHARDS)
     # Without a guard, all that comes after it is late; the last window is open, and so closed.
     poisoned = stream(spark, per_ten, SCRIPT, schema=SCHEMA, directory=tmp_path)
     assert poisoned[-1].watermark == POISON - dt.timedelta(seconds=5)
@@ -271,7 +271,7 @@ def test_a_clamped_row_moves_the_watermark_to_its_arrival_and_no_further(
     ]
     schema = SCHEMA.append(pa.field("arrived", pa.timestamp("us", "UTC")))
     # What a window rejects, it delivers with its whole row, and with what the guard said of it.
-    per_ten = windows.tumbling("10 seconds", stragglers="route", **PER_TEN)
+    per_ten = windows.tumbling("10 seconds", stragglers="route", **PER_TEN).options(shards=SHARDS)
     guard = time.guard("ts", arrival="arrived", ahead="2 seconds", future="clamp", name="ingest")
     frame = micro_batches(spark, script, schema=schema, directory=tmp_path)
     got, told = run(frame.transform(guard).transform(per_ten), tmp_path)

@@ -110,8 +110,6 @@ def correct(**changed: Any) -> Any:
         (producers, {"expected": "a"}, "NOT_A_LIST"),
         (producers, {"expected": b"a"}, "NOT_A_LIST"),
         (producers, {"expected": {"a", "b"}}, "NOT_A_LIST"),
-        (producers, {"state_api": "rocksdb"}, "UNKNOWN_CHOICE"),
-        (producers, {"name": 1}, "NOT_A_NAME"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
@@ -298,7 +296,7 @@ def test_a_single_one_who_is_expected_is_no_list() -> None:
 def test_producers_are_shown_as_they_are_written() -> None:
     assert repr(producers(expected=["a"], arrival="at")) == (
         "time.producers(producer='k', time='ts', delay='10 seconds', idle='5 minutes', "
-        "arrival='at', expected=('a',), state_api='auto', name='producers')"
+        "arrival='at', expected=('a',))"
     )
 
 

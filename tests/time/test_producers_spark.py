@@ -27,6 +27,7 @@ from streamops.testing import Replay, assert_rows, at, micro_batches, replay, st
 pytestmark = pytest.mark.spark
 
 TWS, AIPWS = "transformWithStateInPandas", "applyInPandasWithState"
+SHARDS = 2
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 INSTANT = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", INSTANT), ("at", INSTANT)])
@@ -60,7 +61,6 @@ COMMON: dict[str, Any] = {
     "agg": {"n": agg.count(), "total": agg.sum("v")},
     "allowed_lateness": "5 seconds",
     "stragglers": "route",
-    "shards": 2,
 }
 
 
@@ -87,8 +87,8 @@ def test_windows_behind_it_give_what_their_replay_gives(
     spark: SparkSession, tmp_path: Path, before: Any, behind: Any
 ) -> None:
     chain = [
-        time.producers("k", state_api=before, **SAID),
-        windows.tumbling("10 seconds", **COMMON).options(state_api=behind),
+        time.producers("k", **SAID).options(state_api=before),
+        windows.tumbling("10 seconds", **COMMON).options(state_api=behind, shards=SHARDS),
     ]
     played = Replay(chain, SCHEMA)
     for part in (SCRIPT[:4], SCRIPT[4:]):  # the second starts from the checkpoint of the first
@@ -125,7 +125,7 @@ def test_an_arrival_in_the_future_counts_as_the_present_and_none_as_no_row(
     ]
     chain = [
         time.producers("k", **SAID | {"idle": "1 hour"}),
-        windows.tumbling("10 seconds", **COMMON),
+        windows.tumbling("10 seconds", **COMMON).options(shards=SHARDS),
     ]
     for results in (stream(spark, chain, script, schema=SCHEMA), replay(chain, script)):
         told = [result.clock for result in results[:2]]
@@ -164,14 +164,17 @@ def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
     spark = without_rocksdb
     frame = everything(micro_batches(spark, SCRIPT, schema=SCHEMA, directory=tmp_path))
     by_producer = time.producers(
-        "k", time="ts", delay="10 seconds", idle="1 hour", state_api=AIPWS, name="devices"
-    )
+        "k",
+        time="ts",
+        delay="10 seconds",
+        idle="1 hour",
+    ).options(state_api=AIPWS, name="devices")
     marked = frame.transform(time.guard("ts")).transform(by_producer)
     assert [f.dataType for f in marked.schema][:-1] == [f.dataType for f in frame.schema]
     assert marked.columns == [*frame.columns, "guarded"]
     with pytest.raises(SpecError, match="STATE_API_NOT_CHAINABLE"):
         marked.drop("months").transform(
-            windows.tumbling("10 seconds", **COMMON).options(state_api=AIPWS)
+            windows.tumbling("10 seconds", **COMMON).options(state_api=AIPWS, shards=SHARDS)
         )
     per_ten = marked.groupBy(F.window("ts", "10 seconds")).agg(
         F.count("*").alias("n"),
@@ -232,5 +235,7 @@ def test_rows_pass_as_they_are_and_any_native_operator_may_follow(
 
 def test_a_batch_is_as_it_was(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", at(1))], "k string, ts timestamp")
-    by_producer = time.producers("k", time="ts", delay="10 seconds", idle="1 minute", name="told")
+    by_producer = time.producers("k", time="ts", delay="10 seconds", idle="1 minute").options(
+        name="told"
+    )
     assert frame.transform(by_producer) is frame

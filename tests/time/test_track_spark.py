@@ -20,6 +20,7 @@ from tests.oracles.tracking import TrackOracle
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 3
 APIS = ("transformWithStateInPandas", "applyInPandasWithState")
 UTC = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -50,11 +51,15 @@ SCRIPT = [
 ]
 for number, row in enumerate(row for batch in SCRIPT for row in batch):
     row["n"] = number
-SAID: dict[str, Any] = {"by": "device", "sent": "sent", "received": "received", "shards": 3}
+SAID: dict[str, Any] = {
+    "by": "device",
+    "sent": "sent",
+    "received": "received",
+}
 
 
 def track(**changed: Any) -> Any:
-    return time.track_clock("ts", **(SAID | changed))
+    return time.track_clock("ts", **(SAID | changed)).options(shards=SHARDS)
 
 
 def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:

@@ -13,7 +13,7 @@ import pytest
 from streamops import aggregates, windows
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.windows.core.comparison import CompareSpec
+from streamops.windows.core.compare_spec import CompareSpec
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

@@ -20,6 +20,7 @@ from streamops.testing.replaying import Replay
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 APIS = ("transformWithStateInPandas", "applyInPandasWithState")
 UTC = pa.timestamp("us", "UTC")
 RESULTS = pa.schema(
@@ -58,7 +59,10 @@ SCRIPT = [
     ],
     [result("a", 60, 8), result("a", 80, 9), result("b", 10, 2, 1, "update_postimage")],
 ]
-COMMON: dict[str, Any] = {"values": ["n", "price"], "by": "k", "shards": 3}
+COMMON: dict[str, Any] = {
+    "values": ["n", "price"],
+    "by": "k",
+}
 CASES: list[tuple[str, dict[str, Any], int]] = [
     (APIS[0], {"stragglers": "retract", "allowed_lateness": "1 minute", "too_late": "route"}, 2),
     (APIS[1], {"stragglers": "route"}, 0),
@@ -87,7 +91,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
 ) -> None:
     batches, schema = script(columns)
     transform = windows.compare("20 seconds", delay="5 seconds", **policy, **COMMON).options(
-        state_api=api
+        state_api=api, shards=SHARDS
     )
     actual = stream(spark, transform, batches, schema=schema)
     expected = replay(transform, batches, schema=schema)
@@ -110,7 +114,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
     def operator(period: str = "20 seconds") -> Any:
         return windows.compare(
             period, delay="5 seconds", stragglers="retract", allowed_lateness="1 minute", **COMMON
-        )
+        ).options(shards=SHARDS)
 
     played = Replay(operator(), RESULTS)
     whole = [*played.run(SCRIPT[:3]), *played.run(SCRIPT[3:])]
@@ -187,12 +191,15 @@ def table_of(spark: SparkSession) -> DataFrame:
 
 def corrected(frame: DataFrame) -> DataFrame:
     """Windows with corrections, compared, in one query."""
-    policy: dict[str, Any] = {"stragglers": "retract", "allowed_lateness": "1 hour", "shards": 2}
+    policy: dict[str, Any] = {
+        "stragglers": "retract",
+        "allowed_lateness": "1 hour",
+    }
     per_ten = windows.tumbling(
         "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="1 second", **policy
-    )
+    ).options(shards=SHARDS)
     return frame.transform(per_ten).transform(
-        windows.compare("20 seconds", values="n", by="k", **policy)
+        windows.compare("20 seconds", values="n", by="k", **policy).options(shards=SHARDS)
     )
 
 
@@ -237,7 +244,9 @@ def test_a_comparison_follows_a_window_of_sparks_own(
     frame = micro_batches(spark, STREAM, schema=EVENTS).withWatermark("ts", "1 second")
     lenient = {**period, "allowed_lateness": "1 second", "stragglers": "retract"}
     with pytest.raises(WatermarkError) as refused:
-        native(frame).transform(windows.compare(values="n", by="k", **lenient))
+        native(frame).transform(
+            windows.compare(values="n", by="k", **lenient).options(shards=SHARDS)
+        )
     assert refused.value.code == "WATERMARK_TOO_TIGHT"
     assert "leave allowed_lateness out" in refused.value.fix
     got = published(spark, native(frame).transform(compared), tmp_path)

@@ -19,6 +19,7 @@ from streamops.testing import micro_batches
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 2
 ENGINES = ("kernel", "native")
 ANSI = "spark.sql.ansi.enabled"
 MINUTE = 60_000_000
@@ -84,8 +85,8 @@ def batch(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 
 
 def tumbling(engine: Any = "auto", **said: Any) -> Any:
-    said = {"time": "ts", "by": KEYS, "agg": AGG, "shards": 2, **said}
-    return windows.tumbling("1 minute", **said).options(engine=engine)
+    said = {"time": "ts", "by": KEYS, "agg": AGG, **said}
+    return windows.tumbling("1 minute", **said).options(engine=engine, shards=SHARDS)
 
 
 def assert_declared_alike(kernel: DataFrame, native: DataFrame) -> None:

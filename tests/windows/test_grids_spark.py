@@ -18,6 +18,7 @@ from tests.windows.test_windows_spark import APIS, folded, same
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 3
 ZONE = "America/New_York"
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 # Midnight of 2 November 2013 in New York; the clock is put back in the night that follows.
@@ -42,7 +43,11 @@ SCRIPT = [
     rows(("b", 100, 13)),
 ]
 AGG = {"n": agg.count(), "total": agg.sum("v"), "newest": agg.last("v", tie_break="v")}
-COMMON: dict[str, Any] = {"time": "ts", "by": "k", "agg": AGG, "shards": 3}
+COMMON: dict[str, Any] = {
+    "time": "ts",
+    "by": "k",
+    "agg": AGG,
+}
 POLICIES: list[dict[str, Any]] = [
     {"stragglers": "drop"},
     {"stragglers": "route", "allowed_lateness": "24 hours"},
@@ -52,11 +57,15 @@ POLICIES: list[dict[str, Any]] = [
 
 
 def day(**said: Any) -> Any:
-    return windows.calendar("day", ZONE, **(COMMON | {"delay": "1 hour"} | said))
+    return windows.calendar("day", ZONE, **(COMMON | {"delay": "1 hour"} | said)).options(
+        shards=SHARDS
+    )
 
 
 def so_far(**said: Any) -> Any:
-    return windows.cumulative("day", "7 hours", zone=ZONE, **(COMMON | {"delay": "1 hour"} | said))
+    return windows.cumulative(
+        "day", "7 hours", zone=ZONE, **(COMMON | {"delay": "1 hour"} | said)
+    ).options(shards=SHARDS)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p["stragglers"])
@@ -155,7 +164,9 @@ def test_a_restart_continues_and_refuses_another_calendar(
     first = stream(spark, so_far(**policy), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
     rest = stream(spark, so_far(**policy), SCRIPT[3:], schema=SCHEMA, directory=tmp_path)
     assert_rows(fold([*first, *rest]), fold(whole))
-    other = windows.cumulative("day", "7 hours", zone="UTC", delay="1 hour", **policy, **COMMON)
+    other = windows.cumulative(
+        "day", "7 hours", zone="UTC", delay="1 hour", **policy, **COMMON
+    ).options(shards=SHARDS)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, other, [rows(("a", 200, 1))], schema=SCHEMA, directory=tmp_path)
     assert "[STATE_PARAMETERS]" in str(caught.value)

@@ -12,7 +12,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
 from streamops.testing import at, replay
-from streamops.windows.core.segments import SessionSpec
+from streamops.windows.core.session_spec import SessionSpec
 
 SCHEMA = pa.schema(
     [

@@ -18,6 +18,7 @@ from tests.windows.test_windows_spark import APIS, folded, same
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 3
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
@@ -60,7 +61,7 @@ AGG = {
     "newest": agg.last("v", tie_break="v"),
 }
 COMMON: dict[str, Any] = {
-    "time": "ts", "by": "k", "agg": AGG, "shards": 3, "delay": "5 seconds"
+    "time": "ts", "by": "k", "agg": AGG, "delay": "5 seconds"
 }  # fmt: skip
 RETRACT = {"stragglers": "retract", "allowed_lateness": "20 seconds"}
 POLICIES: list[dict[str, Any]] = [
@@ -74,7 +75,7 @@ POLICIES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("number", range(len(POLICIES)))
 def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession, number: int) -> None:
     transform = windows.session("10 seconds", **POLICIES[number], **COMMON).options(
-        state_api=APIS[number % 2]
+        state_api=APIS[number % 2], shards=SHARDS
     )
     expected = replay(transform, SCRIPT, schema=SCHEMA)
     same(stream(spark, transform, SCRIPT, schema=SCHEMA), expected)
@@ -88,11 +89,13 @@ def test_the_two_engines_publish_the_same_sessions_in_the_same_micro_batches(
     script = [*SCRIPT[:2], rows(("a", 26, 8), ("b", 40, 3)), *SCRIPT[5:]]
     native = stream(
         spark,
-        windows.session("10 seconds", **COMMON).options(engine="native"),
+        windows.session("10 seconds", **COMMON).options(engine="native", shards=SHARDS),
         script,
         schema=SCHEMA,
     )
-    kernel = replay(windows.session("10 seconds", **COMMON), script, schema=SCHEMA)
+    kernel = replay(
+        windows.session("10 seconds", **COMMON).options(shards=SHARDS), script, schema=SCHEMA
+    )
     assert sum(len(result.rows) for result in kernel) > 3
     for one, other in zip(native, kernel, strict=True):
         assert_rows(one.rows, other.rows)
@@ -113,11 +116,15 @@ def test_spark_begins_a_second_session_where_ours_has_a_straggler(spark: SparkSe
         for results in (
             stream(
                 spark,
-                windows.session("10 seconds", **COMMON).options(engine="native"),
+                windows.session("10 seconds", **COMMON).options(engine="native", shards=SHARDS),
                 script,
                 schema=SCHEMA,
             ),
-            replay(windows.session("10 seconds", **COMMON), script, schema=SCHEMA),
+            replay(
+                windows.session("10 seconds", **COMMON).options(shards=SHARDS),
+                script,
+                schema=SCHEMA,
+            ),
         )
     ]
     assert windows_of[1] == {(at(0), at(10))}
@@ -132,16 +139,22 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
     for policy in ({}, RETRACT, {"early": "every batch"}):
         kernel, native = (
             frame.transform(
-                windows.session("10 seconds", **policy, **COMMON).options(engine=engine)
+                windows.session("10 seconds", **policy, **COMMON).options(
+                    engine=engine, shards=SHARDS
+                )
             )
             for engine in ("kernel", "native")
         )
         assert kernel.schema == native.schema
         assert_rows(kernel, native)
     for policy in POLICIES:
-        got = frame.transform(windows.session("10 seconds", **policy, **COMMON))
+        got = frame.transform(
+            windows.session("10 seconds", **policy, **COMMON).options(shards=SHARDS)
+        )
         whole = replay(
-            windows.session("10 seconds", **policy, **{**COMMON, "delay": "1 hour"}),
+            windows.session("10 seconds", **policy, **{**COMMON, "delay": "1 hour"}).options(
+                shards=SHARDS
+            ),
             [events],
             schema=SCHEMA,
             flush=True,
@@ -160,7 +173,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
 ) -> None:
     def operator(**changed: Any) -> Any:
         said = {**COMMON, **POLICIES[1], "max_length": "1 minute", **changed}
-        return windows.session(said.pop("gap", "10 seconds"), **said)
+        return windows.session(said.pop("gap", "10 seconds"), **said).options(shards=SHARDS)
 
     whole = replay(operator(), SCRIPT, schema=SCHEMA)
     first = stream(spark, operator(), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
@@ -194,7 +207,7 @@ def test_sessions_chain_before_and_behind_other_windows(spark: SparkSession, tmp
         "10 seconds",
         until="over",
         **{**COMMON, "delay": "1 second", "agg": {"n": agg.count()}},
-    )
+    ).options(shards=SHARDS)
     per_minute = windows.tumbling(
         "1 minute", time="window_start", by="k", agg={"visits": agg.count(), "n": agg.sum("n")},
         ).options(shards=2)  # fmt: skip

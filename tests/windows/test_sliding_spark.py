@@ -18,6 +18,7 @@ from streamops.testing.replaying import Replay
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 3
 APIS = ("transformWithStateInPandas", "applyInPandasWithState")
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
@@ -48,7 +49,11 @@ AGG = {
     "oldest": agg.first("v", tie_break="v"),
     "newest": agg.last("v", tie_break="v"),
 }
-COMMON: dict[str, Any] = {"time": "ts", "by": "k", "agg": AGG, "shards": 3}
+COMMON: dict[str, Any] = {
+    "time": "ts",
+    "by": "k",
+    "agg": AGG,
+}
 POLICIES: list[dict[str, Any]] = [
     {"stragglers": "drop"},
     {"stragglers": "route", "allowed_lateness": "20 seconds"},
@@ -70,7 +75,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
 ) -> None:
     api = APIS[POLICIES.index(policy) // 2]  # each serves a policy without corrections and one with
     transform = windows.sliding("10 seconds", delay="5 seconds", **policy, **COMMON).options(
-        state_api=api
+        state_api=api, shards=SHARDS
     )
     actual = stream(spark, transform, SCRIPT, schema=SCHEMA)
     expected = replay(transform, SCRIPT, schema=SCHEMA)
@@ -89,7 +94,9 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
 ) -> None:
     frame = frame_of(spark)
     for policy in POLICIES:
-        kernel = frame.transform(windows.sliding("10 seconds", **policy, **COMMON))
+        kernel = frame.transform(
+            windows.sliding("10 seconds", **policy, **COMMON).options(shards=SHARDS)
+        )
         if "route" in policy.values():
             results, late = split_side_output(kernel, time="ts")
             assert late.columns == ["k", "ts", "reason", "lateness", "watermark", "row"]
@@ -97,7 +104,7 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
             kernel = results
         plain = {k: v for k, v in policy.items() if v != "route" and k != "too_late"}
         native = frame.transform(
-            windows.sliding("10 seconds", **plain, **COMMON).options(engine="native")
+            windows.sliding("10 seconds", **plain, **COMMON).options(engine="native", shards=SHARDS)
         )
         assert kernel.dtypes == native.dtypes
         assert_rows(kernel, native)
@@ -148,7 +155,9 @@ def test_spark_has_no_sliding_windows_on_streams(spark: SparkSession) -> None:
     frame = micro_batches(spark, SCRIPT[:1], schema=SCHEMA)
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE") as caught:
         frame.transform(
-            windows.sliding("1 hour", delay="1 second", **COMMON).options(engine="native")
+            windows.sliding("1 hour", delay="1 second", **COMMON).options(
+                engine="native", shards=SHARDS
+            )
         )
     assert caught.value.where == "windows.sliding"
 
@@ -165,7 +174,7 @@ def test_the_watermark_of_the_results_is_that_of_their_event_time_alone(
 
 def test_results_are_joined_back_to_their_events(spark: SparkSession) -> None:
     frame = frame_of(spark).where("k is not null and ts is not null")
-    results = frame.transform(windows.sliding("10 seconds", **COMMON))
+    results = frame.transform(windows.sliding("10 seconds", **COMMON).options(shards=SHARDS))
     joined = frame.join(results, ["k", "ts"]).where(
         "k = 'a' and ts = timestamp'2024-01-01 00:00:01Z'"
     )
@@ -179,7 +188,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
         said = {**COMMON, "delay": "5 seconds", "stragglers": "retract", **changed}
         return windows.sliding(
             said.pop("size", "10 seconds"), allowed_lateness="20 seconds", **said
-        )
+        ).options(shards=SHARDS)
 
     played = Replay(operator(), SCHEMA)
     for part in (SCRIPT[:3], SCRIPT[3:]):

@@ -21,6 +21,7 @@ from streamops.testing import assert_rows, at, fold, micro_batches, replay, stre
 
 pytestmark = pytest.mark.spark
 
+SHARDS = 3
 APIS = ("transformWithStateInPandas", "applyInPandasWithState")
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 
@@ -47,7 +48,11 @@ AGG = {
     "spread": agg.variance("v"),
     "newest": agg.last("v", tie_break="v"),
 }
-COMMON: dict[str, Any] = {"time": "ts", "by": "k", "agg": AGG, "shards": 3}
+COMMON: dict[str, Any] = {
+    "time": "ts",
+    "by": "k",
+    "agg": AGG,
+}
 POLICIES: list[dict[str, Any]] = [
     {"stragglers": "drop"},
     {"stragglers": "route", "allowed_lateness": "20 seconds"},
@@ -73,7 +78,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
     # Each API serves two of the policies under each kind of window.
     turn = POLICIES.index(policy)
     tumbling = windows.tumbling("10 seconds", delay="5 seconds", **policy, **COMMON).options(
-        state_api=APIS[turn % 2]
+        state_api=APIS[turn % 2], shards=SHARDS
     )
     hopping = windows.hopping(
         "10 seconds",
@@ -81,7 +86,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
         delay="5 seconds",
         **policy,
         **COMMON,
-    ).options(state_api=APIS[1 - turn % 2])
+    ).options(state_api=APIS[1 - turn % 2], shards=SHARDS)
     for transform in (tumbling, hopping):
         same(
             stream(spark, transform, SCRIPT, schema=SCHEMA),
@@ -94,11 +99,11 @@ def test_the_two_engines_publish_the_same_windows_in_the_same_micro_batches(
 ) -> None:
     for make in (
         lambda engine: windows.tumbling("10 seconds", delay="5 seconds", **COMMON).options(
-            engine=engine
+            engine=engine, shards=SHARDS
         ),
         lambda engine: windows.hopping(
             "10 seconds", "4 seconds", delay="5 seconds", origin="1 second", **COMMON
-        ).options(engine=engine),
+        ).options(engine=engine, shards=SHARDS),
     ):
         native = stream(spark, make("native"), SCRIPT, schema=SCHEMA)
         kernel = replay(make("kernel"), SCRIPT, schema=SCHEMA)
@@ -113,11 +118,15 @@ def test_a_frame_that_brings_its_watermark_gives_the_same_as_spark_does(
     script = [rows(("a", 1, 1)), rows(("a", 12, 2)), rows(("a", 5, 3)), rows(("a", 60, 4))]
     window = ("10 seconds", "4 seconds")
     ours = stream(
-        spark, windows.hopping(*window, **COMMON), script, schema=SCHEMA, watermark="5 seconds"
+        spark,
+        windows.hopping(*window, **COMMON).options(shards=SHARDS),
+        script,
+        schema=SCHEMA,
+        watermark="5 seconds",
     )
     native = stream(
         spark,
-        windows.hopping(*window, **COMMON).options(engine="native"),
+        windows.hopping(*window, **COMMON).options(engine="native", shards=SHARDS),
         script,
         schema=SCHEMA,
         watermark="5 seconds",
@@ -243,7 +252,8 @@ def test_a_restart_continues_and_refuses_other_parameters(
     def operator(**changed: Any) -> Any:
         said = {**COMMON, "delay": "5 seconds", "stragglers": "retract", **changed}
         said.setdefault("allowed_lateness", "20 seconds")
-        return windows.tumbling(said.pop("size", "10 seconds"), **said)
+        shards = said.pop("shards", SHARDS)
+        return windows.tumbling(said.pop("size", "10 seconds"), **said).options(shards=shards)
 
     whole = replay(operator(), SCRIPT, schema=SCHEMA)
     first = stream(spark, operator(), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
@@ -266,7 +276,9 @@ def test_a_restart_continues_and_refuses_other_parameters(
 
 
 def test_the_session_time_zone_changes_nothing(spark: SparkSession) -> None:
-    transform = windows.tumbling("10 seconds", delay="5 seconds", **POLICIES[3], **COMMON)
+    transform = windows.tumbling("10 seconds", delay="5 seconds", **POLICIES[3], **COMMON).options(
+        shards=SHARDS
+    )
     expected = replay(transform, SCRIPT, schema=SCHEMA)
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -343,7 +355,9 @@ def _as_json(frame: DataFrame, names: dict[str, str]) -> list[str]:
 def test_counts_are_there_for_each_operator_of_a_query_under_a_name_of_its_own(
     spark: SparkSession, tmp_path: Any
 ) -> None:
-    fine = windows.tumbling("5 seconds", **{**COMMON, "agg": {"n": agg.count()}}, delay="1 second")
+    fine = windows.tumbling(
+        "5 seconds", **{**COMMON, "agg": {"n": agg.count()}}, delay="1 second"
+    ).options(shards=SHARDS)
     coarse = windows.tumbling(
         "10 seconds",
         time="window_start",

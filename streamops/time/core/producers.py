@@ -16,7 +16,7 @@ producers, and its output is a clock, from which Spark derives the watermark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.clocks import ClockMetrics, ClockStep
+from streamops.kernel.clocks import CLOCK_OUTPUT, ClockMetrics
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
@@ -34,22 +34,34 @@ from streamops.kernel.columns import (
     type_name,
 )
 from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import Input, SideName, Step
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
+    "METRICS",
     "STATE",
+    "STEPS_WITHOUT_ROWS",
     "ProducersSpec",
     "check",
     "empty",
+    "finish",
     "layout",
+    "next_deadline",
     "pack",
+    "run",
     "step",
 ]
 
 STATE = StateFormat("time.producers", 1)
+
+METRICS: Mapping[str, str] = {}
+"""The output consists of metrics."""
+
+STEPS_WITHOUT_ROWS = True
 
 PRODUCER, NEWEST, SEEN = "key.0", "newest", "seen"
 _ROWS, _REJECTED = "rows", "rejected"
@@ -88,8 +100,11 @@ class ProducersSpec:
             )
         object.__setattr__(self, "expected", tuple(self.expected))
 
-    def bind(self, schema: pa.Schema) -> ProducersSpec:
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> ProducersSpec:
         """Return the specification with the type of its producers."""
+        (schema,) = schemas
         producer_type = schema.field(self.producer).type
         require_hashable(producer_type, where=f"{self.where}, producer {self.producer!r}")
         try:
@@ -107,10 +122,60 @@ class ProducersSpec:
         return replace(self, producer_type=producer_type)
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def times(self) -> tuple[str | None, ...]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def delays(self) -> tuple[int | None, ...]:
+        """The watermark is defined above the rows, not on the input."""
+        return (None,)
+
+    @property
+    def lag(self) -> int:
+        """There is no allowed lateness."""
+        return 0
+
+    @property
+    def held_back(self) -> int:
+        """No result waits for a watermark."""
+        return 0
+
+    @property
+    def accepts_revisions(self) -> tuple[bool, ...]:
+        """Rows are passed on, whatever they revise."""
+        return (True,)
+
+    @property
+    def needs_preimages(self) -> bool:
+        """Rows are passed on one by one."""
+        return False
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """The rows themselves are passed on."""
+        return {}
+
+    @property
+    def event_time(self) -> str | None:
+        """The output defines no event time."""
+        return None
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
         """Columns of the frame that the clock reads."""
         columns = (self.producer, self.time, self.arrival)
-        return tuple(name for name in columns if name is not None)
+        return (tuple(name for name in columns if name is not None),)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """All producers meet in one shard."""
+        return (Input((), None, self.input),)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The metrics of a step, and the size of the state."""
+        return CLOCK_OUTPUT.append(pa.field("state_bytes", pa.int64()))
 
     @property
     def input(self) -> pa.Schema:
@@ -142,7 +207,7 @@ def empty(spec: ProducersSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: ProducersSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Aggregate to one row per producer: greatest event time and arrival, and counts of rows."""
     groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
     times, good = _usable(rows, "time")
@@ -159,8 +224,19 @@ def pack(spec: ProducersSpec, rows: pa.Table) -> pa.Table:
     return pa.table([producer, *packed.values()], schema=schema)
 
 
-def step(spec: ProducersSpec, state: State, packed: pa.Table) -> ClockStep:
-    """Process one micro-batch: merge the rows, evict silent producers, advance the clock."""
+def run(spec: ProducersSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """The clock of a batch. A batch frame is passed on as it is: nothing reads this."""
+    return step(spec, empty(spec), inputs, None).output
+
+
+def step(
+    spec: ProducersSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
+    """Process one micro-batch: merge the rows, evict silent producers, advance the clock.
+
+    The watermark is the one that follows from the clock; it is not read.
+    """
+    (packed,) = inputs
     before = state.tables["producers"]
     arrived = packed.filter(pc.not_equal(packed.column(NEWEST), _NEVER))
     arrived = arrived.select(before.column_names).cast(before.schema)
@@ -188,7 +264,8 @@ def step(spec: ProducersSpec, state: State, packed: pa.Table) -> ClockStep:
         clock=clock,
         **_extremes(stored, holds),
     )
-    return ClockStep(State(clock, {"producers": stored}), metrics)
+    output = pa.Table.from_pylist([asdict(metrics)], CLOCK_OUTPUT)
+    return Step(State(clock, {"producers": stored}), output, CLOCK_OUTPUT.empty_table(), metrics)
 
 
 def check(spec: ProducersSpec, state: State) -> None:

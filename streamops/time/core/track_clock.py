@@ -18,7 +18,7 @@ holds the minimum sample of each cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -28,27 +28,34 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, conform, key_codes, take, timestamp_micros
 from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import Input, SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.parameters import require_keys, require_name, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+from streamops.kernel.without_event_time import finish, next_deadline
 from streamops.time.core.correct_clock import CORRECTED, QUALITIES, CorrectClockSpec, correct
 
 __all__ = [
     "METHOD",
+    "METRICS",
     "OFFSET",
     "STATE",
     "TrackClockSpec",
     "add_corrected_time",
     "check",
-    "delivered",
     "empty",
+    "finish",
     "layout",
+    "next_deadline",
     "pack",
     "run",
     "step",
 ]
 
 STATE = StateFormat("time.track_clock", 1)
+
+METRICS: Mapping[str, str] = {}
+"""Rows are counted by quality, after the correction."""
 
 OFFSET, METHOD = "__streamops_offset", "__streamops_method"
 """Columns that are added: microseconds, null if there is no sample; and how they were determined."""
@@ -68,7 +75,6 @@ class TrackClockSpec(CorrectClockSpec):
 
     where: ClassVar[str] = "time.track_clock"
     qualities: ClassVar[tuple[str, ...]] = ("estimated", "stepped", *QUALITIES)
-    told: ClassVar[tuple[str, ...]] = ()
 
     by: tuple[str, ...]
     horizon: int = field(metadata={"shown": show_duration})
@@ -81,10 +87,63 @@ class TrackClockSpec(CorrectClockSpec):
         for name in self.by:
             require_name(name, parameter="by", where=self.where)
 
-    def bind(self, schema: pa.Schema) -> TrackClockSpec:
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> TrackClockSpec:
         """Return the specification with the schema of its input."""
+        (schema,) = schemas
         require_keys(schema, self.by, where=self.where)
         return replace(self, input=schema)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The rows of each device meet in one shard."""
+        return (Input(self.by, None, self.input),)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """Columns whose values are compared."""
+        return (self.by,)
+
+    @property
+    def times(self) -> tuple[str | None, ...]:
+        """There is no watermark: rows are processed in the order of `received`."""
+        return (None,)
+
+    @property
+    def delays(self) -> tuple[int | None, ...]:
+        """It defines no watermark."""
+        return (None,)
+
+    @property
+    def lag(self) -> int:
+        """There is no allowed lateness."""
+        return 0
+
+    @property
+    def held_back(self) -> int:
+        """No result waits for a watermark."""
+        return 0
+
+    @property
+    def accepts_revisions(self) -> tuple[bool, ...]:
+        """Rows are passed on, whatever they revise."""
+        return (True,)
+
+    @property
+    def needs_preimages(self) -> bool:
+        """Rows are passed on one by one."""
+        return False
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """The rows themselves are passed on."""
+        return {}
+
+    @property
+    def event_time(self) -> str | None:
+        """The output defines no event time."""
+        return None
 
     @property
     def cell(self) -> int:
@@ -122,18 +181,21 @@ def empty(spec: TrackClockSpec) -> State:
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def pack(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
+def pack(spec: TrackClockSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Return the rows unchanged."""
     return conform(rows, spec.input)
 
 
-def run(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
+def run(spec: TrackClockSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """Compute the batch result: all rows at once, in the order of ``received``."""
-    return step(spec, empty(spec), rows)[1]
+    return step(spec, empty(spec), inputs, None).output
 
 
-def step(spec: TrackClockSpec, state: State, rows: pa.Table) -> tuple[State, pa.Table]:
-    """Process one micro-batch: return the new state, and the rows with their offsets."""
+def step(
+    spec: TrackClockSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
+    """Process one micro-batch: add the offset and its method to each row."""
+    (rows,) = inputs
     received, offset, is_sample = _samples(spec, rows)
     sampled = np.flatnonzero(is_sample)
     devices, cells, samples = *(state.tables[name] for name in _TABLES), take(rows, sampled)
@@ -161,12 +223,8 @@ def step(spec: TrackClockSpec, state: State, rows: pa.Table) -> tuple[State, pa.
     newest = int(received[sampled].max(initial=_NEVER))
     newest = newest if state.watermark is None else max(newest, state.watermark)
     tables = _next_tables(spec, instants, history, keys, newest)
-    return State(None if newest == _NEVER else newest, tables), result
-
-
-def delivered(spec: TrackClockSpec, rows: pa.Table) -> tuple[pa.Table, tuple[int, ...]]:
-    """Return all rows; they are counted by quality, after the correction."""
-    return rows, ()
+    state = State(None if newest == _NEVER else newest, tables)
+    return Step(state, result, spec.output.empty_table(), None)
 
 
 def add_corrected_time(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:

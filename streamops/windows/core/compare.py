@@ -45,15 +45,10 @@ from streamops.kernel.core import SideName, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.time import MIN_INSTANT, Instants, format_instant
-from streamops.windows.core.comparison import (
-    WIDEST_DECIMAL,
-    CompareSpec,
-    WindowTable,
-    difference_type,
-    read_windows,
-    window_schema,
-)
-from streamops.windows.core.rows import deliver, keys_of, micros, result_rows, usable_times
+from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
+from streamops.windows.core.output import deliver, result_rows
+from streamops.windows.core.state_rows import keys_of, micros, usable_times
+from streamops.windows.core.window_table import WindowTable, read_windows, window_schema
 
 __all__ = [
     "STATE",

@@ -17,8 +17,9 @@ from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.windows.core.grid_spec import FixedSpec
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
 from streamops.windows.core.panes import Windows, members
-from streamops.windows.core.rows import EARLY, LATE, ON_TIME, key_fields, micros, publish_windows
+from streamops.windows.core.state_rows import key_fields, micros
 
 __all__ = ["Borders", "Correction", "correct", "forget", "no_revisions", "revision_schema"]
 

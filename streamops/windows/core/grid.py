@@ -36,24 +36,11 @@ from streamops.windows.core.corrections import (
     no_revisions,
     revision_schema,
 )
+from streamops.windows.core.empty_windows import deadlines, known
 from streamops.windows.core.grid_spec import FixedSpec
-from streamops.windows.core.panes import (
-    Windows,
-    deadlines,
-    known,
-    pane_schema,
-    partial,
-    settle,
-    unite,
-)
-from streamops.windows.core.rows import (
-    deliver,
-    keys_of,
-    micros,
-    number_keys,
-    publish_windows,
-    usable_times,
-)
+from streamops.windows.core.output import deliver, publish_windows
+from streamops.windows.core.panes import Windows, pane_schema, partial, settle, unite
+from streamops.windows.core.state_rows import keys_of, micros, number_keys, usable_times
 
 __all__ = [
     "STATE",

@@ -9,154 +9,18 @@ several sessions; then rows stay apart while a cut may still come between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.errors import CapacityError, SpecError
+from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
-from streamops.kernel.parameters import refuse_type, require_choice, require_name, show_duration
 from streamops.kernel.time import Instants, format_duration
-from streamops.windows.core.rows import micros, state_schema
-from streamops.windows.core.spec import DEFINES, WindowSpec
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.state_rows import micros, state_schema
 
-__all__ = ["UNCUT", "Bounds", "Segments", "SessionSpec", "Sessions", "WhenLonger", "segment_schema"]
-
-WhenLonger = Literal["split", "fail"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSpec(WindowSpec):
-    """Session windows.
-
-    Parameters
-    ----------
-    gap : int
-        Microseconds of silence that end a session; the longest gap where rows have their own.
-    gap_column : str, optional
-        The gap of each row.
-    until : str, optional
-        A boolean column: true for a row that ends its session.
-    max_length : int, optional
-        Microseconds; a longer session is cut, or an error.
-    when_longer : str
-        Which of the two.
-    """
-
-    gap: int = field(metadata=DEFINES)
-    gap_column: str | None = field(metadata={"first": True})
-    until: str | None = field(metadata={"first": True})
-    max_length: int | None = field(metadata=DEFINES)
-    when_longer: WhenLonger = field(metadata={"first": True})
-
-    def __post_init__(self) -> None:
-        self._refuse_update()
-        WindowSpec.__post_init__(self)
-        where = self.operator
-        for parameter, name in self.extra_columns.items():
-            require_name(name, parameter=parameter, where=where)
-        require_choice(self.when_longer, WhenLonger, parameter="when_longer", where=where)
-        self._refuse_lengths()
-        self.refuse_contradictions()
-
-    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
-        """Return the spec over these columns."""
-        bound = WindowSpec.bind(self, schema, carried=carried)
-        gap = self.gap_column
-        if gap is not None and schema.field(gap).type != pa.duration("us"):
-            refuse_type(
-                schema,
-                gap,
-                "the gap of a row",
-                "interval day to second",
-                f"F.make_dt_interval(secs=F.col({gap!r})), say, where it is a number of seconds",
-                where=self.operator,
-            )
-        if self.until is not None and not pa.types.is_boolean(schema.field(self.until).type):
-            refuse_type(
-                schema,
-                self.until,
-                "the sign of a closing row",
-                "boolean",
-                "a column with the condition: df.withColumn('ends', F.col('event') == 'logout')",
-                where=self.operator,
-            )
-        return bound
-
-    @property
-    def extra_columns(self) -> dict[str, str]:
-        """Further columns that the operator reads, by the parameter that names them."""
-        columns = {"gap_column": self.gap_column, "until": self.until}
-        return {parameter: name for parameter, name in columns.items() if name is not None}
-
-    @property
-    def cuts(self) -> bool:
-        """Whether a closing row or the maximum length can split a session."""
-        return self.until is not None or self.max_length is not None
-
-    @property
-    def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own.
-
-        A closing row up to a gap behind the watermark ends its session back there.
-        """
-        return self.allowed_lateness + (self.gap if self.until is not None else 0)
-
-    @property
-    def retracts(self) -> bool:
-        """Whether the output is a change stream: a session that grows replaces another one."""
-        return self.revises
-
-    @property
-    def retention(self) -> int:
-        """How long after its end an accepted row can still touch a session."""
-        return self.gap + (self.allowed_lateness if self.corrects else 0)
-
-    @property
-    def window_identity(self) -> Mapping[str, Any]:
-        """The parameters that define a session."""
-        return {
-            "gap": self.gap,
-            "gap_column": self.gap_column,
-            "until": self.until,
-            "max_length": self.max_length,
-            "when_longer": self.when_longer,
-        }
-
-    def _refuse_lengths(self) -> None:
-        if self.max_length is None and self.when_longer != "split":
-            raise SpecError(
-                "WHEN_LONGER_WITHOUT_LENGTH",
-                "`when_longer` says what happens beyond the greatest length",
-                where=self.operator,
-                got=f"when_longer={self.when_longer!r} without max_length",
-                expected="max_length beside it",
-                fix='max_length="12 hours", say, or leave when_longer out',
-            )
-        if self.max_length is not None and self.max_length < self.gap:
-            raise SpecError(
-                "MAX_LENGTH_BELOW_GAP",
-                "`max_length` is shorter than `gap`: every session would be cut",
-                where=self.operator,
-                got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}",
-                expected="gap <= max_length: a session of one event is as long as its gap",
-                fix="lengthen max_length, or shorten gap",
-            )
-
-    def _refuse_update(self) -> None:
-        if self.stragglers == "update":
-            raise SpecError(
-                "UPDATE_CANNOT_MERGE",
-                "a straggler can merge sessions, and an update cannot take one back",
-                where=self.operator,
-                got="stragglers='update'",
-                expected="one of 'drop', 'route', 'retract'",
-                fix="stragglers='retract': the sessions merged are deleted, by their own start and end",
-            )
-
+__all__ = ["UNCUT", "Bounds", "Segments", "Sessions", "segment_schema"]
 
 UNCUT = -(1 << 62)
 """The ``cut`` of a segment without a closing row."""

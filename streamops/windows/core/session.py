@@ -26,8 +26,11 @@ from streamops.kernel.contract import Counts, State, StateFormat
 from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
-from streamops.windows.core.rows import (
-    deliver,
+from streamops.windows.core.output import deliver
+from streamops.windows.core.segments import UNCUT, Bounds, Segments, Sessions, segment_schema
+from streamops.windows.core.session_changes import Publication, SessionTable, publish
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.state_rows import (
     key_fields,
     keys_of,
     merge_states,
@@ -37,15 +40,6 @@ from streamops.windows.core.rows import (
     update_states,
     usable_times,
 )
-from streamops.windows.core.segments import (
-    UNCUT,
-    Bounds,
-    Segments,
-    Sessions,
-    SessionSpec,
-    segment_schema,
-)
-from streamops.windows.core.session_changes import Publication, SessionTable, publish
 
 __all__ = [
     "STATE",

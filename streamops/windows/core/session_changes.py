@@ -16,17 +16,10 @@ from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.contract import Counts
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
-from streamops.windows.core.rows import (
-    EARLY,
-    LATE,
-    ON_TIME,
-    estimates,
-    keys_of,
-    merge_states,
-    publish_windows,
-    states_of,
-)
-from streamops.windows.core.segments import Sessions, SessionSpec
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
+from streamops.windows.core.segments import Sessions
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.state_rows import estimates, keys_of, merge_states, states_of
 
 __all__ = ["Publication", "SessionTable", "publish"]
 

@@ -36,19 +36,9 @@ from streamops.kernel.columns import (
 from streamops.kernel.contract import Counts, State, StateFormat
 from streamops.kernel.core import SideName, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.windows.core.rows import (
-    EARLY,
-    LATE,
-    ON_TIME,
-    deliver,
-    key_fields,
-    keys_of,
-    micros,
-    number_keys,
-    result_rows,
-    usable_times,
-)
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.output import EARLY, LATE, ON_TIME, deliver, result_rows
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.state_rows import key_fields, keys_of, micros, number_keys, usable_times
 from streamops.windows.core.timestamps import Timed, Timestamps, timestamp_schema
 
 __all__ = [

@@ -36,7 +36,6 @@ __all__ = [
     "INSTANT",
     "RESERVED",
     "Early",
-    "SlidingSpec",
     "Stragglers",
     "TooLate",
     "WindowSpec",
@@ -377,40 +376,3 @@ def parse_optional_delay(delay: Duration | None, *, where: str) -> int | None:
     if delay is None:
         return None
     return parse_delay(delay, parameter="delay", where=where)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingSpec(WindowSpec):
-    """Sliding windows.
-
-    Parameters
-    ----------
-    size : int
-        Length of a window, which ends with an event.
-    """
-
-    size: int = field(metadata=DEFINES)
-
-    def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
-        self.refuse_contradictions()
-
-    @property
-    def time_columns(self) -> tuple[str, ...]:
-        """The event time, under its own name."""
-        return (self.time,)
-
-    @property
-    def origins(self) -> dict[str, tuple[int, str]]:
-        """Columns of the output that hold values of an input column: also the event time."""
-        return {self.time: (0, self.time), **super(SlidingSpec, self).origins}
-
-    @property
-    def event_retention(self) -> int:
-        """How long after an event its last window can still be computed."""
-        return self.size - 1 + self.retention
-
-    @property
-    def window_identity(self) -> Mapping[str, Any]:
-        """The size."""
-        return {"size": self.size}

@@ -14,7 +14,7 @@ from streamops.kernel.contract import merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.stored import Framed, Merged, answers, revived
-from streamops.windows.core.rows import is_order_sensitive
+from streamops.windows.core.state_rows import is_order_sensitive
 from tests.sketches.linear import Linear, linear_sketch
 
 LINEAR = Linear("v", 3)

@@ -55,7 +55,7 @@ def test_every_border_is_as_its_oracle_says(said: dict[str, Any]) -> None:
 
 
 def test_rows_that_something_is_said_of_are_replayed() -> None:
-    tracked = time.track_clock("ts", by="k", sent="sent", received="received", shards=2)
+    tracked = time.track_clock("ts", by="k", sent="sent", received="received").options(shards=2)
     row = {"k": "a", "ts": at(0), "sent": at(0), "received": at(102)}
     slow = {"k": "a", "ts": at(5), "sent": at(5), "received": at(135)}
     one, two = replay(tracked, [[row], [slow]], restart=True)

@@ -43,10 +43,10 @@ class Stream:
         kinds = [self.spec.producer_type, pa.int64(), pa.int64()]
         arrays = [pa.array(c, kind) for c, kind in zip(columns, kinds, strict=True)]
         table = pa.table(arrays, names=self.spec.input.names).cast(self.spec.input)
-        tick = core.step(self.spec, self.state, core.pack(self.spec, table))
+        tick = core.step(self.spec, self.state, [core.pack(self.spec, table)], None)
         self.state = tick.state
         core.check(self.spec, self.state)
-        return tick.told
+        return tick.metrics
 
     @property
     def kept(self) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from streamops.kernel.errors import CapacityError, ChangeStreamError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.windows.core import compare
-from streamops.windows.core.comparison import CompareSpec, difference_type
+from streamops.windows.core.compare_spec import CompareSpec, difference_type
 
 INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 UTC = pa.timestamp("us", tz="UTC")

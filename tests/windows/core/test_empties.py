@@ -13,7 +13,7 @@ from streamops.aggregates.core.sums import Count
 from streamops.kernel.contract import Counts
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.kernel.time import MAX_INSTANT
-from streamops.windows.core import panes as empties
+from streamops.windows.core import empty_windows as empties
 from tests.windows.core.play import SCHEMA, SUM, Stream
 
 INSERT, BEFORE, AFTER = "insert", "update_preimage", "update_postimage"

@@ -14,9 +14,9 @@ from streamops.aggregates.core.picks import ByTime, Extreme
 from streamops.aggregates.core.sums import Count, DecimalMean, FloatSum, IntSum, Mean, Variance
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
-from streamops.windows.core import timestamps as ranges
-from streamops.windows.core.rows import estimates, merge_states, update_states
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core import ranges
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.state_rows import estimates, merge_states, update_states
 
 INSTANT = pa.timestamp("us", tz="UTC")
 PRICE = pa.decimal128(6, 2)

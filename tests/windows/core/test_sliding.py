@@ -17,7 +17,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
 from streamops.windows.core import sliding
-from streamops.windows.core.spec import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.windows.core import test_keys
 from tests.windows.core.play import COUNT, SCHEMA, SUM, table
 

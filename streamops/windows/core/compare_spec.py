@@ -1,0 +1,208 @@
+"""Spec of the comparison of windows with those of the previous period."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
+from streamops.kernel.contract import Aggregation
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.parameters import refuse_taken_names, refuse_type, require_instant
+from streamops.windows.core.calendars import require_unit, show_length
+from streamops.windows.core.spec import RESERVED, Early, WindowSpec
+
+__all__ = ["WIDEST_DECIMAL", "CompareSpec", "Revised", "difference_type"]
+
+Revised = Literal["never", "upserts", "changes"]
+
+WIDEST_DECIMAL = 38  # digits
+
+_PREFIXES = ("previous_", "change_", "rate_")
+_LATE_FIELDS = {"reason", "lateness", "watermark", "row"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSpec(WindowSpec):
+    """A comparison of window results with those of the previous period.
+
+    Parameters
+    ----------
+    period : int or str
+        How far back: a duration or, with `zone`, a calendar unit.
+    zone : str, optional
+        Time zone of the unit.
+    values : tuple of str
+        The columns that are compared.
+    revised : str
+        Filled in by ``bind``: how the input is revised: never, by upserts with a revision, or by
+        a change stream.
+    """
+
+    # The windows of the input have determined these.
+    time: str = field(default="window_end", init=False, repr=False)
+    agg: tuple[tuple[str, Aggregation], ...] = field(default=(), init=False, repr=False)
+    early: Early = field(default="never", init=False, repr=False)
+
+    period: int | Unit = field(metadata={"shown": show_length, "first": True})
+    zone: str | None = field(metadata={"first": True})
+    values: tuple[str, ...] = field(metadata={"first": True})
+    revised: Revised = field(default="never", repr=False)
+
+    def __post_init__(self) -> None:
+        WindowSpec.__post_init__(self)
+        if self.zone is not None:
+            require_unit(self.period, self.zone, "monday", parameter="period", where=self.operator)
+        self.refuse_too_late_without_corrections()
+        if not self.values:
+            raise SpecError(
+                "NO_VALUE",
+                "nothing to compare",
+                where=self.operator,
+                got=f"values={self.values!r}",
+                expected="the name of at least one column",
+                fix='values="views", say: a column of the windows before',
+            )
+        added = [name for v in self.values for name in (v, *(prefix + v for prefix in _PREFIXES))]
+        given = {"by": list(self.by), "values": list(self.values)}
+        fix = "rename the column, or leave it out"
+        refuse_taken_names([*self.by, *added], RESERVED, given, fix, self.operator)
+
+    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
+        """Return the spec over these columns."""
+        self._refuse_other_frames(schema)
+        bound = WindowSpec.bind(self, schema, carried=carried)
+        for name in self.values:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=self.operator, role="values")
+            self._require_number(schema, name)
+        revised = self._revised(schema)
+        read = {*bound.input.names, *self.values}
+        if revised != "never":
+            read.add(REVISION)
+        if revised == "changes":
+            read.add(CHANGE_TYPE)
+        columns = pa.schema([f for f in schema if f.name in read])
+        return replace(bound, revised=revised, input=columns)
+
+    @property
+    def accepts_revisions(self) -> tuple[bool, ...]:
+        """The input is the results of windows."""
+        return (True,)
+
+    @property
+    def extra_columns(self) -> Mapping[str, str]:
+        """The start of the window."""
+        return {"window_start": "window_start"}
+
+    @property
+    def previous_period(self) -> Period:
+        """Finds the window one period before another."""
+        if isinstance(self.period, int):
+            return FixedPeriod(self.period)
+        assert self.zone is not None, "without a zone the period is a duration"
+        return CalendarPeriod(self.period, self.zone)
+
+    @property
+    def value_columns(self) -> list[tuple[str, pa.DataType]]:
+        """Name and type of the columns that a result has per key and window."""
+        columns = []
+        for name in self.values:
+            dtype = self.input.field(name).type
+            columns += [(name, dtype), (f"previous_{name}", dtype)]
+            columns += [(f"change_{name}", difference_type(dtype)), (f"rate_{name}", pa.float64())]
+        return columns
+
+    @property
+    def origins(self) -> dict[str, tuple[int, str]]:
+        """Columns of the output that hold values of an input column."""
+        pairs = ((name, (0, name)) for name in (*self.by, *self.values))
+        return {**dict(pairs), **{f"previous_{name}": (0, name) for name in self.values}}
+
+    @property
+    def window_identity(self) -> Mapping[str, Any]:
+        """The period."""
+        return self.previous_period.identity
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Parameters that a checkpoint depends on."""
+        own = {
+            "values": [[name, str(self.input.field(name).type)] for name in self.values],
+            "revised": self.revised,
+        }
+        common = super(CompareSpec, self).identity
+        return {name: value for name, value in common.items() if name != "agg"} | own
+
+    def _refuse_other_frames(self, schema: pa.Schema) -> None:
+        """Refuse rows that are not results of windows, and results with late rows among them."""
+        where = self.operator
+        if not {"window_start", "window_end"} <= set(schema.names):
+            raise SchemaError(
+                "NOT_WINDOWED",
+                "the rows are not results of windows",
+                where=where,
+                got=f"columns {', '.join(schema.names)}",
+                expected="window_start and window_end among them",
+                fix="put it behind a window. Behind Spark's own: df.select('window', "
+                "F.col('window.start').alias('window_start'), "
+                "F.col('window.end').alias('window_end'), ...)",
+            )
+        for name in ("window_start", "window_end"):
+            require_instant(schema, name, where=where, use="a border of windows")
+        if "late" in schema.names and pa.types.is_struct(schema.field("late").type):
+            fields = {member.name for member in schema.field("late").type}
+            if fields >= _LATE_FIELDS:
+                raise SchemaError(
+                    "LATE_ROWS_IN_INPUT",
+                    "there are late rows among the results, which are no windows",
+                    where=where,
+                    got="a column 'late', as routing makes it",
+                    expected="results alone",
+                    fix='.where("late is null").drop("late") before',
+                )
+
+    def _require_number(self, schema: pa.Schema, name: str) -> None:
+        dtype = schema.field(name).type
+        is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
+        if not (is_number or pa.types.is_decimal(dtype)):
+            fix = f"df.withColumn({name!r}, F.col({name!r}).cast('double')), or leave it out"
+            refuse_type(schema, name, "a value to compare", "a number", fix, where=self.operator)
+
+    def _revised(self, schema: pa.Schema) -> Revised:
+        """Return how the results of the frame are revised; refuse revisions we cannot follow."""
+        has_changes, has_revision = CHANGE_TYPE in schema.names, REVISION in schema.names
+        if not (has_changes or has_revision):
+            return "never"
+        if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
+            raise SchemaError(
+                "REVISION_MISSING",
+                "a change stream without a revision does not say which row is newer",
+                where=self.operator,
+                got=f"columns {', '.join(schema.names)}",
+                expected=f"an integer column {REVISION!r} beside {CHANGE_TYPE!r}",
+                fix="keep the column revision of the windows before",
+            )
+        wanted = ("retract",) if has_changes else ("update", "retract")
+        if self.stragglers not in wanted:
+            how = "a change stream" if has_changes else "results with a revision"
+            raise SchemaError(
+                "REVISED_INPUT",
+                f"the windows are revised, and stragglers={self.stragglers!r} cannot follow",
+                where=self.operator,
+                got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",
+                expected=" or ".join(f"stragglers={choice!r}" for choice in wanted),
+                fix=f"stragglers={wanted[0]!r}, with the allowed_lateness of the windows before",
+            )
+        return "changes" if has_changes else "upserts"
+
+
+def difference_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type of the difference of two values of a type."""
+    if pa.types.is_decimal(dtype):
+        return pa.decimal128(min(dtype.precision + 1, WIDEST_DECIMAL), dtype.scale)
+    return pa.float64() if pa.types.is_floating(dtype) else pa.int64()
