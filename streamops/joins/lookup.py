@@ -18,6 +18,7 @@ from streamops.joins.core.naming import named, refuse_reserved
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
+from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import (
     arrow_schema,
@@ -30,7 +31,6 @@ from streamops.spark.columns import (
 )
 from streamops.spark.parameters import refuse_type, require_frame, require_keys, show_duration
 from streamops.spark.results import comments
-from streamops.spark.transform import require_choice
 
 __all__ = ["LookupTransform", "Refresh", "lookup"]
 

@@ -60,7 +60,7 @@ def refused(error: type[StreamopsError], **arguments: Any) -> Any:
     return caught.value
 
 
-# What is said right.
+# Valid arguments.
 
 
 def test_bounds_are_durations_that_may_be_negative() -> None:
@@ -164,7 +164,7 @@ def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
     assert bound().identity != bound(SEARCHES.append(pa.field("more", pa.int8()))).identity
 
 
-# What is said wrong.
+# Invalid arguments.
 
 
 @pytest.mark.parametrize(

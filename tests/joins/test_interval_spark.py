@@ -197,7 +197,7 @@ def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) 
             None, "-5 seconds", "10 seconds", delay="5 seconds", how=how, **COMMON,
         ).options(engine=engine, shards=3)  # fmt: skip
         rows.append([row for item in stream(spark, join, script, schema=BOTH) for row in item.rows])
-    # By now both have told all that lies far behind the last rows.
+    # Both have emitted all that lies far behind the last rows.
     kernel, native = ([row for row in item if row["query"] not in ("y", "h")] for item in rows)
     assert_rows(kernel, native)
     assert len(kernel) > 1
@@ -340,7 +340,7 @@ def test_revised_results_are_not_joined_as_rows_that_count_once(
         with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
             act()
         assert caught.value.where == where
-    # Who drops what tells them apart has said which rows count; and what reads changes takes them.
+    # Without the change type every row counts; and an operator that reads changes takes them.
     assert "n_right" in emitted.drop("_change_type").transform(followed).columns
     assert "n_right" in rows.transform(joins.asof(emitted, **of)).columns
     assert emitted.transform(joins.tables(emitted, by="k")).columns[-1] == "_change_type"

@@ -65,7 +65,7 @@ BOTH = (("word", "key"), ("number", "number"))
 @st.composite
 def histories(draw: st.DrawFn) -> PairCase:
     """A join, and micro-batches for it: some empty, each somewhat later than the one before."""
-    settings, moment = draw(oracles()), draw(moments)
+    settings, timestamp = draw(oracles()), draw(moments)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     seed, count = draw(st.integers(0, 2**32)), draw(st.integers(1, 10))
     behind = draw(st.sampled_from([0, 0, 2, -2]))  # how far the right is behind the left, in paces
@@ -74,7 +74,7 @@ def histories(draw: st.DrawFn) -> PairCase:
         dice = random.Random(f"{seed} {number}")
         pair = []
         for side in (0, 1):
-            here = moment + (number - behind * side) * PACE
+            here = timestamp + (number - behind * side) * PACE
             rows = []
             for _ in range(dice.choice([0, 0, 1, 2, 4, 6])):
                 numbered += 1

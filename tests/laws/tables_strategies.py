@@ -60,8 +60,8 @@ class History:
     seed: int
 
 
-def spec_of(**said: Any) -> TablesSpec:
-    operator = joins.tables(None, **({"by": ON} | said)).options(shards=1)
+def spec_of(**arguments: Any) -> TablesSpec:
+    operator = joins.tables(None, **({"by": ON} | arguments)).options(shards=1)
     spec = resolve(operator, (LEFT, RIGHT), (None, None))
     assert isinstance(spec, TablesSpec)
     return spec
@@ -85,23 +85,23 @@ def histories(
     In disorder changes come in other micro-batches, again, and with other values.
     """
     how = draw(st.sampled_from(["inner", "left", "right", "full"]))
-    said: dict[str, Any] = {"how": how}
+    arguments: dict[str, Any] = {"how": how}
     if sequenced or (draw(st.booleans()) if keyed is None else keyed):
-        said["key"] = ("id", "rid")
+        arguments["key"] = ("id", "rid")
     if sequenced:
-        said |= {"sequence": "seq", "remember": 1000 if disorder else 0}
+        arguments |= {"sequence": "seq", "remember": 1000 if disorder else 0}
     dice = random.Random(draw(st.integers(0, 2**16)))
     sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5]), max_size=6))
-    sides = [_Side(i, dice, keyed="key" in said, sequenced=sequenced) for i in (0, 1)]
+    sides = [_Side(i, dice, keyed="key" in arguments, sequenced=sequenced) for i in (0, 1)]
     batches = [_batch([side.changes(dice.randint(0, size)) for side in sides]) for size in sizes]
     if bogus:
         for batch in batches:
             for i, rows in enumerate(batch):
                 if dice.random() < 0.4:
                     rows.append(_taken(sides[i].made(dice.randint(1, 4))))
-                told = [row for row in rows if row["_change_type"] not in TAKES]
-                if "key" in said and told and dice.random() < 0.6:
-                    rows += [_torn(row, dice) for row in dice.choices(told, k=2)]
+                changes_of = [row for row in rows if row["_change_type"] not in TAKES]
+                if "key" in arguments and changes_of and dice.random() < 0.6:
+                    rows += [_torn(row, dice) for row in dice.choices(changes_of, k=2)]
     if disorder:
         late = [_late([batch[i] for batch in batches], dice) for i in (0, 1)]
         batches = [_batch(both) for both in zip(*late, strict=True)]
@@ -110,7 +110,7 @@ def histories(
             for rows in batch:
                 dice.shuffle(rows)
     ending = _batch([side.end() for side in sides])
-    return History(spec_of(**said), batches, ending, draw(st.integers(0, 2**16)))
+    return History(spec_of(**arguments), batches, ending, draw(st.integers(0, 2**16)))
 
 
 def _batch(sides: Sequence[list[Row]]) -> Batch:
@@ -162,7 +162,7 @@ class _Side:
         return dict(zip(self.columns, [*values, sequence], strict=True))
 
     def changes(self, number: int) -> list[Row]:
-        told = []
+        changes_of = []
         for _ in range(number):
             identity = self.dice.randint(1, 4)
             there = [row for row in self.rows if (row[self.columns[0]] or 1) == identity]
@@ -170,23 +170,23 @@ class _Side:
             if not there or again:
                 row = dict(there[0]) if there and again else self.made(identity)
                 self.rows.append(row)
-                told.append({**row, "_change_type": "insert"})
+                changes_of.append({**row, "_change_type": "insert"})
             elif self.dice.random() < 0.5:
-                told.append(self.gone(there[0], "delete"))
+                changes_of.append(self.removed(there[0], "delete"))
             else:
                 row = self.made(identity)
-                told.append(self.gone(there[0], "update_preimage", row["seq"]))
+                changes_of.append(self.removed(there[0], "update_preimage", row["seq"]))
                 self.rows.append(row)
-                told.append({**row, "_change_type": "update_postimage"})
-        return told
+                changes_of.append({**row, "_change_type": "update_postimage"})
+        return changes_of
 
-    def gone(self, row: Row, change: str, sequence: int | None = None) -> Row:
+    def removed(self, row: Row, change: str, sequence: int | None = None) -> Row:
         self.rows.remove(row)
-        told = {**row, "_change_type": change}
+        changes_of = {**row, "_change_type": change}
         if self.sequenced:
             self.sequence += sequence is None
-            told["seq"] = self.sequence
-        return told
+            changes_of["seq"] = self.sequence
+        return changes_of
 
     def end(self) -> list[Row]:
-        return [self.gone(row, "delete") for row in list(self.rows)]
+        return [self.removed(row, "delete") for row in list(self.rows)]

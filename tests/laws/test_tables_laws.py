@@ -86,9 +86,9 @@ def follow(history: History) -> None:
         counted = step.metrics
         assert counted.rows == sum(map(len, batch))
         assert counted.rows == counted.rejected + counted.on_time + counted.too_late
-        said = [row["_change_type"] for row in emitted]
-        assert counted.results == said.count("insert")
-        assert counted.corrections == said.count("update_postimage")
+        arguments = [row["_change_type"] for row in emitted]
+        assert counted.results == arguments.count("insert")
+        assert counted.corrections == arguments.count("update_postimage")
 
 
 @given(history=IN_ORDER)
@@ -129,7 +129,7 @@ def test_with_sequences_the_fold_is_that_of_any_order_and_cutting(history: Histo
         for step in play(history, [(sides[0][cut], sides[1][cut]) for cut in cuts]):
             folded.step(rows_of(step.output))
         found.append(folded.there)
-    assert all(each == found[0] for each in found)
+    assert all(item == found[0] for item in found)
 
 
 @given(history=histories(sequenced=False, keyed=True), seed=st.integers(0, 2**16))
@@ -154,7 +154,7 @@ def test_inserts_of_rows_with_keys_may_come_again_and_contradict_in_any_order(
         for step in play(history, batches):
             folded.step(rows_of(step.output))
         found.append(folded.there)
-    assert all(each == found[0] for each in found)
+    assert all(item == found[0] for item in found)
 
 
 @pytest.mark.parametrize("sequenced", [False, True])
@@ -187,7 +187,7 @@ def test_the_inputs_may_interleave_in_any_way(history: History) -> None:
         history.batches,
         [*((rows, []) for rows in lefts), *(([], rows) for rows in rights)],
         [*(([], rows) for rows in rights), *((rows, []) for rows in lefts)],
-        [each for one, two in history.batches for each in ((one, []), ([], two))],
+        [item for one, two in history.batches for item in ((one, []), ([], two))],
         [everything],
     ]
     found = []
@@ -196,7 +196,7 @@ def test_the_inputs_may_interleave_in_any_way(history: History) -> None:
         for step in play(history, batches):
             folded.step(rows_of(step.output))
         found.append(folded.there)
-    assert all(each == found[0] for each in found)
+    assert all(item == found[0] for item in found)
 
 
 def case_of(history: History) -> laws.PairCase:
@@ -229,7 +229,7 @@ def case_of(history: History) -> laws.PairCase:
 
 
 @given(history=IN_ORDER)
-def test_a_join_of_bags_keeps_every_law_of_a_pair(history: History) -> None:
+def test_a_join_of_multisets_keeps_every_law_of_a_pair(history: History) -> None:
     laws.keep_pair(case_of(history))
 
 

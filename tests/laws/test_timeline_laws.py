@@ -59,11 +59,11 @@ class Timed(TimelineSpec):
 
 def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row]:
     """Changes of the join: some rows twice, some posts of two authors for a while."""
-    told = []
+    changes_of = []
     for _ in range(size):
         if there and dice.random() < 0.45:
             row = there.pop(dice.randrange(len(there)))
-            told.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
+            changes_of.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
             continue
         post = dice.randint(1, 6)
         row = {
@@ -75,12 +75,12 @@ def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row
             "user": dice.choice(["a", "b", None]),
         }
         same = [
-            each for each in there if all(each[n] == row[n] for n in ("post", "author", "user"))
+            item for item in there if all(item[n] == row[n] for n in ("post", "author", "user"))
         ]
         row = dict(same[0]) if same else row
         there.append(row)
-        told.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
-    return told
+        changes_of.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
+    return changes_of
 
 
 def hashed(row: Row) -> int:
@@ -114,7 +114,7 @@ def cases(draw: st.DrawFn) -> laws.Case:
     return laws.Case(
         core=timeline,
         spec=spec,
-        batches=tuple(pa.Table.from_pylist(each, JOINED) for each in batches or [[]]),
+        batches=tuple(pa.Table.from_pylist(item, JOINED) for item in batches or [[]]),
         identity=("user", "post"),
         oracle=oracle.fresh,
         accepted=accepted,
@@ -180,7 +180,7 @@ class History:
     @property
     def transform(self) -> Any:
         """The operator."""
-        said: dict[str, Any] = {"sequence": "lsn", "remember": 1000} if self.sequenced else {}
+        arguments: dict[str, Any] = {"sequence": "lsn", "remember": 1000} if self.sequenced else {}
         return joins.timeline(
             None,
             by={"author": "whom"},
@@ -188,7 +188,7 @@ class History:
             key="post",
             ranked_by="at",
             cap=self.cap,
-            **said,
+            **arguments,
         ).options(shards=2)
 
     def home(self) -> Home:
@@ -201,8 +201,8 @@ class History:
         by = {"author": "whom"}
         return Home(posts, follows, by, ["user"], ["post"], "at", self.cap, hashed)
 
-    def play(self, batches: Sequence[Batch], **said: Any) -> list[BatchResult]:
-        return Replay(self.transform, (POSTS, FOLLOWS), **said).run(batches)
+    def play(self, batches: Sequence[Batch], **arguments: Any) -> list[BatchResult]:
+        return Replay(self.transform, (POSTS, FOLLOWS), **arguments).run(batches)
 
 
 class Side:
@@ -213,11 +213,11 @@ class Side:
         self.rows: dict[Any, Row] = {}
         self.lsn = 0
 
-    def told(self, row: Row, word: str, lsn: int, *, sequenced: bool) -> Row:
+    def changes_of(self, row: Row, word: str, lsn: int, *, sequenced: bool) -> Row:
         return {**row, "lsn": lsn if sequenced else 0, "_change_type": word}
 
     def changes(self, number: int, *, sequenced: bool) -> list[Row]:
-        told = []
+        changes_of = []
         for _ in range(number):
             self.lsn += 1
             row = self.make()
@@ -225,19 +225,23 @@ class Side:
             old = self.rows.pop(key, None)
             if old is None:
                 self.rows[key] = row
-                told.append(self.told(row, "insert", self.lsn, sequenced=sequenced))
+                changes_of.append(self.changes_of(row, "insert", self.lsn, sequenced=sequenced))
             elif self.dice.random() < 0.6:
-                told.append(self.told(old, "delete", self.lsn, sequenced=sequenced))
+                changes_of.append(self.changes_of(old, "delete", self.lsn, sequenced=sequenced))
             else:
                 self.rows[key] = row
-                told.append(self.told(old, "update_preimage", self.lsn, sequenced=sequenced))
-                told.append(self.told(row, "update_postimage", self.lsn, sequenced=sequenced))
-        return told
+                changes_of.append(
+                    self.changes_of(old, "update_preimage", self.lsn, sequenced=sequenced)
+                )
+                changes_of.append(
+                    self.changes_of(row, "update_postimage", self.lsn, sequenced=sequenced)
+                )
+        return changes_of
 
     def end(self, *, sequenced: bool) -> list[Row]:
         self.lsn += 1
         rows = self.rows.values()
-        return [self.told(row, "delete", self.lsn, sequenced=sequenced) for row in rows]
+        return [self.changes_of(row, "delete", self.lsn, sequenced=sequenced) for row in rows]
 
 
 @st.composite
@@ -321,9 +325,9 @@ def test_all_that_is_deleted_again_leaves_empty_timelines_and_an_empty_state(
     @given(history=histories(sequenced=sequenced))
     def law(history: History) -> None:
         results = history.play([*history.batches, history.ending])
-        assert fold([row for each in results for row in each.rows], key=["user", "post"]) == []
-        gone = results[-1].state_rows
-        assert gone == 0 or history.sequenced  # the sequences of what is gone
+        assert fold([row for item in results for row in item.rows], key=["user", "post"]) == []
+        removed = results[-1].state_rows
+        assert removed == 0 or history.sequenced  # the sequences of what is gone
 
     law()
 
@@ -338,14 +342,14 @@ def test_the_inputs_may_interleave_and_be_cut_in_any_way(sequenced: bool) -> Non
             history.batches,
             [*((rows, []) for rows in lefts), *(([], rows) for rows in rights)],
             [*(([], rows) for rows in rights), *((rows, []) for rows in lefts)],
-            [each for one, two in history.batches for each in ((one, []), ([], two))],
+            [item for one, two in history.batches for item in ((one, []), ([], two))],
             [everything],
         ]
         found = [
             bag_of(fold([row for r in history.play(way) for row in r.rows], key=["user", "post"]))
             for way in ways
         ]
-        assert all(each == found[0] for each in found)
+        assert all(item == found[0] for item in found)
 
     law()
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.pairs import SideName
+from streamops.kernel.core import SideName
 from streamops.kernel.time import Instants
 
 __all__ = ["INSTANT", "deliver", "late_type"]

@@ -69,7 +69,7 @@ def test_a_row_expires_when_the_watermark_reaches_its_last_possible_partner() ->
 
 
 def test_a_partner_at_the_last_instant_is_on_time_one_step_longer() -> None:
-    """Rows are judged by the watermark of the step before, and decided by this one's."""
+    """Rows are late by the watermark of the step before, and final by this one's."""
     play = Play(0, 5, how="left")
     assert play.step([("a", 10)], [], 14) == []
     assert play.step([], [("a", 15)], 99) == ["+ a 10 ~ 15 matched"]

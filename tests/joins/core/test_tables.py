@@ -1,4 +1,4 @@
-"""A join of two tables: what is said when either changes, and what is rejected."""
+"""A join of two tables: what is emitted when either changes, and what is rejected."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def test_a_delete_may_come_before_its_insert() -> None:
     assert [(len(step.output), step.metrics.rejected) for step in steps] == [(0, 0), (0, 0)]
 
 
-def test_a_row_that_moves_and_comes_back_is_where_its_last_change_says() -> None:
-    """Each value of what is joined on is judged by itself, as it is in a shard of its own."""
+def test_a_row_that_moves_back_and_forth_is_where_its_last_change_puts_it() -> None:
+    """Each value of what is joined on is independent, as it is in a shard of its own."""
     moves = [
         *[(1, "a", 5, PLUS), (1, "a", 6, PRE), (1, "b", 6, POST)],
         *[(1, "b", 7, PRE), (1, "a", 7, POST)],
@@ -140,7 +140,7 @@ def test_changes_without_key_or_sequence_are_rejected() -> None:
     assert step.state.rows == 0
 
 
-def test_of_what_is_gone_the_highest_sequences_are_remembered() -> None:
+def test_the_highest_sequences_of_deleted_rows_are_remembered() -> None:
     rows = [(number, "a", number, PLUS) for number in range(20)]
     removed = [(number, "a", 100 - number, MINUS) for number in range(20)]
     steps = play(versions(remember=3), (rows, NONE), (removed, NONE))
