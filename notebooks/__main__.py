@@ -56,18 +56,18 @@ def run(source: Path) -> NotebookNode:
         resources={"metadata": {"path": str(source.parent)}},
     )
     # The JVM and Spark's workers say what they like: it is of interest only if a cell fails.
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as log:
         try:
-            client.execute(stdout=said, stderr=said)
+            client.execute(stdout=log, stderr=log)
         except Exception:
-            said.seek(0)
-            sys.stderr.write(said.read().decode(errors="replace")[-10_000:])
+            log.seek(0)
+            sys.stderr.write(log.read().decode(errors="replace")[-10_000:])
             raise
     notebook.metadata["language_info"] = {"name": "python"}  # not which Python it was
     for cell in notebook.cells:
         if cell.cell_type == "code":
             # The JVM's own words, as it starts, are about the machine.
-            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return notebook
 
 
@@ -76,9 +76,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m notebooks", description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE, help="where to store them (%(default)s)")
     parser.add_argument("name", nargs="*", help="which ones, such as windows (all of them)")
-    said = parser.parse_args()
-    out: Path = said.out
-    for path in [HERE / f"{name}.ipynb" for name in said.name] or stored():
+    options = parser.parse_args()
+    out: Path = options.out
+    for path in [HERE / f"{name}.ipynb" for name in options.name] or stored():
         begun = time.monotonic()
         notebook = run(path.with_suffix(".py"))
         nbformat.write(notebook, out / path.name)

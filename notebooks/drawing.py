@@ -20,10 +20,10 @@ from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
 from PIL import Image as picture
 
 INK, SOFT, GRID, PAPER = "#1c2530", "#5c6672", "#e4e7ea", "#ffffff"
-ON_TIME, STRAGGLER, TOO_LATE, GONE = "#2a6f97", "#d9711c", "#1c2530", "#b9c1c9"
+ON_TIME, STRAGGLER, TOO_LATE, REMOVED = "#2a6f97", "#d9711c", "#1c2530", "#b9c1c9"
 """Colours of events, and the edges of windows: good, late but counted, lost, taken back."""
 
-FILL = {ON_TIME: "#d3e4ef", STRAGGLER: "#f9dcc3", TOO_LATE: "#c9ced3", GONE: "#f1f3f5"}
+FILL = {ON_TIME: "#d3e4ef", STRAGGLER: "#f9dcc3", TOO_LATE: "#c9ced3", REMOVED: "#f1f3f5"}
 
 WIDTH = 10.5
 
@@ -45,8 +45,8 @@ def blank(
     figure.text(
         0.012, 1 - 0.5 / height, subtitle, fontsize=11, color=SOFT, va="top", linespacing=1.35
     )
-    for each in [axes] if isinstance(axes, Axes) else axes.flat:
-        plain(each)
+    for entry in [axes] if isinstance(axes, Axes) else axes.flat:
+        plain(entry)
     return figure, axes
 
 
@@ -65,23 +65,25 @@ def in_utc(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].dt.tz_localize("UTC") for name in naive})
 
 
-def clock(axes: Axes, every: int, words: str = "%H:%M", zone: str = "UTC") -> None:
+def clock(axes: Axes, every: int, label: str = "%H:%M", zone: str = "UTC") -> None:
     """A time axis with a tick every so many minutes."""
     # A locator by minutes repeats within the hour only, one by hours within the day.
     minutes = {"byminute": range(0, 60, every)}
     hours = {"byhour": range(0, 24, max(every // 60, 1)), "tz": zone}
     locator = mdates.HourLocator(**hours) if every >= 60 else mdates.MinuteLocator(**minutes)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(mdates.DateFormatter(words, tz=zone))
+    axes.xaxis.set_major_formatter(mdates.DateFormatter(label, tz=zone))
 
 
 def key_of(figure: Figure, height: float, named: Mapping[str, Any]) -> None:
     """What the colours mean, at the lower right."""
     handles = [
-        each
-        if isinstance(each, Line2D | Patch)
-        else Patch(facecolor=FILL[each], edgecolor=each, hatch="////" if each == GONE else None)
-        for each in named.values()
+        entry
+        if isinstance(entry, Line2D | Patch)
+        else Patch(
+            facecolor=FILL[entry], edgecolor=entry, hatch="////" if entry == REMOVED else None
+        )
+        for entry in named.values()
     ]
     figure.legend(
         handles, [*named], loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / height), frameon=False,
@@ -105,30 +107,30 @@ def bar(
     start: dt.datetime,
     end: dt.datetime,
     y: float,
-    words: object = "",
+    label: object = "",
     *,
     colour: str = ON_TIME,
     height: float = 0.7,
     at: str = "center",
-    gone: bool = False,
+    removed: bool = False,
     dashed: bool = False,
 ) -> None:
     """A window, from its start to its end, with what it says."""
-    left, right = (mdates.date2num(each) for each in (start, end))
+    left, right = (mdates.date2num(entry) for entry in (start, end))
     low, high = axes.get_xlim()
     inset = 0.0011 * (high - low)  # so that windows that touch are two
     box = FancyBboxPatch(
         (left + inset, y - height / 2), right - left - 2 * inset, height,
-        boxstyle="square,pad=0", facecolor=FILL[GONE if gone else colour],
-        edgecolor=GONE if gone else colour, linewidth=1.4,
-        linestyle="--" if gone or dashed else "-", hatch="////" if gone else None, zorder=2,
+        boxstyle="square,pad=0", facecolor=FILL[REMOVED if removed else colour],
+        edgecolor=REMOVED if removed else colour, linewidth=1.4,
+        linestyle="--" if removed or dashed else "-", hatch="////" if removed else None, zorder=2,
     )  # fmt: skip
     axes.add_patch(box)
     x = {"center": (left + right) / 2, "right": right - 0.006 * (high - low)}[at]
     axes.text(
-        x, y, str(words), ha=at, va="center_baseline", fontsize=11, zorder=3,
-        color=SOFT if gone else INK, clip_on=True,
-        bbox={"facecolor": FILL[GONE], "edgecolor": "none", "pad": 1.2} if gone else None,
+        x, y, str(label), ha=at, va="center_baseline", fontsize=11, zorder=3,
+        color=SOFT if removed else INK, clip_on=True,
+        bbox={"facecolor": FILL[REMOVED], "edgecolor": "none", "pad": 1.2} if removed else None,
     )  # fmt: skip
 
 
@@ -139,22 +141,22 @@ def cell(
     width: float,
     fill: str,
     edge: str,
-    words: str,
+    label: str,
     *,
-    gone: bool = False,
+    removed: bool = False,
     height: float = 0.74,
 ) -> None:
     """A cell of a grid, with what it says."""
     axes.add_patch(
         Rectangle(
             (left, y - height / 2), width, height, facecolor=fill, edgecolor=edge, linewidth=1.4,
-            hatch="////" if gone else None, zorder=2,
+            hatch="////" if removed else None, zorder=2,
         )
     )  # fmt: skip
     axes.text(
-        left + width / 2, y, words, ha="center", va="center_baseline", fontsize=11, zorder=3,
-        color=SOFT if gone else INK,
-        bbox={"facecolor": fill, "edgecolor": "none", "pad": 1.2} if gone else None,
+        left + width / 2, y, label, ha="center", va="center_baseline", fontsize=11, zorder=3,
+        color=SOFT if removed else INK,
+        bbox={"facecolor": fill, "edgecolor": "none", "pad": 1.2} if removed else None,
     )  # fmt: skip
 
 
@@ -186,9 +188,11 @@ def over_events(
         ticks[y] = key
         rows = results[results["user"] == key].sort_values(["window_start", "window_end"])
         for number, row in zip(lanes, rows.itertuples(), strict=True):
-            place = y + 0.46 + lane * number
-            words = getattr(row, value)
-            bar(axes, row.window_start, row.window_end, place, words, at=at, height=lane * 0.82)
+            y_position = y + 0.46 + lane * number
+            label = getattr(row, value)
+            bar(
+                axes, row.window_start, row.window_end, y_position, label, at=at, height=lane * 0.82
+            )
         y += 0.62 + lane * (max(lanes) + 1)
     axes.set_ylim(-0.3, y - 0.2)
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=12, color=INK)
@@ -222,13 +226,13 @@ def published(
         # A frame that corrects by update has no such column, and takes nothing back.
         change_stream = "_change_type" in result.table.column_names
         for row in result.rows:
-            gone = row.get("_change_type") in ("update_preimage", "delete")
+            removed = row.get("_change_type") in ("update_preimage", "delete")
             corrected = row.get("revision", 0) > 0 and row.get("timing", "late") == "late"
-            lane = (above if gone else below) if change_stream else 0.0
+            lane = (above if removed else below) if change_stream else 0.0
             bar(
                 axes, row["window_start"], row["window_end"], y + lane,
-                f"−{row[value]}" if gone else row[value],
-                colour=STRAGGLER if corrected else ON_TIME, gone=gone,
+                f"−{row[value]}" if removed else row[value],
+                colour=STRAGGLER if corrected else ON_TIME, removed=removed,
                 dashed=row.get("timing") == "early", height=thick if change_stream else 0.6,
             )  # fmt: skip
         for row in result.late_rows:

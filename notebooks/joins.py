@@ -14,11 +14,11 @@
 # # Joins: an evening at a marketplace
 #
 # People search, click on what they find, and buy it at the price of the moment; and they follow sellers, whose news
-# make up the page they start from. Each of these is two streams that must be brought together, and what comes of it
+# make up the page they start from. Each of these is two streams that must be brought together, and the result
 # depends on what is late, on what never comes at all, and on what is taken back. In pictures:
 #
 # 1. Searches and clicks: rows of two streams that lie close in time, and rows without a partner
-# 2. Prices as of event time: what a table said when it happened
+# 2. Prices as of event time: with the version of a table that was valid
 # 3. Home timelines: a view on two tables that change
 # 4. What they do not do
 #
@@ -112,7 +112,7 @@ many = 480
 minutes = np.sort(rng.uniform(0, 240, many))
 works = (minutes < 120) | (rng.random(many) < 0.5)
 clicks_at = np.where((rng.random(many) < 0.4) & works, minutes + rng.exponential(6, many), np.nan)
-asked = pa.table({"query": np.arange(many), "searched_at": [at(m) for m in minutes]})
+all_searches = pa.table({"query": np.arange(many), "searched_at": [at(m) for m in minutes]})
 again = np.where(np.arange(many) % 5 == 0, clicks_at + 1, np.nan)
 pressed = np.concatenate([clicks_at, again])
 order = [n for n in np.argsort(pressed) if not np.isnan(pressed[n])]
@@ -137,7 +137,7 @@ end = pa.table({"query": [-1], "searched_at": [at(400)]})  # it moves the waterm
 ended = pa.table({"query": [-1], "clicked_at": [at(401)], "click": [-1]})
 frames = [
     micro_batches(spark, [*cut(table, time, hours), last.cast(table.schema)])
-    for table, time, last in ((asked, "searched_at", end), (answered, "clicked_at", ended))
+    for table, time, last in ((all_searches, "searched_at", end), (answered, "clicked_at", ended))
 ]
 is_click = F.when(F.col("status") == "matched", 1.0).otherwise(0.0)
 per_half_hour = windows.tumbling(
@@ -145,35 +145,35 @@ per_half_hour = windows.tumbling(
     time="searched_at",
     agg={"searches": agg.count(), "rate": agg.mean("clicked")},
 ).options(shards=1)
-one_row_each = {**half_an_hour, "matches": "first", "tie_break": "click"}
-place = Path(tempfile.mkdtemp(prefix="streamops-"))
+first_click = {**half_an_hour, "matches": "first", "tie_break": "click"}
+folder = Path(tempfile.mkdtemp(prefix="streamops-"))
 query = (
     frames[0]
     .transform(
-        joins.interval(frames[1], "0 seconds", "30 minutes", **one_row_each).options(shards=1)
+        joins.interval(frames[1], "0 seconds", "30 minutes", **first_click).options(shards=1)
     )
     .withColumn("clicked", is_click)
     .transform(per_half_hour)
     .writeStream.format("parquet")
-    .option("path", str(place / "rates"))
-    .option("checkpointLocation", str(place / "checkpoint"))
+    .option("path", str(folder / "rates"))
+    .option("checkpointLocation", str(folder / "checkpoint"))
     .trigger(availableNow=True)
     .start()
 )
 query.awaitTermination()
-rates = spark.read.parquet(str(place / "rates")).toPandas().sort_values("window_start")
+rates = spark.read.parquet(str(folder / "rates")).toPandas().sort_values("window_start")
 rates = rates[rates["searches"] > 1].reset_index(drop=True)
 assert rates["searches"].sum() == many
 show(pictures.rate(rates))
 
 # %% [markdown]
-# An inner join would have told the clicks alone: fewer of them from eight on, as at any time when fewer people search.
-# That nearly the same number of searches came to nothing is said by the rows that expired.
+# An inner join would have emitted the clicks alone: fewer of them from eight on, as at any time when fewer people search.
+# That nearly the same number of searches came to nothing is visible in the rows that expired.
 #
 # ### A click that was held up
 #
 # A phone was in a tunnel. Its click comes when its search was already published as expired. With `stragglers="retract"` the
-# output is a *change stream*: what was said is taken back, and the match takes its place.
+# output is a *change stream*: the earlier result is retracted, and the match replaces it.
 
 # %%
 held_up = joins.interval(
@@ -185,8 +185,8 @@ tunnel = [
     (None, None),
     (None, [{"query": "a lamp", "clicked_at": at(20)}]),
 ]
-told = replay(held_up, tunnel)
-states = [[row for row in each.rows if row["query"] != "-"] for each in told[: len(tunnel)]]
+results = replay(held_up, tunnel)
+states = [[row for row in result.rows if row["query"] != "-"] for result in results[: len(tunnel)]]
 show(
     pictures.known(
         states,
@@ -252,7 +252,7 @@ assert [row["price"] for row in sorted(worth, key=lambda row: row["ordered_at"])
 show(pictures.steps([(at(m), p) for m, p in price_at], priced, at(60)))
 
 # %%
-of_orders = [[row for row in each.rows if row["what"] == "lamp"] for each in priced]
+of_orders = [[row for row in result.rows if row["what"] == "lamp"] for result in priced]
 show(
     pictures.known(
         of_orders,
@@ -265,7 +265,7 @@ show(
 )
 
 # %% [markdown]
-# However the two streams are cut and whichever comes first: the folded answers are the same, because they go by what
+# However the two streams are cut and whichever comes first: the folded answers are the same, because they depend on what
 # happened. Here are all orders and all prices in one micro-batch, and the prices all before the orders:
 
 # %%
@@ -275,16 +275,16 @@ ways = {
     "orders first": [(orders(*orders_at), None), (None, prices(1, 2, 0))],
 }
 final = {
-    words: sorted(
+    name: sorted(
         (row["ordered_at"], row["price"])
         for row in fold(
             (r for result in replay(as_of, way, flush=True) for r in result.rows), rows="multiset"
         )
     )
-    for words, way in ways.items()
+    for name, way in ways.items()
 }
-assert len({tuple(each) for each in final.values()}) == 1
-pd.DataFrame({words: dict(each) for words, each in final.items()}).rename(
+assert len({tuple(rows) for rows in final.values()}) == 1
+pd.DataFrame({name: dict(rows) for name, rows in final.items()}).rename(
     index=lambda when: f"{when:%H:%M}"
 )
 
@@ -333,10 +333,10 @@ without_spark = replay(home, script)
 seen, grid = [], []
 for result in on_spark:
     seen += result.rows
-    shown = fold(seen, key=["user", "post"])
-    grid.append(sorted(shown, key=lambda row: row["post"], reverse=True))
-assert [len(result.rows) for result in on_spark] == [len(each.rows) for each in without_spark]
-show(pictures.timeline([words for words, _, _ in happenings], grid, 4))
+    page = fold(seen, key=["user", "post"])
+    grid.append(sorted(page, key=lambda row: row["post"], reverse=True))
+assert [len(result.rows) for result in on_spark] == [len(result.rows) for result in without_spark]
+show(pictures.timeline([name for name, _, _ in happenings], grid, 4))
 
 # %% [markdown]
 # Gold's post 3 falls off the end when Ann follows red, and comes back when gold deletes 6. Red's post 2 is older than her
@@ -352,9 +352,9 @@ people = [
     for whom in rng.choice(sellers, size=3, replace=False, p=popular / popular.sum())
 ]
 posts = [post(str(rng.choice(sellers)), number) for number in range(200)]
-gone = [{**each, "_change_type": "delete"} for each in posts]
+deletes = [{**row, "_change_type": "delete"} for row in posts]
 evening = [(posts[n : n + 20], people if n == 0 else None) for n in range(0, 200, 20)]
-evening += [(gone[n : n + 50], None) for n in range(0, 200, 50)]
+evening += [(deletes[n : n + 50], None) for n in range(0, 200, 50)]
 results = replay(home, evening)
 seen, sizes = [], []
 for result in results:

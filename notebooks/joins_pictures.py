@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 from drawing import (
     FILL,
-    GONE,
     GRID,
     INK,
     ON_TIME,
     PAPER,
+    REMOVED,
     SOFT,
     STRAGGLER,
     bar,
@@ -47,14 +47,16 @@ def waiting(
     minutes: int,
 ) -> Figure:
     """Searches as bars as long as they wait, their clicks as dots, and what became of each."""
-    said: dict[str, str] = {}
+    status_of: dict[str, str] = {}
     for result in results:
         for row in result.rows:
-            before = said.get(row["query"])
-            told = f"{row['status']} in micro-batch {result.batch}"
-            said[row["query"]] = told if before is None else f"{before}, and in {result.batch}"
-    shown = list(searched)[:5]
-    height = 1.7 + 0.5 * len(shown)
+            before = status_of.get(row["query"])
+            status = f"{row['status']} in micro-batch {result.batch}"
+            status_of[row["query"]] = (
+                status if before is None else f"{before}, and in {result.batch}"
+            )
+    drawn = list(searched)[:5]
+    height = 1.7 + 0.5 * len(drawn)
     figure, axes = blank(
         "Found, or in vain",
         f"A search waits {minutes} minutes for a click, as long as its bar. "
@@ -63,27 +65,27 @@ def waiting(
     )  # fmt: skip
     first = min(searched.values())
     axes.set_xlim(first - 2 * MINUTE, first + 86 * MINUTE)
-    for place, query in enumerate(reversed(shown)):
+    for y, query in enumerate(reversed(drawn)):
         start = searched[query]
         end = start + dt.timedelta(minutes=minutes)
-        in_vain = said[query].startswith("expired")
-        bar(axes, start, end, place, colour=GONE if in_vain else ON_TIME, height=0.5)
-        event(axes, [start], [place], INK, 46)
+        in_vain = status_of[query].startswith("expired")
+        bar(axes, start, end, y, colour=REMOVED if in_vain else ON_TIME, height=0.5)
+        event(axes, [start], [y], INK, 46)
         for whose, when in clicked:
             if whose == query:
-                event(axes, [when], [place], ON_TIME if when <= end else STRAGGLER, 90)
+                event(axes, [when], [y], ON_TIME if when <= end else STRAGGLER, 90)
         axes.text(
-            first + 59 * MINUTE, place, said[query], va="center_baseline", fontsize=11, color=INK
+            first + 59 * MINUTE, y, status_of[query], va="center_baseline", fontsize=11, color=INK
         )  # fmt: skip
-    axes.set_yticks(range(len(shown)), shown[::-1], fontsize=11.5, color=INK)
-    axes.set_ylim(-0.6, len(shown) - 0.4)
+    axes.set_yticks(range(len(drawn)), drawn[::-1], fontsize=11.5, color=INK)
+    axes.set_ylim(-0.6, len(drawn) - 0.4)
     clock(axes, 10)
-    axes.set_xticks([first + each * MINUTE for each in range(0, 60, 10)])
+    axes.set_xticks([first + minute * MINUTE for minute in range(0, 60, 10)])
     key_of(
         figure, height,
         {
             "search": dot(INK), "click": dot(ON_TIME), "click that is too far": dot(STRAGGLER),
-            "matched": ON_TIME, "expired": Patch(facecolor=FILL[GONE], edgecolor=GONE),
+            "matched": ON_TIME, "expired": Patch(facecolor=FILL[REMOVED], edgecolor=REMOVED),
         },
     )  # fmt: skip
     return figure
@@ -100,11 +102,11 @@ def rate(rates: pd.DataFrame) -> Figure:
     )  # fmt: skip
     rates = in_utc(rates)
     clicked = (rates["searches"] * rates["rate"]).round()
-    for place, (row, hits) in enumerate(zip(rates.itertuples(), clicked, strict=True)):
-        axes.bar(place, row.searches, 0.8, color=FILL[GONE], edgecolor=GONE, linewidth=1.4)
-        axes.bar(place, hits, 0.8, color=FILL[ON_TIME], edgecolor=ON_TIME, linewidth=1.4)
+    for x, (row, hits) in enumerate(zip(rates.itertuples(), clicked, strict=True)):
+        axes.bar(x, row.searches, 0.8, color=FILL[REMOVED], edgecolor=REMOVED, linewidth=1.4)
+        axes.bar(x, hits, 0.8, color=FILL[ON_TIME], edgecolor=ON_TIME, linewidth=1.4)
         axes.text(
-            place, row.searches + 1.5, f"{row.rate:.0%}", ha="center", fontsize=12,
+            x, row.searches + 1.5, f"{row.rate:.0%}", ha="center", fontsize=12,
             fontweight="bold", color=INK,
         )  # fmt: skip
     breaks = sum(row.window_start.hour < 20 for row in rates.itertuples()) - 0.5
@@ -118,7 +120,7 @@ def rate(rates: pd.DataFrame) -> Figure:
     axes.set_xticks(range(len(rates)), starts)
     key_of(
         figure, height,
-        {"clicked": ON_TIME, "expired": Patch(facecolor=FILL[GONE], edgecolor=GONE)},
+        {"clicked": ON_TIME, "expired": Patch(facecolor=FILL[REMOVED], edgecolor=REMOVED)},
     )  # fmt: skip
     return figure
 
@@ -126,7 +128,7 @@ def rate(rates: pd.DataFrame) -> Figure:
 def known(
     batches: Sequence[Sequence[Row]],
     of: str | Callable[[Row], str],
-    words: Callable[[Row], str],
+    label: Callable[[Row], str],
     title: str,
     subtitle: str,
 ) -> Figure:
@@ -138,16 +140,18 @@ def known(
     now: dict[str, tuple[str, str]] = {}
     for number, rows in enumerate(batches):
         back = {
-            name(r): words(r) for r in rows if r["_change_type"] in ("delete", "update_preimage")
+            name(r): label(r) for r in rows if r["_change_type"] in ("delete", "update_preimage")
         }
         for row in rows:
             if row["_change_type"] in ("insert", "update_postimage"):
-                now[name(row)] = words(row), STRAGGLER if name(row) in back else ON_TIME
+                now[name(row)] = label(row), STRAGGLER if name(row) in back else ON_TIME
         for thing, (text, colour) in now.items():
             y = things.index(thing)
-            tone = GONE if text == "expired" else colour
+            tone = REMOVED if text == "expired" else colour
             if thing in back:
-                cell(axes, number - 0.45, y, 0.42, FILL[GONE], GONE, back[thing], gone=True)
+                cell(
+                    axes, number - 0.45, y, 0.42, FILL[REMOVED], REMOVED, back[thing], removed=True
+                )
                 cell(axes, number + 0.03, y, 0.42, FILL[tone], tone, text)
             else:
                 cell(axes, number - 0.45, y, 0.9, FILL[tone], tone, text)
@@ -156,7 +160,7 @@ def known(
     axes.set_yticks(range(len(things)), things, fontsize=11.5, color=INK)
     axes.set_xticks(range(len(batches)), [f"micro-batch {n}" for n in range(len(batches))])
     axes.grid(visible=False)
-    key_of(figure, height, {"said first": ON_TIME, "corrected": STRAGGLER, "taken back": GONE})
+    key_of(figure, height, {"first value": ON_TIME, "corrected": STRAGGLER, "taken back": REMOVED})
     return figure
 
 
@@ -194,7 +198,7 @@ def steps(
                 arrowprops={"arrowstyle": "->", "color": STRAGGLER, "linewidth": 1.6},
             )  # fmt: skip
             axes.scatter(
-                [when], [other], s=90, facecolors=PAPER, edgecolors=GONE, linewidths=1.8,
+                [when], [other], s=90, facecolors=PAPER, edgecolors=REMOVED, linewidths=1.8,
                 hatch="/////", zorder=5,
             )  # fmt: skip
         event(axes, [when], [price], STRAGGLER if back else ON_TIME, 100)
@@ -212,7 +216,7 @@ def steps(
             "price": Line2D([], [], color=INK, linewidth=2.4), "order": dot(ON_TIME),
             "answered anew": dot(STRAGGLER),
             "taken back": Line2D(
-                [], [], marker="o", markersize=8, markerfacecolor=PAPER, markeredgecolor=GONE,
+                [], [], marker="o", markersize=8, markerfacecolor=PAPER, markeredgecolor=REMOVED,
                 markeredgewidth=1.8, linestyle="none",
             ),
         },
@@ -231,14 +235,14 @@ def timeline(happened: Sequence[str], pages: Sequence[Sequence[Row]], cap: int) 
     )  # fmt: skip
     before: set[int] = set()
     for number, rows in enumerate(pages):
-        for place, row in enumerate(rows):
+        for y, row in enumerate(rows):
             fill, edge = SELLERS[row["seller"]]
             fresh = number > 0 and row["post"] not in before
-            cell(axes, number - 0.42, place, 0.84, fill, edge, str(row["post"]))
+            cell(axes, number - 0.42, y, 0.84, fill, edge, str(row["post"]))
             if fresh:
                 axes.add_patch(
                     Rectangle(
-                        (number - 0.42, place - 0.37), 0.84, 0.74, facecolor="none",
+                        (number - 0.42, y - 0.37), 0.84, 0.74, facecolor="none",
                         edgecolor=edge, linewidth=3.4, zorder=4,
                     )
                 )  # fmt: skip
@@ -258,7 +262,7 @@ def timeline(happened: Sequence[str], pages: Sequence[Sequence[Row]], cap: int) 
 
 
 def costs(sizes: pd.DataFrame, posting: int, most: int) -> Figure:
-    """Rows kept, rows shown and changes told, micro-batch by micro-batch."""
+    """Rows stored, rows shown and changes emitted, micro-batch by micro-batch."""
     height = 5.2
     figure, (above, below) = blank(
         "The cap bounds what is shown, and not what is kept",
@@ -272,11 +276,11 @@ def costs(sizes: pd.DataFrame, posting: int, most: int) -> Figure:
     above.text(4.5, 1.9 * most, f"cap × people = {most}", fontsize=10.5, ha="center", color=ON_TIME)
     above.set_ylim(0, None)
     below.bar(number, sizes["told"], 0.7, color=FILL[STRAGGLER], edgecolor=STRAGGLER, linewidth=1.4)
-    for axes, words in ((above, "rows after the micro-batch"), (below, "changes it published")):
-        axes.axvline(posting - 0.5, color=GONE, linewidth=1.4, linestyle="--")
+    for axes, label in ((above, "rows after the micro-batch"), (below, "changes it published")):
+        axes.axvline(posting - 0.5, color=REMOVED, linewidth=1.4, linestyle="--")
         axes.grid(axis="x", visible=False)
         axes.grid(axis="y", color=GRID)
-        axes.text(0, 1.04, words, transform=axes.transAxes, fontsize=11.5, color=INK)
+        axes.text(0, 1.04, label, transform=axes.transAxes, fontsize=11.5, color=INK)
     above.text(posting - 0.4, 0.9 * sizes["kept"].max(), "all is deleted", color=SOFT, fontsize=11)
     below.set_xticks(number)
     below.set_xlabel("micro-batch", color=SOFT, fontsize=10.5)

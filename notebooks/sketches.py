@@ -50,7 +50,7 @@ spark = local_session(
     # Over in a minute: the JVM's optimising compiler would not pay off.
     conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
 )
-place = Path(tempfile.mkdtemp(prefix="streamops-"))
+folder = Path(tempfile.mkdtemp(prefix="streamops-"))
 rng = np.random.default_rng(2013)
 
 # %% [markdown]
@@ -85,7 +85,7 @@ views.slice(0, 3).to_pandas()
 
 # %%
 def sketched(*micro_batches: pa.Table, by: str | tuple = (), **what) -> list[dict]:
-    """What aggregates say of all rows, or of each group of them."""
+    """Return the aggregates of all rows, or per group."""
     same = pa.scalar(noon.item(), pa.timestamp("us", "UTC"))
     day = [
         rows.append_column("day", pa.repeat(same, len(rows)))  # in one window
@@ -111,26 +111,26 @@ users = len(np.unique(views["user"]))
 # %%
 crowds, size = 40, 20_000
 crowd = pa.table({"crowd": np.repeat(np.arange(crowds), size), "user": np.arange(crowds * size)})
-kinds = {("HyperLogLog", p): agg.approx_count_distinct("user", p=p) for p in range(6, 17, 2)}
-kinds |= {
+sketched_by = {("HyperLogLog", p): agg.approx_count_distinct("user", p=p) for p in range(6, 17, 2)}
+sketched_by |= {
     ("theta", k): agg.approx_count_distinct_theta("user", k=k) for k in (64, 256, 1_024, 4_096)
 }
 stored = {("HyperLogLog", p): sketches.hll_sketch_agg("user", p=p) for p in range(6, 17, 2)}
 stored |= {("theta", k): sketches.theta_sketch_agg("user", k=k) for k in (64, 256, 1_024, 4_096)}
 
-said = sketched(crowd, by="crowd", **{str(name): each for name, each in kinds.items()})
-(kept,) = sketched(crowd.slice(0, size), **{str(name): each for name, each in stored.items()})
+estimates = sketched(crowd, by="crowd", **{str(name): item for name, item in sketched_by.items()})
+(stored_row,) = sketched(crowd.slice(0, size), **{str(name): item for name, item in stored.items()})
 bought = pd.DataFrame(
     {
-        "kind": kind,
+        "kind": name,
         "p": number,
-        "bytes": len(kept[str((kind, number))]),
-        "promised": 1.04 / np.sqrt(2**number) if kind == "HyperLogLog" else 1 / np.sqrt(number - 1),
+        "bytes": len(stored_row[str((name, number))]),
+        "promised": 1.04 / np.sqrt(2**number) if name == "HyperLogLog" else 1 / np.sqrt(number - 1),
         "measured": np.sqrt(
-            np.mean([(row[str((kind, number))]["estimate"] / size - 1) ** 2 for row in said])
+            np.mean([(row[str((name, number))]["estimate"] / size - 1) ** 2 for row in estimates])
         ),
     }
-    for kind, number in kinds
+    for name, number in sketched_by
 )
 show(pictures.error_for_bytes(bought, size * 8, size))
 
@@ -149,14 +149,14 @@ growing = pa.table(
         "user": np.concatenate([seed * 10**6 + np.arange(n) for seed in seeds for n in sizes]),
     }
 )
-told = sketched(
+answers = sketched(
     growing,
     by=("n", "seed"),
     **{f"{p}": agg.approx_count_distinct("user", p=p) for p in (10, 12, 14)},
 )
 errors = pd.DataFrame(
     {"p": p, "n": row["n"], "error": row[f"{p}"]["estimate"] / row["n"] - 1}
-    for row in told
+    for row in answers
     for p in (10, 12, 14)
 )
 counted = {p: 3 * 2 ** (p - 5) for p in (10, 12, 14)}
@@ -191,14 +191,14 @@ query = (
     micro_batches(spark, [*parts, after])
     .transform(per_minute)
     .writeStream.format("parquet")
-    .option("path", str(place / "minutes"))
-    .option("checkpointLocation", str(place / "minutes-checkpoint"))
+    .option("path", str(folder / "minutes"))
+    .option("checkpointLocation", str(folder / "minutes-checkpoint"))
     .trigger(availableNow=True)
     .start()
 )
 query.awaitTermination()
 # In one task, so that KLL sketches are not cut in another way where there are more cores.
-stored_minutes = spark.read.parquet(str(place / "minutes")).coalesce(1)
+stored_minutes = spark.read.parquet(str(folder / "minutes")).coalesce(1)
 minutes = stored_minutes.toPandas().sort_values("window_start", ignore_index=True)
 assert len(minutes) == 60
 assert minutes["n"].sum() == rows
@@ -228,13 +228,13 @@ assert bytes(merged_users) == direct["users"]
 }
 
 # %%
-each = [sketches.read(blob) for blob in minutes["users"]]
-so_far = list(accumulate(each, lambda left, right: left.merge(right)))
+per_minute = [sketches.read(blob) for blob in minutes["users"]]
+so_far = list(accumulate(per_minute, lambda left, right: left.merge(right)))
 assert so_far[-1].to_bytes() == direct["users"]
 user = views["user"].to_numpy()
 growth = pd.DataFrame(
     {
-        "summed": np.cumsum([sketch.estimate()["estimate"] for sketch in each]),
+        "summed": np.cumsum([sketch.estimate()["estimate"] for sketch in per_minute]),
         "truth": [len(np.unique(user[: np.searchsorted(minute, n + 1)])) for n in range(60)],
     }
     | {
@@ -265,9 +265,9 @@ compared = pd.DataFrame(
             for number in range(12)
         ],
         "averaged": np.reshape(p99, (12, 5)).mean(axis=1).round(1),
-        "merged": [said["quantiles"][0] for said in five["ms"]],
-        "lower": [said["lower"][0] for said in five["ms"]],
-        "upper": [said["upper"][0] for said in five["ms"]],
+        "merged": [answer["quantiles"][0] for answer in five["ms"]],
+        "lower": [answer["lower"][0] for answer in five["ms"]],
+        "upper": [answer["upper"][0] for answer in five["ms"]],
     },
     index=pd.Index(five["window_start"], name="from"),
 )
@@ -292,8 +292,8 @@ compared.assign(off=off.map("{:+.0%}".format)).iloc[[5, 6, 9]]
 
 # %%
 ordered = np.sort(ms)
-asked = np.unique(ordered[::200])
-true_rank = np.searchsorted(ordered, asked, side="right") / rows
+points = np.unique(ordered[::200])
+true_rank = np.searchsorted(ordered, points, side="right") / rows
 ks = (50, 100, 200, 400, 800, 1_600, 3_200)
 (of_k,) = sketched(*parts, **{str(k): sketches.kll_sketch_agg("ms", k=k) for k in ks})
 quantile_sketches = {k: sketches.read(of_k[str(k)]) for k in ks}
@@ -302,7 +302,7 @@ rank_errors = pd.DataFrame(
         "bytes": {k: len(sketch.to_bytes()) for k, sketch in quantile_sketches.items()},
         "promised": {k: sketch.rank_error for k, sketch in quantile_sketches.items()},
         "measured": {
-            k: np.abs(np.array(sketch.ranks(asked)) - true_rank).max()
+            k: np.abs(np.array(sketch.ranks(points)) - true_rank).max()
             for k, sketch in quantile_sketches.items()
         },
     }
@@ -325,8 +325,8 @@ show(pictures.ranks(rank_errors, tails))
 # %%
 at_99 = {k: sketch.quantiles([0.99]) for k, sketch in quantile_sketches.items()}
 assert at_99[200]["upper"][0] == ms.max()
-words = ("lower", "quantiles", "upper")
-pd.DataFrame({k: {word: said[word][0] for word in words} for k, said in at_99.items()})
+columns = ("lower", "quantiles", "upper")
+pd.DataFrame({k: {word: answer[word][0] for word in columns} for k, answer in at_99.items()})
 
 # %% [markdown]
 # ## 3. What is read most
@@ -340,17 +340,17 @@ pd.DataFrame({k: {word: said[word][0] for word in words} for k, said in at_99.it
 like = agg.approx_top_k("page", at_least=0.01, counters=100, item_type="string")
 (most,) = rolled_up("1 hour", pages=sketches.merge("pages", like=like))["pages"]
 views_by_page = views["page"].to_pandas().value_counts()
-words = ["item", "lower", "upper"]
-told = pd.DataFrame([[each[word] for word in words] for each in most["items"]], columns=words)
-told = told.set_index("item")
-told["truth"] = views_by_page[told.index]
+columns = ["item", "lower", "upper"]
+listed = pd.DataFrame([[item[word] for word in columns] for item in most["items"]], columns=columns)
+listed = listed.set_index("item")
+listed["truth"] = views_by_page[listed.index]
 frequent = views_by_page[views_by_page >= 0.01 * rows]
 
-assert set(frequent.index) <= set(told.index)
-assert told["truth"].between(told["lower"], told["upper"]).all()
+assert set(frequent.index) <= set(listed.index)
+assert listed["truth"].between(listed["lower"], listed["upper"]).all()
 assert most["error"] <= rows / 101
-title = f"{len(told)} pages told of {len(views_by_page):,}, and none of a percent is missing"
-show(pictures.hitters(told, 0.01 * rows, title))
+title = f"{len(listed)} pages of {len(views_by_page):,}, and none of a percent is missing"
+show(pictures.hitters(listed, 0.01 * rows, title))
 
 # %% [markdown]
 # Fewer counters, more error. It is mostly far below what is promised, because a micro-batch is counted exactly first,
@@ -359,17 +359,17 @@ show(pictures.hitters(told, 0.01 * rows, title))
 # %%
 several = (25, 50, 100, 200, 400, 800)
 (of_counters,) = sketched(
-    *parts, **{str(each): sketches.top_k_sketch_agg("page", counters=each) for each in several}
+    *parts, **{str(n): sketches.top_k_sketch_agg("page", counters=n) for n in several}
 )
-heavy = {each: sketches.read(of_counters[str(each)]) for each in several}
+heavy = {n: sketches.read(of_counters[str(n)]) for n in several}
 hit = pd.DataFrame(
     {
-        "bytes": {each: len(sketch.to_bytes()) for each, sketch in heavy.items()},
-        "promised error": {each: rows // (each + 1) for each in several},
-        "error": {each: sketch.estimate()["error"] for each, sketch in heavy.items()},
+        "bytes": {n: len(sketch.to_bytes()) for n, sketch in heavy.items()},
+        "promised error": {n: rows // (n + 1) for n in several},
+        "error": {n: sketch.estimate()["error"] for n, sketch in heavy.items()},
         "sure": {
-            each: sum(item["lower"] >= 0.01 * rows for item in sketch.estimate()["items"])
-            for each, sketch in heavy.items()
+            n: sum(item["lower"] >= 0.01 * rows for item in sketch.estimate()["items"])
+            for n, sketch in heavy.items()
         },
     }
 )
@@ -419,14 +419,14 @@ first = np.sort(rng.random(len(month))) * 30
 again = np.flatnonzero(rng.random(len(month)) < 0.02)
 resent = first[again] + rng.random(len(again)) * (30 - first[again])
 days = np.concatenate([first, resent])
-came = np.argsort(days, kind="stable")
+order = np.argsort(days, stable=True)
 orders = pa.table(
     {
         "ts": pa.array(noon + (days * 86_400_000_000).astype(np.int64), pa.timestamp("us", "UTC")),
         "order_id": pa.concat_arrays([month, month.take(pa.array(again))]),
         "sent_again": np.arange(len(days)) >= len(month),
     }
-).take(pa.array(came))
+).take(pa.array(order))
 
 once = sketches.seen(
     "order_id",
@@ -442,19 +442,19 @@ query = (
     micro_batches(spark, thirds)
     .transform(once)
     .writeStream.format("parquet")
-    .option("path", str(place / "orders"))
-    .option("checkpointLocation", str(place / "orders-checkpoint"))
+    .option("path", str(folder / "orders"))
+    .option("checkpointLocation", str(folder / "orders-checkpoint"))
     .trigger(availableNow=True)
     .start()
 )
 query.awaitTermination()
-written = spark.read.parquet(str(place / "orders")).select("sent_again", "seen").toPandas()
-judged = pd.crosstab(written["sent_again"], written["seen"])
-judged = judged.reindex(columns=["first", "again"], fill_value=0)
-assert judged.to_numpy().sum() == len(orders)
-assert judged.loc[True, "first"] == 0  # no duplicate passes
-assert judged.loc[False, "again"] <= 0.001 * len(month)
-judged
+written = spark.read.parquet(str(folder / "orders")).select("sent_again", "seen").toPandas()
+decisions = pd.crosstab(written["sent_again"], written["seen"])
+decisions = decisions.reindex(columns=["first", "again"], fill_value=0)
+assert decisions.to_numpy().sum() == len(orders)
+assert decisions.loc[True, "first"] == 0  # no duplicate passes
+assert decisions.loc[False, "again"] <= 0.001 * len(month)
+decisions
 
 # %% [markdown]
 # No duplicate passed, and of the new orders no more than one in a thousand was held for one.
@@ -514,8 +514,8 @@ pd.DataFrame({part: parts_of[part] for part in ("both", "only_left", "only_right
 #
 # ## 6. What it came to
 #
-# The same answers, by everything and by a sketch. `off` is how far the sketch was off here, `promised` what it said of
-# itself:
+# The same answers, by everything and by a sketch. `off` is how far the sketch was off here, `promised` its own error
+# bound:
 
 # %%
 pages_exact = sum(len(name) + 8 for name in views_by_page.index)
@@ -566,7 +566,7 @@ summary.assign(**{name: summary[name].map("{:.2%}".format) for name in ("off", "
 # - **HyperLogLog does not intersect.** Theta does, for several times the bytes, as the first picture shows; and finds
 #   what few share in few hashes.
 # - **A Bloom filter does not grow.** Beyond its capacity more new ids are taken for old than was promised. `seen` fails
-#   then, unless it is told otherwise.
+#   then, by default.
 # - **They do not all come out alike.** HyperLogLog, theta and Bloom are the same to the last bit however the stream was
 #   cut. KLL and heavy hitters can differ, within what they promise.
 # - **They do not keep a secret.** Whoever has a sketch can ask it for a value that he guesses.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from drawing import FILL, GONE, GRID, INK, ON_TIME, SOFT, STRAGGLER, blank, dot, key_of
+from drawing import FILL, GRID, INK, ON_TIME, REMOVED, SOFT, STRAGGLER, blank, dot, key_of
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -29,14 +29,14 @@ def error_for_bytes(table: pd.DataFrame, everything: int, items: int) -> Figure:
     for colour, (_, rows) in zip(COLOURS, table.groupby("kind"), strict=True):
         axes.plot(rows["bytes"], rows["promised"], color=colour, linewidth=1.6)
         axes.scatter(rows["bytes"], rows["measured"], s=62, color=colour, zorder=4)
-    axes.axvline(everything, color=GONE, linewidth=1.6, linestyle="--")
+    axes.axvline(everything, color=REMOVED, linewidth=1.6, linestyle="--")
     axes.annotate(
         "all of them,\n8 bytes each", (everything, 0.2), xytext=(-8, 0), fontsize=10.5,
         textcoords="offset points", ha="right", color=SOFT,
     )  # fmt: skip
     _bytes(axes)
     _share(axes)
-    named = {kind: dot(colour) for colour, kind in zip(COLOURS, _kinds(table), strict=True)}
+    named = {name: dot(colour) for colour, name in zip(COLOURS, _names(table), strict=True)}
     key_of(figure, 4.6, {**named, "promised": Line2D([], [], color=INK, linewidth=1.6)})
     return figure
 
@@ -55,7 +55,7 @@ def small_counts(table: pd.DataFrame, counted: Mapping[int, int]) -> Figure:
         span = (counted[p], rows["n"].max())
         for width, shade in ((2, "#eaf2f8"), (1, FILL[ON_TIME])):
             axes.fill_between(span, -width * promise, width * promise, color=shade, linewidth=0)
-        axes.axvline(counted[p], color=GONE, linestyle="--")
+        axes.axvline(counted[p], color=REMOVED, linestyle="--")
         axes.scatter(rows["n"], rows["error"], s=14, color=ON_TIME, zorder=4)
         axes.set_xscale("log")
         axes.tick_params(which="minor", length=0)
@@ -96,11 +96,15 @@ def percentiles(table: pd.DataFrame) -> Figure:
         "the minutes,\nthe sketches of the minutes merged (with bounds), and what it is.",
         4.8, left=0.09,
     )  # fmt: skip
-    place = np.arange(len(table))
-    axes.vlines(place, table["lower"], table["upper"], color=FILL[ON_TIME], linewidth=15, zorder=1)
-    axes.scatter(place, table["merged"], s=52, color=ON_TIME, zorder=3)
-    axes.hlines(table["exact"], place - 0.3, place + 0.3, color=INK, linewidth=1.6, zorder=4)
-    axes.scatter(place, table["averaged"], s=58, color=STRAGGLER, marker="X", zorder=5)
+    positions = np.arange(len(table))
+    axes.vlines(
+        positions, table["lower"], table["upper"], color=FILL[ON_TIME], linewidth=15, zorder=1
+    )
+    axes.scatter(positions, table["merged"], s=52, color=ON_TIME, zorder=3)
+    axes.hlines(
+        table["exact"], positions - 0.3, positions + 0.3, color=INK, linewidth=1.6, zorder=4
+    )
+    axes.scatter(positions, table["averaged"], s=58, color=STRAGGLER, marker="X", zorder=5)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: f"{ms:,.0f} ms"))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -108,7 +112,7 @@ def percentiles(table: pd.DataFrame) -> Figure:
     axes.tick_params(which="minor", length=0)
     axes.grid(axis="x", visible=False)
     axes.grid(axis="y", color=GRID)
-    axes.set_xticks(place, [f"{start:%H:%M}" for start in table.index])
+    axes.set_xticks(positions, [f"{start:%H:%M}" for start in table.index])
     key_of(
         figure, 4.8,
         {
@@ -158,18 +162,18 @@ def hitters(table: pd.DataFrame, least: float, title: str) -> Figure:
     """How often pages were read: bounds as bars, the truth as a dot."""
     figure, axes = blank(
         title,
-        "Views of the pages that are told: between the bounds, which are certain. The dot is the "
+        "Views of the reported pages: between the bounds, which are certain. The dot is the "
         "truth,\nthe dashed line the share that none may have and be missing.",
         5.2, left=0.07,
     )  # fmt: skip
-    place = np.arange(len(table))
+    positions = np.arange(len(table))
     axes.barh(
-        place, table["upper"] - table["lower"], left=table["lower"], color=FILL[ON_TIME],
+        positions, table["upper"] - table["lower"], left=table["lower"], color=FILL[ON_TIME],
         edgecolor=ON_TIME, height=0.62,
     )  # fmt: skip
-    axes.scatter(table["truth"], place, s=30, color=INK, zorder=4)
+    axes.scatter(table["truth"], positions, s=30, color=INK, zorder=4)
     axes.axvline(least, color=STRAGGLER, linestyle="--", linewidth=1.6)
-    axes.set_yticks(place, list(table.index))
+    axes.set_yticks(positions, list(table.index))
     axes.invert_yaxis()
     axes.set_xlim(0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
@@ -188,10 +192,10 @@ def filters(table: pd.DataFrame, as_ids: float) -> Figure:
     )
     axes.plot(table["per_id"], table.index, color=ON_TIME, linewidth=1.6)
     axes.scatter(table["per_id"], table["measured"], s=62, color=ON_TIME, zorder=4)
-    for at, words in ((8, "a hash of 64 bits"), (as_ids, "the ids themselves")):
-        axes.axvline(at, color=GONE, linestyle="--", linewidth=1.6)
+    for at, label in ((8, "a hash of 64 bits"), (as_ids, "the ids themselves")):
+        axes.axvline(at, color=REMOVED, linestyle="--", linewidth=1.6)
         axes.annotate(
-            words, (at, table.index.max()), xytext=(-7, -8), textcoords="offset points",
+            label, (at, table.index.max()), xytext=(-7, -8), textcoords="offset points",
             ha="right", va="top", rotation=90, fontsize=10.5, color=SOFT,
         )  # fmt: skip
     axes.set_xlim(0.4, as_ids * 1.1)
@@ -205,7 +209,7 @@ def filters(table: pd.DataFrame, as_ids: float) -> Figure:
 
 
 def overlaps(table: pd.DataFrame) -> Figure:
-    """What is shared by two audiences, against what is said of it."""
+    """What is shared by two audiences, against the estimate."""
     figure, axes = blank(
         "What few share is found in few hashes",
         "Estimated size of what two audiences share, as a multiple of the truth, with its bounds: "
@@ -233,7 +237,7 @@ def overlaps(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _kinds(table: pd.DataFrame) -> list[Any]:
+def _names(table: pd.DataFrame) -> list[Any]:
     return sorted(set(table["kind"]))
 
 
@@ -256,7 +260,7 @@ def _lines(figure: Figure, height: float, named: Mapping[str, str]) -> None:
     key_of(
         figure, height,
         {
-            words: Line2D([], [], color=colour, linewidth=2, linestyle=":" if colour == INK else "-")
-            for words, colour in named.items()
+            label: Line2D([], [], color=colour, linewidth=2, linestyle=":" if colour == INK else "-")
+            for label, colour in named.items()
         },
     )  # fmt: skip

@@ -81,8 +81,8 @@ by_event_time.sort_values("window_start")
 
 # %%
 by_arrival = windows.tumbling("10 minutes", time="arrived", agg={"n": agg.count()})
-as_they_came = spark.createDataFrame(clicks).transform(by_arrival).toPandas()
-show(pictures.two_clocks(clicks, by_event_time, as_they_came))
+as_they_arrived = spark.createDataFrame(clicks).transform(by_arrival).toPandas()
+show(pictures.two_clocks(clicks, by_event_time, as_they_arrived))
 
 # %% [markdown]
 # ## 2. The false spike
@@ -95,30 +95,32 @@ show(pictures.two_clocks(clicks, by_event_time, as_they_came))
 
 
 # %%
-def serve(log: Path, ended: threading.Event, told: list[dt.datetime]) -> None:
-    """Log requests as they happen, a file every quarter of a second, until told to end."""
+def serve(log: Path, ended: threading.Event, served: list[dt.datetime]) -> None:
+    """Log requests as they happen, a file every quarter of a second, until `ended` is set."""
     gaps = np.random.default_rng(2013).exponential(1 / 40, size=20_000)
     times = time.time() + np.cumsum(gaps)
     while not ended.wait(0.25):
-        written = len(told)
-        told += [dt.datetime.fromtimestamp(t, dt.UTC) for t in times[written:] if t <= time.time()]
-        lines = "".join(f'{{"ts": "{each.isoformat()}"}}\n' for each in told[written:])
+        written = len(served)
+        served += [
+            dt.datetime.fromtimestamp(t, dt.UTC) for t in times[written:] if t <= time.time()
+        ]
+        lines = "".join(f'{{"ts": "{instant.isoformat()}"}}\n' for instant in served[written:])
         draft = log / f".{written}"
         draft.write_text(lines)
         draft.rename(log / f"{written}.json")
 
 
-place = Path(tempfile.mkdtemp(prefix="streamops-"))
-log, counted = place / "log", place / "counted"
+folder = Path(tempfile.mkdtemp(prefix="streamops-"))
+log, counted = folder / "log", folder / "counted"
 log.mkdir()
 
 requests = spark.readStream.schema("ts timestamp").json(str(log))
-settings = {"agg": {"n": agg.count()}, "stragglers": "drop", "shards": 1}
+settings = {"agg": {"n": agg.count()}, "stragglers": "drop"}
 by_processing = windows.tumbling(
     "1 second", time="processed_at", delay="0 seconds", **settings
-).options(name="by_processing")
+).options(name="by_processing", shards=1)
 by_event = windows.tumbling("1 second", time="ts", delay="1 second", **settings).options(
-    name="by_event"
+    name="by_event", shards=1
 )
 
 
@@ -131,7 +133,7 @@ def consumer():
         .union(event.select(F.lit("event").alias("clock"), "*"))
         .writeStream.format("parquet")
         .option("path", str(counted))
-        .option("checkpointLocation", str(place / "checkpoint"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(processingTime="1 second")
         .start()
     )
@@ -145,9 +147,9 @@ def watch(query, micro_batches: int) -> dt.datetime:
 
 
 # %%
-told: list[dt.datetime] = []
+served: list[dt.datetime] = []
 ended = threading.Event()
-producer = threading.Thread(target=serve, args=(log, ended, told))
+producer = threading.Thread(target=serve, args=(log, ended, served))
 producer.start()
 
 query = consumer()
@@ -164,7 +166,7 @@ producer.join()
 
 # %%
 counts = spark.read.parquet(str(counted)).toPandas()
-logged = pd.Series(1, index=pd.DatetimeIndex(told)).resample("1s").sum()
+logged = pd.Series(1, index=pd.DatetimeIndex(served)).resample("1s").sum()
 seen = {clock: rows.set_index("window_start")["n"] for clock, rows in counts.groupby("clock")}
 figure = pictures.false_spike(seen, logged, begun, stopped)
 show(figure)
@@ -189,7 +191,7 @@ bool((event_time == logged.reindex(event_time.index)).all())
 #
 # The operator keeps a *watermark*: the greatest event time it has seen, less `delay`. When it has passed the end of a
 # window, the window's result is published: it is *on time*. A row that comes later than that is a *straggler*; beyond
-# `allowed_lateness` it is *too late*. Rows are judged by the watermark of the micro-batch before theirs.
+# `allowed_lateness` it is *too late*. Rows are late by the watermark of the previous micro-batch.
 #
 # A script of seven micro-batches, and four answers to the stragglers in it. `testing.replay` runs it without Spark, by the
 # same rules and in milliseconds: that is also how to test a stream of your own.
@@ -219,7 +221,7 @@ policies = {
     "retract": ten_minutes("retract", too_late="route"),
 }
 answers = {word: replay(transform, batches) for word, transform in policies.items()}
-show(pictures.judged(batches, answers["route"]))
+show(pictures.timing(batches, answers["route"]))
 
 # %% [markdown]
 # Under `"route"`, late rows come out of the query themselves, and say why:
@@ -314,7 +316,7 @@ show(
         morning,
         sliding,
         "Sliding",
-        'windows.sliding("30 minutes", …): (t − 30 minutes, t] of each t',
+        'windows.sliding("30 minutes", …): (t − 30 minutes, t] of instant t',
     )
 )
 
@@ -363,7 +365,7 @@ show(pictures.days_of_new_york(days, fixed, weekends))
 #
 # A window is published when it is over, and that can take long. With `early="every batch"` windows of every shape are
 # published whenever a micro-batch changed them, and once more when they are on time. Sessions are the hardest case, for
-# they grow: what was said of them is taken back. The last straggler here fills the
+# they grow: their earlier results are retracted. The last straggler here fills the
 # silence between two sessions that were published: both are taken back, each by its own start and end, and the one
 # that they were is published in their place.
 
@@ -378,7 +380,7 @@ visits = windows.session(
     early="every batch",
 )
 visit = [[0], [8, 15], [48], [60, 62], [90], [93], [31]]
-results = replay(visits, [[{"ts": at(minute)} for minute in each] for each in visit])
+results = replay(visits, [[{"ts": at(minute)} for minute in minutes] for minutes in visit])
 show(pictures.early_sessions(visit, results, at))
 
 # %%
@@ -398,7 +400,7 @@ for result in results:
 #   late. Put a `time.guard` before the operator.
 # - **They do not drop duplicates.** A row that a producer sends twice counts twice. Spark's `dropDuplicatesWithinWatermark`
 #   goes before.
-# - **They do not promise the same stragglers for every cutting.** Rows are judged by the watermark of the micro-batch before
+# - **They do not promise the same stragglers for every cutting.** Rows are late by the watermark of the previous micro-batch
 #   theirs, so the same rows in other micro-batches can have other stragglers. What holds for every cutting: the folded output
 #   equals the batch over the rows that were accepted.
 # - **They do not correct for ever.** Beyond `delay + allowed_lateness` a row is counted, or delivered, and the state is

@@ -10,9 +10,9 @@ import matplotlib.dates as mdates
 import pandas as pd
 from drawing import (
     FILL,
-    GONE,
     INK,
     ON_TIME,
+    REMOVED,
     SOFT,
     STRAGGLER,
     TOO_LATE,
@@ -43,12 +43,12 @@ def two_clocks(clicks: pd.DataFrame, happened: pd.DataFrame, arrived: pd.DataFra
     axes.set_xlim(first - MINUTE, first + 41 * MINUTE)
     slow = clicks["arrived"] - clicks["ts"] > 5 * MINUTE
     for row, late in zip(clicks.itertuples(), slow, strict=True):
-        colour = STRAGGLER if late else GONE
+        colour = STRAGGLER if late else REMOVED
         axes.plot([row.ts, row.arrived], [1, 0], color=colour, linewidth=1.6, zorder=1)
     colours = [STRAGGLER if late else ON_TIME for late in slow]
     event(axes, clicks["ts"], [1] * len(clicks), colours)
     event(axes, clicks["arrived"], [0] * len(clicks), colours)
-    for table, y, colour in ((happened, 1.32, ON_TIME), (arrived, -0.32, GONE)):
+    for table, y, colour in ((happened, 1.32, ON_TIME), (arrived, -0.32, REMOVED)):
         for row in in_utc(table).itertuples():
             bar(axes, row.window_start, row.window_end, y, row.n, colour=colour, height=0.3)
     axes.set_ylim(-0.55, 1.55)
@@ -97,11 +97,11 @@ def false_spike(
         axes.grid(axis="x", visible=False)
         axes.grid(axis="y", color="#e4e7ea")
         axes.set_ylim(0, 1.18 * max(counts.max(), 2 * steady))
-    for axes, words in (
+    for axes, label in (
         (above, "by processing time: when the consumer came to it"),
         (below, "by event time: when it happened"),
     ):
-        axes.text(0, 1.03, words, transform=axes.transAxes, fontsize=11.5, color=INK)
+        axes.text(0, 1.03, label, transform=axes.transAxes, fontsize=11.5, color=INK)
     above.text((off + on) / 2, above.get_ylim()[1] * 0.5, "stopped", ha="center", color=SOFT,
                fontsize=11.5)  # fmt: skip
     below.axhline(steady, color=INK, linewidth=1, linestyle=":")
@@ -110,8 +110,8 @@ def false_spike(
     return figure
 
 
-def judged(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]) -> Figure:
-    """Rows by event time and micro-batch, and the watermark they were judged by."""
+def timing(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]) -> Figure:
+    """Rows by event time and micro-batch, and the watermark by which they are late."""
     figure, axes = blank(
         "On time, straggler, too late",
         "A row is late where the watermark of the micro-batch before (the line) has passed the end "
@@ -148,7 +148,7 @@ def judged(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]
     axes.set_ylabel("micro-batch", color=SOFT, fontsize=10.5)
     clock(axes, 10)
     named = {"on time": ON_TIME, "straggler": STRAGGLER, "too late": TOO_LATE}
-    key_of(figure, 5.0, {words: dot(colour) for words, colour in named.items()})
+    key_of(figure, 5.0, {label: dot(colour) for label, colour in named.items()})
     return figure
 
 
@@ -168,16 +168,16 @@ def four_policies(answers: Mapping[str, Sequence[Any]]) -> Figure:
         published(axes, results)
         lost = sum(r.counts.stragglers + r.counts.too_late for r in results)
         beside = f"{lost} late rows were counted" if word == "drop" else ""
-        place = {"transform": axes.transAxes, "y": 1.025}
-        axes.text(x=0, s=f'"{word}"', fontsize=12.5, fontweight="bold", color=INK, **place)
-        axes.text(x=1, s=beside, fontsize=11, color=SOFT, ha="right", **place)
+        placement = {"transform": axes.transAxes, "y": 1.025}
+        axes.text(x=0, s=f'"{word}"', fontsize=12.5, fontweight="bold", color=INK, **placement)
+        axes.text(x=1, s=beside, fontsize=11, color=SOFT, ha="right", **placement)
         clock(axes, 10)
     for axes in grid[:, 1]:
         axes.set_ylabel("")
     key_of(
         figure, height,
         {
-            "on time": ON_TIME, "corrected": STRAGGLER, "taken back": GONE,
+            "on time": ON_TIME, "corrected": STRAGGLER, "taken back": REMOVED,
             "straggler": dot(STRAGGLER), "too late": dot(TOO_LATE),
         },
     )  # fmt: skip
@@ -206,9 +206,9 @@ def days_of_new_york(
                     continue
                 hours = (end - start).total_seconds() / 3600
                 local = start.tz_convert(zone)
-                words = f"{local:%a %-d %b}: {row.n}" if y else f"{local:%a %H:%M}: {row.n}"
-                colour = GONE if not y else ON_TIME if hours == 24 else STRAGGLER
-                bar(axes, start, end, y, words, colour=colour)
+                label = f"{local:%a %-d %b}: {row.n}" if y else f"{local:%a %H:%M}: {row.n}"
+                colour = REMOVED if not y else ON_TIME if hours == 24 else STRAGGLER
+                bar(axes, start, end, y, label, colour=colour)
         axes.set_yticks([1, 0], ["calendar", "fixed"], color=INK)
         axes.set_ylim(-0.55, 1.5)
         clock(axes, 24 * 60, "%H:%M", zone)
@@ -227,13 +227,13 @@ def early_sessions(
         height,
     )
     axes.set_xlim(at(-3), at(115))
-    published(axes, results, events=[[at(minute) for minute in each] for each in script])
+    published(axes, results, events=[[at(minute) for minute in minutes] for minutes in script])
     clock(axes, 15)
     key_of(
         figure, height,
         {
             "events": dot(INK), "early": Patch(facecolor=FILL[ON_TIME], edgecolor=ON_TIME, ls="--"),
-            "on time": ON_TIME, "corrected": STRAGGLER, "taken back": GONE,
+            "on time": ON_TIME, "corrected": STRAGGLER, "taken back": REMOVED,
         },
     )  # fmt: skip
     return figure
