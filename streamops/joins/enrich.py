@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from streamops.changelog.table import DEFAULT_MAX_KEYS, WhenFull
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT
+from streamops.changelog.table import (
+    DEFAULT_MAX_KEYS,
+    SNAPSHOT,
+    WhenFull,
+    parse_horizon,
+    value_columns,
+)
 from streamops.joins.core import enrich as core
-from streamops.joins.core.enrich_spec import How, Rejected
-from streamops.joins.enrich_settings import LatestJoin, marked, snapshot_rows
+from streamops.joins.core.enrich_spec import EnrichSpec, How, Rejected
+from streamops.joins.core.inputs import keys_of, refuse_missing
 from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import parse_distinct_names, refuse_type
 from streamops.kernel.time import Duration
+from streamops.spark.columns import arrow_schema, column, type_name
 from streamops.spark.operator import Operator
-from streamops.spark.pairs import PairTransform
 from streamops.spark.parameters import require_frame
-from streamops.spark.transform import DEFAULT_SHARDS, Options, StateApi
 
 __all__ = ["enrich"]
-
-_WHERE = "joins.enrich"
 
 
 def enrich(
@@ -37,17 +42,14 @@ def enrich(
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
     into: str = "status",
-    state_api: StateApi = "auto",
-    shards: int = DEFAULT_SHARDS,
-    name: str | None = None,
-) -> PairTransform:
+) -> Operator:
     """Put beside each fact what the local copy of a table says of its key when the fact is processed.
 
     The copy is kept up to date by the table's change stream. A micro-batch's changes are applied
     before its facts are answered, and every fact is answered in its own micro-batch: none waits, and
     no answer is revised. **A replay gives other answers** where facts and changes meet in other
     micro-batches; the copy itself does not depend on that. Where answers must not either, take
-    :func:`temporal`.
+    :func:`asof`.
 
     Input        facts: key columns of any type but maps · table: key columns of the same types, not
                  null · `sequence`: columns that can be compared (no maps), not null · `time`:
@@ -102,18 +104,10 @@ def enrich(
         they are rejected, "full".
     into : str
         Name of the column that says whether the table has a row.
-    state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        "auto" is the second, which needs RocksDB and lets operators be chained.
-    shards : int
-        Pieces that the keys are spread over. Belongs to the checkpoint; raise it where the state of a
-        shard passes some megabytes.
-    name : str, optional
-        Under which the counts appear in the query's ``observedMetrics``. Give one to each of two
-        operators that meet in a union or a join of streams: Spark refuses two of one name.
 
     Returns
     -------
-    PairTransform
+    Operator
         For use with ``DataFrame.transform`` on the facts.
 
     Raises
@@ -156,48 +150,95 @@ def enrich(
 
     See Also
     --------
-    temporal : the table as it was at the event time; the same answer whenever it is asked for.
+    asof : the table as it was at the event time; the same answer whenever it is asked for.
     lookup : a small table that is read again and again, and has no change stream.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-table join".
     """
-    settings = LatestJoin.of(
-        _WHERE,
-        by=by,
-        sequence=sequence,
-        horizon=horizon,
+    where = EnrichSpec.where
+    parameters = EnrichSpec(
+        by=keys_of(by, where=where),
+        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
+        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
         time=time,
         how=how,
         max_keys=max_keys,
         when_full=when_full,
         rejected=rejected,
         into=into,
-        shards=shards,
     )
-    options = Options("kernel", state_api, shards, name or "enrich").validated(_WHERE)
-    initial = None if snapshot is None else partial(_start_with_snapshot, settings, snapshot)
-    return PairTransform(_WHERE, settings, options, core, right, None, initial=initial)
+    initial = None if snapshot is None else partial(_start_with_snapshot, snapshot)
+    return Operator(where, parameters, core, right=right, initial=initial)
 
 
 def _start_with_snapshot(
-    settings: Any, snapshot: DataFrame, operator: Operator, frame: DataFrame, right: DataFrame
+    snapshot: DataFrame, operator: Operator, frame: DataFrame, right: DataFrame
 ) -> tuple[DataFrame, DataFrame | None]:
     """The changes, and the rows of the snapshot that the state starts with."""
     require_frame(snapshot, "the snapshot", where=operator.name)
-    changes = marked(right)
-    rows = snapshot_rows(settings, snapshot, changes)
+    changes = _mark_snapshots(right)
+    rows = _snapshot_rows(operator.parameters, snapshot, changes)
     if not frame.isStreaming:
         return changes.unionByName(rows), None
     if operator.execution.state_api == "applyInPandasWithState":
         raise SpecError(
             "SNAPSHOT_NEEDS_STATE_API",
             "this state API starts with an empty state",
-            where=_WHERE,
+            where=operator.name,
             got="snapshot=... with state_api='applyInPandasWithState'",
             expected="state_api='transformWithStateInPandas'",
             fix="leave state_api out, which needs RocksDB; or add the rows of the snapshot to "
             "the changes, with a boolean column '_snapshot'",
         )
     return changes, rows
+
+
+def _mark_snapshots(table: DataFrame) -> DataFrame:
+    """The changes, each of which says whether it is a row of a snapshot."""
+    return table if SNAPSHOT in table.columns else table.withColumn(SNAPSHOT, F.lit(False))
+
+
+def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, table: DataFrame) -> DataFrame:
+    """The rows of a snapshot as changes, with the columns of these.
+
+    Raises
+    ------
+    SpecError
+        ``SNAPSHOT_IS_A_STREAM``.
+    SchemaError, ColumnNotFound
+        A column of the table's row is not there, or of another type.
+    """
+    where = f"{parameters.where}, snapshot"
+    if snapshot.isStreaming:
+        raise SpecError(
+            "SNAPSHOT_IS_A_STREAM",
+            "a snapshot is read whole, before all changes",
+            where=where,
+            got="a streaming frame",
+            expected="a batch frame",
+            fix=f"spark.read instead of spark.readStream; or leave snapshot out, where its rows come "
+            f"among the changes and a boolean column {SNAPSHOT!r} says which these are",
+        )
+    own, changes = (arrow_schema(each, where=where) for each in (snapshot, table))
+    theirs = [name for _, name in parameters.by]
+    values = value_columns(changes, theirs, parameters.sequence)
+    times = () if parameters.time is None else (parameters.time,)
+    asked = {"by": theirs, "sequence": parameters.sequence, "time": times, "value": values}
+    refuse_missing(own, asked, where=where)
+    row = {name for names in asked.values() for name in names}
+    said = {SNAPSHOT: F.lit(True), CHANGE_TYPE: F.lit(INSERT)}
+    columns = []
+    for each in table.schema.fields:
+        if each.name in row:
+            wanted = changes.field(each.name).type
+            if own.field(each.name).type != wanted:
+                expected = f"{type_name(wanted)}, as in the changes"
+                fix = f"cast it: snapshot.withColumn({each.name!r}, ...)"
+                refuse_type(own, each.name, "the table's", expected, fix, where=where)
+            value = column(each.name)
+        else:
+            value = said.get(each.name, F.lit(None))
+        columns.append(value.cast(each.dataType).alias(each.name))
+    return snapshot.select(*columns)

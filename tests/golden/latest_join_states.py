@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops import joins
 from streamops.joins.core import enrich as latest
-from streamops.joins.core.enrich_spec import LatestSpec
-from streamops.joins.enrich_settings import LatestJoin
+from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from tests.golden.states import FOLDER, SHARDS
@@ -75,7 +75,7 @@ MORE: list[tuple[Rows, Rows]] = [
 ]
 
 
-def spec_of(**changed: Any) -> LatestSpec:
+def spec_of(**changed: Any) -> EnrichSpec:
     """The spec over this history's columns."""
     given: dict[str, Any] = {
         "by": {"word": "k", "x": "x"},
@@ -87,12 +87,12 @@ def spec_of(**changed: Any) -> LatestSpec:
         "when_full": "fail",
         "rejected": "drop",
         "into": "status",
-        "shards": SHARDS,
     }
     given |= changed
     table = given.pop("table", TABLE)
-    settings = LatestJoin.of("golden", **given)
-    return settings.bind(FACTS, table, carried=(None, None))
+    parameters = joins.enrich(None, **given).parameters
+    spec: EnrichSpec = parameters.resolve((FACTS, table), carried=(None, None), shards=SHARDS)
+    return spec
 
 
 SPEC = spec_of()
@@ -108,7 +108,7 @@ def table_of(rows: Rows, schema: pa.Schema = TABLE) -> pa.Table:
 
 
 def changes(rows: Rows) -> pa.Table:
-    return latest.pack(SPEC, "right", table_of(rows))
+    return latest.pack(SPEC, table_of(rows), "right")
 
 
 def state() -> State:
@@ -116,7 +116,7 @@ def state() -> State:
     after = latest.begin(SPEC, latest.empty(SPEC), changes(SNAPSHOT[:1]))
     for rows in BATCHES:
         facts = FACTS.empty_table()
-        after = latest.step(SPEC, after, facts, changes(rows), None).state
+        after = latest.step(SPEC, after, [facts, changes(rows)], None).state
     return latest.begin(SPEC, after, changes(SNAPSHOT[1:]))
 
 

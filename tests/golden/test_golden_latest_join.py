@@ -42,11 +42,11 @@ def test_a_stream_goes_on_from_state_of_version_4_as_if_nothing_had_happened() -
     ours, theirs, output = read(), state(), []
     for facts, rows in MORE:
         left = table_of(facts, FACTS)
-        pair = [latest.step(SPEC, item, left, changes(rows), None) for item in (ours, theirs)]
+        pair = [latest.step(SPEC, item, [left, changes(rows)], None) for item in (ours, theirs)]
         ours, theirs = (step.state for step in pair)
-        assert multiset(rows_of(pair[0].emitted)) == multiset(rows_of(pair[1].emitted))
-        assert pair[0].counts == pair[1].counts
-        output.append([(row["word"], row["v"], row["tags"]) for row in rows_of(pair[0].emitted)])
+        assert multiset(rows_of(pair[0].output)) == multiset(rows_of(pair[1].output))
+        assert pair[0].metrics == pair[1].metrics
+        output.append([(row["word"], row["v"], row["tags"]) for row in rows_of(pair[0].output)])
     assert output == [
         # A value of "a" that was not sent is from a late change; "c" was evicted.
         [("a", None, ["late"]), ("ä", 2, None), ("b", None, [None]), ("c", None, None), ("e", None, None)],

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.spark.pairs import bound as bound_pair
+from streamops.spark.drive import resolve
 from streamops.testing import replay
 
 MAP = pa.map_(pa.string(), pa.int64())
@@ -30,9 +30,12 @@ TABLE = pa.schema(
 SAID: dict[str, Any] = {"by": {"user": "id"}, "sequence": "lsn", "horizon": 10}
 
 
-def bound(left: pa.Schema = FACTS, right: pa.Schema = TABLE, **said: Any) -> LatestSpec:
-    spec: Any = bound_pair(joins.enrich(None, **(SAID | said)), left, right, carried=(None, None))
-    assert isinstance(spec, LatestSpec)
+def bound(
+    left: pa.Schema = FACTS, right: pa.Schema = TABLE, *, shards: int = 8, **said: Any
+) -> EnrichSpec:
+    made = joins.enrich(None, **(SAID | said)).options(shards=shards)
+    spec: Any = resolve(made, (left, right), (None, None))
+    assert isinstance(spec, EnrichSpec)
     return spec
 
 
@@ -64,7 +67,6 @@ def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(how="right")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(when_full="evict")),
-        (SpecError, "UNKNOWN_CHOICE", lambda: bound(state_api="scala")),
         (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=0)),
         (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=True)),
         (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
@@ -125,7 +127,7 @@ def test_the_values_get_names_of_their_own() -> None:
         "late",
     ]
     assert spec.names.right == (("ts", "ts"), ("plan", "plan_right"), ("m", "m_right"))
-    assert spec.origins["plan_right"] == ("right", "plan")
+    assert spec.origins["plan_right"] == (1, "plan")
     assert [field.name for field in spec.output.field("late").type] == [
         *("side", "reason", "lateness", "watermark", "left", "right")
     ]
@@ -142,8 +144,7 @@ def test_what_is_said_of_a_change_is_no_value() -> None:
 def test_the_repr_shows_all_that_was_said() -> None:
     assert repr(joins.enrich(None, **SAID)) == (
         "joins.enrich(by={'user': 'id'}, sequence=('lsn',), horizon=10, time=None, how='left', "
-        "max_keys=10000000, when_full='fail', rejected='drop', into='status', engine='kernel', "
-        "state_api='auto', shards=8, name='enrich')"
+        "max_keys=10000000, when_full='fail', rejected='drop', into='status')"
     )
 
 
@@ -159,9 +160,9 @@ def test_horizon_and_limit_may_change_and_the_table_may_not() -> None:
 def test_nothing_waits_for_a_watermark() -> None:
     spec = bound()
     assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)
-    settings: Any = joins.enrich(None, **SAID).settings
-    assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
-    assert settings.reads == (("user",), ("id", "lsn"))
+    parameters: Any = joins.enrich(None, **SAID).parameters
+    assert (parameters.times, parameters.delays, parameters.lag) == ((None, None), (None, None), 0)
+    assert parameters.reads == (("user",), ("id", "lsn"))
 
 
 def test_without_a_right_frame_it_is_for_the_test_kit() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def same(actual: list[Any], expected: list[Any]) -> None:
 def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
-    join = joins.enrich(None, **SAID, rejected="route", shards=3, state_api=api)
+    join = joins.enrich(None, **SAID, rejected="route").options(shards=3, state_api=api)
     got = [
         each
         for part in (SCRIPT, MORE)
@@ -98,10 +97,10 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     assert [row["tags_right"] for row in got[5].rows if row["customer"] == "a"] == [TAGS]
     reasons = sorted(row["reason"] for each in got for row in each.late_rows)
     assert reasons == ["conflict", "no_sequence", "null_key"]
-    other = joins.enrich(None, **(SAID | {"sequence": ["lsn"], "by": {"customer": "id"}}), shards=4)
+    single = SAID | {"sequence": ["lsn"], "by": {"customer": "id"}}
+    other = joins.enrich(None, **single).options(shards=4, state_api=api)
     with pytest.raises(StreamingQueryException) as caught:
-        stream(spark, replace(other, options=replace(other.options, state_api=api)), [SCRIPT[0]],
-               schema=BOTH, directory=tmp_path)  # fmt: skip
+        stream(spark, other, [SCRIPT[0]], schema=BOTH, directory=tmp_path)
     assert "joins.enrich" in str(caught.value)
 
 
@@ -117,9 +116,12 @@ def test_a_stream_begins_with_a_snapshot_and_reads_it_only_once(
 ) -> None:
     rows = [customer("a", 99, "0.50"), customer("b", 0, "2.00"), customer("d", 0, "3.00")]
     bad = [customer(None, 0, "1.00"), customer("x", 0, "1.00"), customer("x", 0, "2.00")]
-    join = joins.enrich(
-        None, **SAID, rejected="route", shards=3, snapshot=snapshot_of(spark, [*rows, *bad])
-    )
+
+    def joined(snapshot: DataFrame | None) -> Any:
+        join = joins.enrich(None, **SAID, rejected="route", snapshot=snapshot)
+        return join.options(shards=3)
+
+    join = joined(snapshot_of(spark, [*rows, *bad]))
     first = stream(spark, join, [(orders("a", "b", "d", "x"), [customer("a", 5, "1.00")]), (None, None)],
                    schema=BOTH, directory=tmp_path)  # fmt: skip
     said = {row["customer"]: row["limit"] for row in first[0].rows}
@@ -134,14 +136,14 @@ def test_a_stream_begins_with_a_snapshot_and_reads_it_only_once(
     assert first[1].state_rows == 4
 
     # Started again with none, and with another, which is not looked at.
-    without = replace(join, snapshot=None)
+    without = joined(None)
     script: list[Any] = [(orders("b", "d"), [customer("b", 6, None, "delete")])]
     (second,) = stream(spark, without, script, schema=BOTH, directory=tmp_path)
     assert {row["customer"]: row["limit"] for row in second.rows} == {
         "b": None,
         "d": Decimal("3.00"),
     }
-    other = replace(join, snapshot=snapshot_of(spark, [customer("b", 999, "6.00")]))
+    other = joined(snapshot_of(spark, [customer("b", 999, "6.00")]))
     (third,) = stream(spark, other, [(orders("b", "a"), None)], schema=BOTH, directory=tmp_path)
     assert {row["customer"]: row["limit"] for row in third.rows} == {
         "b": None,
@@ -177,9 +179,9 @@ def test_what_is_no_snapshot_of_the_table_is_refused(spark: SparkSession, tmp_pa
     log = micro_batches(spark, [[]], schema=CUSTOMERS, directory=tmp_path / "log")
     good = snapshot_of(spark, [customer("a", 1, "1.00")])
 
-    def refused(snapshot: DataFrame, **said: Any) -> Any:
+    def refused(snapshot: DataFrame, **options: Any) -> Any:
         with pytest.raises((SpecError, SchemaError)) as caught:
-            facts.transform(joins.enrich(log, **SAID, snapshot=snapshot, **said))
+            facts.transform(joins.enrich(log, **SAID, snapshot=snapshot).options(**options))
         return caught.value
 
     assert refused(log).code == "SNAPSHOT_IS_A_STREAM"
@@ -211,8 +213,11 @@ def test_a_table_of_another_operator_before_it_and_windows_behind_it_in_one_quer
     is_delete = (F.col("_change_type") == "delete").cast("bigint")
     placed = table.withColumn("place", F.col("revision").cast("bigint") * 2 + is_delete)
     join = joins.enrich(
-        placed.drop("revision"), by={"customer": "id"}, sequence="place", horizon=10**12, shards=2
-    )
+        placed.drop("revision"),
+        by={"customer": "id"},
+        sequence="place",
+        horizon=10**12,
+    ).options(shards=2)
     totals = windows.tumbling(
         "10 seconds", time="ts", by="customer", agg={"limits": agg.sum("limit")}, delay="0 seconds"
     )

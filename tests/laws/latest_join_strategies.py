@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from streamops import joins
 from streamops.joins.core import enrich as latest
-from streamops.joins.core.enrich_spec import LatestSpec
-from streamops.joins.enrich_settings import LatestJoin
+from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.testing.laws import JudgedPair, PairCase, rows_of
 from tests.laws.changes_strategies import moved
 from tests.laws.temporal_strategies import table_of
@@ -97,19 +97,20 @@ def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCas
     return case_of(spec, oracle, batches, seed=draw(st.integers(0, 2**16)))
 
 
-def spec_of(table: pa.Schema, **said: Any) -> LatestSpec:
+def spec_of(table: pa.Schema, **said: Any) -> EnrichSpec:
     """The core's spec; the horizon in microseconds where there is a time."""
     given: dict[str, Any] = {"by": {"word": "k"}, "sequence": "seq", "time": None, "how": "left"}
     given |= {"max_keys": 1_000, "when_full": "fail", "rejected": "drop", "into": "status"}
-    given |= {"shards": 1} | said
+    given |= said
     if given["time"] is not None:
         given["horizon"] = dt.timedelta(microseconds=given["horizon"])
-    settings = LatestJoin.of("joins.enrich", **given)
-    return settings.bind(FACTS, table, carried=(None, None))
+    parameters = joins.enrich(None, **given).parameters
+    spec: EnrichSpec = parameters.resolve((FACTS, table), carried=(None, None), shards=1)
+    return spec
 
 
 def case_of(
-    spec: LatestSpec, oracle: LatestJoinOracle, batches: Sequence[Any], *, seed: int
+    spec: EnrichSpec, oracle: LatestJoinOracle, batches: Sequence[Any], *, seed: int
 ) -> PairCase:
     """A case for the laws."""
 

@@ -44,7 +44,7 @@ def test_while_nothing_is_forgotten_shards_change_nothing(case: PairCase) -> Non
 @given(case=histories(forgets=False))
 def test_a_batch_is_answered_by_what_the_table_says_in_the_end(case: PairCase) -> None:
     left, right = case.packed(case.everything(), lambda rows: [rows])
-    found = [row for row in rows_of(latest.run(case.spec, left, right)) if row["status"]]
+    found = [row for row in rows_of(latest.run(case.spec, [left, right])) if row["status"]]
     judged = [(*batch, None) for batch in case.batches]
     same_rows(found, case.accepted(judged), "a batch, and the oracle")
 
@@ -62,14 +62,14 @@ def test_the_copy_depends_neither_on_cuts_nor_on_arrival(case: PairCase) -> None
     """Whatever came before: facts that come last are answered by all of the table."""
     _, right = case.everything()
     facts = concat([left for left, _ in case.batches])
-    expected = latest.run(case.spec, facts, latest.pack(case.spec, "right", right))
+    expected = latest.run(case.spec, [facts, latest.pack(case.spec, right, "right")])
     nobody = case.spec.facts.empty_table()
     state = latest.empty(case.spec)
     for _, changes in reversed(case.batches):
-        packed = latest.pack(case.spec, "right", changes)
-        state = latest.step(case.spec, state, nobody, packed, None).state
-    last = latest.step(case.spec, state, facts, latest.pack(case.spec, "right", right), None)
-    same_rows(rows_of(concat([last.emitted, last.late])), rows_of(expected), "in the end")
+        packed = latest.pack(case.spec, changes, "right")
+        state = latest.step(case.spec, state, [nobody, packed], None).state
+    last = latest.step(case.spec, state, [facts, latest.pack(case.spec, right, "right")], None)
+    same_rows(rows_of(concat([last.output, last.late])), rows_of(expected), "in the end")
 
 
 @given(case=histories(odd=0, forgets=False))
@@ -77,7 +77,7 @@ def test_a_snapshot_that_the_state_begins_with_is_one_that_comes_with_the_first_
     case: PairCase,
 ) -> None:
     spec, none = case.spec, case.nothing()
-    before = latest.pack(spec, "right", case.everything()[1])
+    before = latest.pack(spec, case.everything()[1], "right")
     for name, value in (("_snapshot", True), ("_change_type", "insert"), ("_unavailable", None)):
         at = before.schema.get_field_index(name)
         kind = before.schema.field(at)
@@ -85,9 +85,9 @@ def test_a_snapshot_that_the_state_begins_with_is_one_that_comes_with_the_first_
     begun = latest.begin(spec, latest.empty(spec), before.slice(0, 3))
     begun = latest.begin(spec, begun, before.slice(3))
     left, right = case.packed((case.batches[0] if case.batches else none), lambda rows: [rows])
-    one = latest.step(spec, begun, left, right, None)
-    other = latest.step(spec, latest.empty(spec), left, concat([before, right]), None)
-    same_rows(rows_of(one.emitted), rows_of(other.emitted), "begun, and told")
-    assert one.counts == other.counts
+    one = latest.step(spec, begun, [left, right], None)
+    other = latest.step(spec, latest.empty(spec), [left, concat([before, right])], None)
+    same_rows(rows_of(one.output), rows_of(other.output), "begun, and told")
+    assert one.metrics == other.metrics
     for name, rows in one.state.tables.items():
         same_rows(rows_of(rows), rows_of(other.state.tables[name]), name)

@@ -7,7 +7,7 @@ waits, and what was answered is not revised. What the copy is, and which changes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +25,12 @@ from streamops.changelog.latest import (
     latest_layout,
 )
 from streamops.changelog.table import SNAPSHOT
-from streamops.joins.core.enrich_spec import LatestSpec
+from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.joins.core.late import deliver
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import Metrics, SideName, Step
 from streamops.kernel.groups import Groups, Ids
-from streamops.kernel.pairs import SideName
 from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
@@ -51,19 +51,19 @@ STATE = StateFormat("joins.latest", 4)
 _STATUS = pa.array(["missing", "matched"])
 
 
-def layout(spec: LatestSpec) -> Mapping[str, pa.Schema]:
+def layout(spec: EnrichSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables: what is known, and rows of a snapshot that no step has seen."""
     table = spec.table
     waiting = [(f"column.{i}", table.came.field(name).type) for i, name in enumerate(table.row)]
     return {**latest_layout(table), "snapshot": pa.schema(waiting)}
 
 
-def empty(spec: LatestSpec) -> State:
+def empty(spec: EnrichSpec) -> State:
     """The state before the first step."""
     return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
-def begin(spec: LatestSpec, state: State, snapshot: pa.Table) -> State:
+def begin(spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
     """The state with packed rows of a snapshot, which the first step takes in before all else.
 
     That step is where counts are told and rejected rows are delivered.
@@ -76,7 +76,7 @@ def begin(spec: LatestSpec, state: State, snapshot: pa.Table) -> State:
     )
 
 
-def pack(spec: LatestSpec, side: SideName, rows: pa.Table) -> pa.Table:
+def pack(spec: EnrichSpec, rows: pa.Table, side: SideName) -> pa.Table:
     """The rows as they are; without a word of theirs, changes are of no snapshot."""
     if side == "left":
         return conform(rows, spec.facts)
@@ -86,33 +86,32 @@ def pack(spec: LatestSpec, side: SideName, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def step(
-    spec: LatestSpec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
-) -> Step:
+def step(spec: EnrichSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring. The watermark does not matter."""
+    left, right = inputs
     waiting = state.tables["snapshot"]
     if len(waiting):
         right = concat([_of_snapshot(spec, waiting), right])
-    late, counts = spec.output.empty_table(), Counts()
+    late, counts = spec.output.empty_table(), Metrics()
     if len(right):
         state, late, counts = _applied(spec, state, right)
     emitted = _answered(spec, state.tables["rows"], left)
-    counts += Counts(rows=len(left), on_time=len(left), results=len(emitted))
+    counts += Metrics(rows=len(left), on_time=len(left), results=len(emitted))
     return Step(state, emitted, late, counts)
 
 
-def run(spec: LatestSpec, left: pa.Table, right: pa.Table) -> pa.Table:
+def run(spec: EnrichSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all in one step, and so what the table says in the end."""
-    only = step(spec, empty(spec), left, right, None)
-    return concat([only.emitted, only.late])
+    only = step(spec, empty(spec), inputs, None)
+    return concat([only.output, only.late])
 
 
-def check(spec: LatestSpec, state: State) -> None:
+def check(spec: EnrichSpec, state: State) -> None:
     """Each key is there once, deletes are not too old, and what is deleted has no values."""
     check_latest_rows(spec.table, state)
 
 
-def _of_snapshot(spec: LatestSpec, waiting: pa.Table) -> pa.Table:
+def _of_snapshot(spec: EnrichSpec, waiting: pa.Table) -> pa.Table:
     """Rows of a snapshot as changes."""
     known = dict(zip(spec.table.row, waiting.columns, strict=True))
     said = {SNAPSHOT: True, CHANGE_TYPE: INSERT}
@@ -126,7 +125,7 @@ def _of_snapshot(spec: LatestSpec, waiting: pa.Table) -> pa.Table:
     return pa.table(columns, schema=spec.table.input)
 
 
-def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, pa.Table, Counts]:
+def _applied(spec: EnrichSpec, state: State, changes: pa.Table) -> tuple[State, pa.Table, Metrics]:
     """The state after the changes; what is delivered of them; their counts."""
     table = spec.table
     received = ClassifiedChanges.of(table, changes)
@@ -148,7 +147,7 @@ def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, 
         came = take(changes.select(table.came.names), bad)
         reasons = received.reasons(bad).to_numpy(zero_copy_only=False).astype(np.str_)
         late = deliver(spec.output, "right", came, reasons, None, None)
-    counts = Counts(
+    counts = Metrics(
         rows=len(changes),
         rejected=len(bad),
         on_time=len(changes) - len(bad) - stale - duplicates,
@@ -157,7 +156,7 @@ def _applied(spec: LatestSpec, state: State, changes: pa.Table) -> tuple[State, 
     return State(clock, tables), late, counts
 
 
-def _answered(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
+def _answered(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
     """Facts beside the rows of their keys, with nulls where there is none."""
     if not len(facts):
         return spec.output.empty_table()
@@ -176,7 +175,7 @@ def _answered(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
     return pa.table(columns, schema=spec.output)
 
 
-def _found(spec: LatestSpec, rows: pa.Table, facts: pa.Table) -> Ids:
+def _found(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> Ids:
     """For each fact the row of its key; -1 where there is none. No row has a null in its key."""
     pairs = zip(key_columns(spec.table), spec.left.by, strict=True)
     keys = [

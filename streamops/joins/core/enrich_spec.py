@@ -1,21 +1,38 @@
-"""Settings of latest-value joins, bound to the schemas of facts and of the table's changes."""
+"""The parameters of a join with the local copy of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from streamops.changelog.table import KeyedTable
+from streamops.changelog.change_types import REVISION
+from streamops.changelog.table import (
+    DEFAULT_MAX_KEYS,
+    SNAPSHOT,
+    KeyedTable,
+    WhenFull,
+    refuse_change_type,
+    require_change_columns,
+    value_columns,
+)
+from streamops.joins.core.inputs import (
+    refuse_into,
+    refuse_keys,
+    refuse_missing,
+    sequence_of_revisions,
+    shown_keys,
+)
 from streamops.joins.core.late import late_type
-from streamops.joins.core.naming import Names
-from streamops.joins.core.untimed import UntimedSpec
-from streamops.kernel.pairs import Side, SideName
+from streamops.joins.core.naming import Names, named, refuse_reserved
+from streamops.joins.core.tables_spec import WithoutEventTime
+from streamops.kernel.core import Input
+from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import require_choice, require_most_keys
 
-__all__ = ["CopiedTable", "How", "LatestSpec", "Rejected"]
+__all__ = ["CopiedTable", "EnrichSpec", "How", "Rejected"]
 
 How = Literal["left", "inner"]
 Rejected = Literal["drop", "route"]
@@ -44,67 +61,156 @@ class CopiedTable(KeyedTable):
         return () if self.time is None else (self.time,)
 
 
-@dataclass(frozen=True)
-class LatestSpec(UntimedSpec):
-    """A latest-value join over columns of known types.
+_UNRESOLVED = CopiedTable(
+    where="joins.enrich",
+    key=(),
+    sequence=(),
+    horizon=0,
+    time=None,
+    snapshots="below_log",
+    when_full="fail",
+    came=pa.schema([]),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrichSpec(WithoutEventTime):
+    """The parameters of the join, and what is resolved against the schemas of its inputs.
 
     Parameters
     ----------
     by : tuple of (str, str)
-        Key columns, of facts and of the table.
-    facts : Schema
-        All columns of facts.
+        Key columns: name among the facts, name in the table.
+    horizon : int
+        Microseconds, or units of the sequence without ``time``.
+    sequence, time, how, max_keys, when_full, rejected, into
+        As in :func:`streamops.joins.enrich`.
+    inputs : tuple of Input
+        Resolved: the facts and the changes.
     table : CopiedTable
+        Resolved: the table whose latest rows are stored.
     names : Names
-        Columns of the join.
-    into : str
-        Name of the column that says whether the table has a row.
-    how : str
-        What becomes of facts without one.
-    rejected : str
-        What happens to rows of the table that are no changes of it.
+        Resolved: columns of a joined row.
     """
 
-    by: tuple[tuple[str, str], ...]
-    facts: pa.Schema
-    table: CopiedTable
-    names: Names
-    into: str
+    where: ClassVar[str] = "joins.enrich"
+    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, True)
+    needs_preimages: ClassVar[bool] = False
+
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
+    sequence: tuple[str, ...]
+    horizon: int
+    time: str | None
     how: How
+    max_keys: int
+    when_full: WhenFull
     rejected: Rejected
+    into: str
+    inputs: tuple[Input, ...] = field(default=(), repr=False)
+    table: CopiedTable = field(default=_UNRESOLVED, repr=False)
+    names: Names = field(default=Names(pa.schema([]), ()), repr=False)
+
+    def __post_init__(self) -> None:
+        for value, known, parameter in (
+            (self.how, How, "how"),
+            (self.when_full, WhenFull, "when_full"),
+            (self.rejected, Rejected, "rejected"),
+        ):
+            require_choice(value, known, parameter=parameter, where=self.where)
+        refuse_into(self.into, where=self.where)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
+        theirs = tuple(name for _, name in self.by)
+        if {*theirs} & {*self.sequence, self.time}:
+            raise SpecError(
+                "SAME_COLUMN",
+                "a column of the key cannot order the changes of a key",
+                where=self.where,
+                got=f"by={shown_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}",
+                expected="other columns",
+                fix="name the position in the log as `sequence`",
+            )
+        columns = {"by": theirs, "sequence": self.sequence, "time": (self.time,)}
+        refuse_change_type(columns, where=self.where)
+        if self.sequence == (REVISION,):
+            fix = (
+                "sequence='position' behind .withColumn('position', 2 * F.col('revision') + "
+                "F.when(F.col('_change_type') == 'delete', 1).otherwise(0))"
+            )
+            raise sequence_of_revisions(self.sequence[0], fix, where=self.where)
 
     @property
-    def left(self) -> Side:
-        """The facts."""
-        return Side(tuple(name for name, _ in self.by), None, self.facts)
+    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns whose values are compared."""
+        left, right = zip(*self.by, strict=True)
+        return left, (*right, *self.sequence)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> EnrichSpec:
+        """The parameters over these columns."""
+        left, right = schemas
+        ours, theirs = zip(*self.by, strict=True)
+        columns = {"by": theirs, "sequence": self.sequence}
+        columns |= {} if self.time is None else {"time": (self.time,)}
+        refuse_missing(left, {"by": ours}, where=f"{self.where}, left frame")
+        refuse_missing(right, columns, where=f"{self.where}, right frame")
+        refuse_keys(left, right, self.by, where=self.where)
+        require_change_columns(right, self.sequence, self.time, where=f"{self.where}, right frame")
+        values = value_columns(right, theirs, self.sequence)
+        row = pa.schema([column for column in right if column.name in {*theirs, *values}])
+        names = named(left, row, self.by, self.where)
+        added = [self.into, *(["late"] if self.rejected == "route" else [])]
+        fix = "rename the column before the join, or name the added one otherwise by into=..."
+        refuse_reserved(names.schema.names, added, fix, self.where)
+        marked = right if SNAPSHOT in right.names else right.append(pa.field(SNAPSHOT, pa.bool_()))
+        table = CopiedTable(
+            where=self.where,
+            key=theirs,
+            sequence=self.sequence,
+            time=self.time,
+            horizon=self.horizon,
+            values=tuple(sorted(values)),
+            input=marked,
+            snapshots="below_log",  # the log has all changes since the snapshot was begun
+            limit=-(-self.max_keys // shards),
+            when_full=self.when_full,
+            came=right,
+        )
+        inputs = (Input(ours, None, left), Input(theirs, None, right))
+        return replace(self, inputs=inputs, table=table, names=names)
 
     @property
-    def right(self) -> Side:
-        """The changes."""
-        return Side(self.table.by, None, self.table.came)
+    def left(self) -> Input:
+        """The facts, resolved."""
+        return self.inputs[0]
 
-    @cached_property
+    @property
+    def facts(self) -> pa.Schema:
+        """All columns of the facts."""
+        return self.inputs[0].schema
+
+    @property
     def output(self) -> pa.Schema:
         """Facts, rows without their keys, the status; rejected rows where they are routed."""
         extra: list[tuple[str, pa.DataType]] = [(self.into, pa.string())]
         if self.rejected == "route":
             extra.append(("late", late_type(self.facts, self.table.came)))
-        joined = (field.with_nullable(True) for field in self.names.schema)
+        joined = (column.with_nullable(True) for column in self.names.schema)
         return pa.schema([*joined, *extra])
 
     @property
-    def origins(self) -> Mapping[str, tuple[SideName, str]]:
-        """Columns of the output that hold values of one of an input: of which side, which one."""
-        found: dict[str, tuple[SideName, str]] = {n: ("left", n) for n in self.facts.names}
-        return found | {name: ("right", column) for column, name in self.names.right}
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Columns of the output with values of a column of an input: of which input and column."""
+        found = {name: (0, name) for name in self.facts.names}
+        return found | {name: (1, column) for column, name in self.names.right}
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """Everything the state depends on: the table. The horizon is not in it, nor is the limit."""
         table = self.table
         parts = {"by": table.by, "sequence": table.sequence, "values": table.values}
-        said = {
+        columns = {
             part: [[name, str(table.came.field(name).type)] for name in names]
             for part, names in parts.items()
         }
-        return {**said, "time": table.time}
+        return {**columns, "time": table.time}

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops import joins
 from streamops.joins.core import enrich as core
-from streamops.joins.core.enrich_spec import LatestSpec
-from streamops.joins.enrich_settings import LatestJoin
+from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.kernel.contract import Counts
 from streamops.kernel.errors import CapacityError
 from streamops.testing import at
@@ -38,13 +38,13 @@ SAID: dict[str, Any] = {
     "when_full": "fail",
     "rejected": "route",
     "into": "status",
-    "shards": 1,
 }
 
 
-def bound(table: pa.Schema = TABLE, **said: Any) -> LatestSpec:
-    settings = LatestJoin.of("joins.enrich", **(SAID | said))
-    return settings.bind(FACTS, table, carried=(None, None))
+def bound(table: pa.Schema = TABLE, **said: Any) -> EnrichSpec:
+    parameters = joins.enrich(None, **(SAID | said)).parameters
+    spec: EnrichSpec = parameters.resolve((FACTS, table), carried=(None, None), shards=1)
+    return spec
 
 
 def upsert(key: str | None, lsn: int, v: Any = "v", w: Any = 1, **said: Any) -> dict[str, Any]:
@@ -66,20 +66,20 @@ class Played:
 
     def packed(self, rows: Sequence[dict[str, Any]]) -> pa.Table:
         table = pa.Table.from_pylist(list(rows), schema=self.spec.table.came)
-        return core.pack(self.spec, "right", table)
+        return core.pack(self.spec, table, "right")
 
     def __call__(self, facts: str = "", *changes: dict[str, Any]) -> list[Any]:
         """What is said of each fact, a letter: v, or None where there is no row."""
         left = pa.table([pa.array(list(facts), pa.string())], schema=FACTS)
-        left = core.pack(self.spec, "left", left)
-        step = core.step(self.spec, self.state, left, self.packed(changes), None)
+        left = core.pack(self.spec, left, "left")
+        step = core.step(self.spec, self.state, [left, self.packed(changes)], None)
         core.check(self.spec, step.state)
         assert core.next_deadline(self.spec, step.state) is None
         assert not len(core.finish(self.spec, step.state))
-        self.state, self.counts = step.state, step.counts
+        self.state, self.counts = step.state, step.metrics
         told = [row["late"] for row in step.late.to_pylist()]
         self.late = [(each["side"], each["reason"], each["right"]["lsn"]) for each in told]
-        said = step.emitted.to_pylist()
+        said = step.output.to_pylist()
         assert all((row["status"] == "matched") or row["v"] is None for row in said)
         return [row["v"] if row["status"] == "matched" else None for row in said]
 
@@ -215,7 +215,7 @@ def test_a_batch_says_what_the_table_says_in_the_end() -> None:
     play = Played()
     facts = pa.table([pa.array(["a", "b"])], schema=FACTS)
     changes = [upsert("a", 2, "two"), upsert("a", 1, "one"), upsert(None, 3)]
-    rows = core.run(play.spec, facts, play.packed(changes)).to_pylist()
+    rows = core.run(play.spec, [facts, play.packed(changes)]).to_pylist()
     assert [(row["k"], row["v"]) for row in rows] == [("a", "two"), ("b", None), (None, None)]
     assert rows[-1]["late"]["reason"] == "null_key"
 
@@ -227,8 +227,8 @@ def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
     assert core.layout(spec) == core.layout(bound())
     state, left = core.empty(spec), pa.table([pa.array(["a"])], schema=FACTS)
     changes = pa.Table.from_pylist([upsert("a", 1)], schema=other)
-    step = core.step(spec, state, left, core.pack(spec, "right", changes), None)
-    assert step.emitted.to_pylist()[0]["v"] == "v"
+    step = core.step(spec, state, [left, core.pack(spec, changes, "right")], None)
+    assert step.output.to_pylist()[0]["v"] == "v"
     assert spec.output.names == ["k", "w", "v", "ts", "status", "late"]
 
 
