@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import no_spark, require_column, require_item
-from streamops.sketches.core.overlap import Overlap
+from streamops.sketches.core.theta import Overlap
 from streamops.sketches.theta import DEFAULT_K, refuse_k
 from streamops.spark.columns import require_name, type_name
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from streamops.kernel.errors import SpecError
 from streamops.sketches.aggregation import require_item
 from streamops.sketches.core.contract import Parameter, Sketch
-from streamops.sketches.core.countmin import CountMin
-from streamops.sketches.core.tables import MOST_CELLS, depth_for, width_for
+from streamops.sketches.core.countmin import MOST_CELLS, CountMin, depth_for, width_for
 from streamops.sketches.core.types import flat_type
 from streamops.sketches.counting import CountingAggregate, StoredCounts, items_of
 from streamops.sketches.stored import SketchType

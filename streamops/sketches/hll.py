@@ -16,8 +16,7 @@ from streamops.kernel.hashing import xxhash64
 from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.hashes import murmur3
-from streamops.sketches.core.hll_images import from_serialized
-from streamops.sketches.core.hyperloglog import HyperLogLog
+from streamops.sketches.core.hyperloglog import HyperLogLog, from_serialized
 from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import column as quoted
 

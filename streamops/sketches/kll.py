@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import SketchAggregate
 from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.kll import QuantileSketch
-from streamops.sketches.core.kll_view import rank_error
+from streamops.sketches.core.kll import QuantileSketch, rank_error
 from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import type_name

@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import SpecError
 from streamops.sketches.aggregation import SketchAggregate, require_item
 from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.overlap import PARTS, measured
 from streamops.sketches.core.samples import Samples, beside
 from streamops.sketches.core.stored import Framed, revived
-from streamops.sketches.core.theta import Theta
+from streamops.sketches.core.theta import PARTS, Theta, measured
 from streamops.sketches.expressions import expression
 from streamops.sketches.stored import SketchType, StoredSketch
 from streamops.spark.columns import column as quoted

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import QuantileSketch
-from streamops.sketches.core.kll_view import rank_error
+from streamops.sketches.core.kll import QuantileSketch, rank_error
 from streamops.testing import laws
 from tests.oracles import kll as oracle
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.overlap import Overlap
-from streamops.sketches.core.theta import Theta
+from streamops.sketches.core.theta import Overlap, Theta
 from streamops.testing import laws
 
 pytestmark = pytest.mark.laws

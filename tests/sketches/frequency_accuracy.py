@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.groups import Groups, Ints
-from streamops.sketches.core.countmin import CountMin
+from streamops.sketches.core.countmin import CountMin, depth_for, width_for
 from streamops.sketches.core.frequent import Frequent, counters_for
-from streamops.sketches.core.tables import depth_for, width_for
 
 ROWS = 1_000_000
 DISTINCT = 100_000

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import QuantileSketch
-from streamops.sketches.core.kll_view import rank_error
+from streamops.sketches.core.kll import QuantileSketch, rank_error
 
 Values = npt.NDArray[np.float64]
 

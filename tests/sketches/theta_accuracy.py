@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.overlap import Overlap
-from streamops.sketches.core.theta import Theta
+from streamops.sketches.core.theta import Overlap, Theta
 
 SIZES = (10**2, 10**3, 10**4, 10**5, 10**6)
 KS = (1_024, 4_096, 16_384)

@@ -14,21 +14,21 @@ of the two it is depends on the items alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.sketches.core.buffers import cut, put_numbers, require, split_payloads, take_numbers
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.hashes import items
-from streamops.sketches.core.layout import pieces, put, require, seen, whole
-from streamops.sketches.core.sorting import ranges
-from streamops.sketches.core.tables import Table, cells_of, summed
+from streamops.sketches.core.hashes import SEED, items, murmur3
+from streamops.sketches.core.sorting import argsort_groups, ranges, run_starts
 from streamops.sketches.core.tallies import (
     added,
     adds_up,
@@ -40,7 +40,62 @@ from streamops.sketches.core.tallies import (
 )
 from streamops.sketches.core.types import type_name
 
-__all__ = ["CountMin"]
+__all__ = ["MOST_CELLS", "CountMin", "Table", "cells_of", "depth_for", "summed", "width_for"]
+
+Table = npt.NDArray[np.int64]
+
+MOST_CELLS = 1 << 24
+"""128 MiB of counts."""
+
+
+def width_for(relative_error: float) -> int:
+    """Cells in a row.
+
+    Examples
+    --------
+    >>> width_for(0.01), width_for(0.001)
+    (272, 2719)
+    """
+    return math.ceil(math.e / relative_error)
+
+
+def depth_for(confidence: float) -> int:
+    """Rows.
+
+    Examples
+    --------
+    >>> depth_for(0.99), depth_for(0.5)
+    (5, 1)
+    """
+    # Rounded first: 1 - 0.99 is a little more than 0.01.
+    return max(math.ceil(round(-math.log(1 - confidence), 9)), 1)
+
+
+def cells_of(hashes: Ints, width: int, depth: int) -> Iterator[Ids]:
+    """Where each item is counted, in one row after the other.
+
+    Examples
+    --------
+    >>> [cells.tolist() for cells in cells_of(np.array([1, 2]), 100, 3)]
+    [[4, 23], [190, 121], [264, 273]]
+    """
+    for row in range(depth):
+        if row % 2 == 0:
+            halves = murmur3(hashes, seed=SEED + row // 2)
+        # The upper 32 bits say how far along the row, as a share of it.
+        share = (halves[row % 2] >> np.uint64(32)) * np.uint64(width)
+        yield row * width + (share >> np.uint64(32)).astype(np.int64)
+
+
+def summed(groups: Groups, tables: Table) -> Table:
+    """The tables of each group, added up."""
+    result = np.zeros((groups.count, tables.shape[1]), np.int64)
+    order = argsort_groups(groups.ids, groups.count)
+    starts = run_starts(groups.ids[order])
+    if len(starts):
+        result[groups.ids[order[starts]]] = np.add.reduceat(tables[order], starts, axis=0)
+    return result
+
 
 _HEAD = 12
 _TABLE = 0xFFFFFFFF
@@ -185,12 +240,12 @@ class CountMin:
         dense = np.asarray(lists.is_null())
         lengths = _HEAD + 8 * (entries + numbers)
         data, starts = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
-        put(data, starts, np.asarray(count), "<i8")
-        put(data, starts + 8, np.where(dense, _TABLE, entries), "<u4")
-        put(data, ranges(starts + _HEAD, entries, 8), np.asarray(lists.flatten()), "<i8")
+        put_numbers(data, starts, np.asarray(count), "<i8")
+        put_numbers(data, starts + 8, np.where(dense, _TABLE, entries), "<u4")
+        put_numbers(data, ranges(starts + _HEAD, entries, 8), np.asarray(lists.flatten()), "<i8")
         at = ranges(starts + _HEAD + 8 * entries, numbers, 8)
-        put(data, at, np.asarray(kept.flatten()), "<i8")
-        return pieces(data, lengths)
+        put_numbers(data, at, np.asarray(kept.flatten()), "<i8")
+        return cut(data, lengths)
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states again; every byte is checked, for all at once.
@@ -200,16 +255,19 @@ class CountMin:
         SketchFormatError
             ``SKETCH_CORRUPT``: they are no payload of these parameters.
         """
-        data, starts, lengths = whole(payloads)
+        data, starts, lengths = split_payloads(payloads)
         self._require(lengths >= _HEAD, f"at least {_HEAD} bytes")
-        count, said = seen(data, starts, "<i8"), seen(data, starts + 8, "<u4").astype(np.int64)
+        count, said = (
+            take_numbers(data, starts, "<i8"),
+            take_numbers(data, starts + 8, "<u4").astype(np.int64),
+        )
         dense = said == _TABLE
         self._require(dense | (said <= self.most_items), f"at most {self.most_items} items")
         entries = np.where(dense, 0, said)
         numbers = np.where(dense, self.cells, said)
         self._require(lengths == _HEAD + 8 * (entries + numbers), "counts, and nothing else")
-        hashes = seen(data, ranges(starts + _HEAD, entries, 8), "<i8")
-        counts = seen(data, ranges(starts + _HEAD + 8 * entries, numbers, 8), "<i8")
+        hashes = take_numbers(data, ranges(starts + _HEAD, entries, 8), "<i8")
+        counts = take_numbers(data, ranges(starts + _HEAD + 8 * entries, numbers, 8), "<i8")
         parts = Groups(np.repeat(np.arange(len(dense)), entries), len(dense))
         self._require(are_ascending(parts, hashes), "items in order, each of them once")
         self._require(self._add_up(counts, numbers, dense, count), "counts that add up")

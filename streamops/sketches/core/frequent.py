@@ -12,20 +12,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, value_codes
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.ordering import ranks
+from streamops.sketches.core.buffers import (
+    Bytes,
+    corrupt,
+    cut,
+    item_sizes,
+    items_fit,
+    make_texts,
+    put_numbers,
+    read_items,
+    require,
+    split_payloads,
+    take_numbers,
+    write_items,
+)
 from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.frequent_bytes import Parts, read_payloads, write_payloads
-from streamops.sketches.core.frequent_images import read_images, write_images
-from streamops.sketches.core.layout import corrupt, require
-from streamops.sketches.core.sorting import argsort_rows
+from streamops.sketches.core.sorting import argsort_rows, ranges
 from streamops.sketches.core.tallies import (
     are_ascending,
     found,
@@ -35,7 +47,167 @@ from streamops.sketches.core.tallies import (
 )
 from streamops.sketches.core.types import is_flat, is_normal, normal, type_name
 
-__all__ = ["MOST_COUNTERS", "Frequent", "counters_for"]
+__all__ = [
+    "MOST_COUNTERS",
+    "Frequent",
+    "Parts",
+    "counters_for",
+    "read_images",
+    "read_payloads",
+    "write_images",
+    "write_payloads",
+]
+
+Parts = tuple[pa.Array, Ints, Ints, Ints, Ints]
+"""The items of all states, how many each has, their counts; offset and count of each state."""
+
+_HEAD = 20
+
+
+def write_payloads(parts: Parts) -> pa.Array:
+    """Count, offset, number of items; their counts; the items."""
+    items, sizes, counts, offset, count = parts
+    lengths = _HEAD + 8 * sizes + item_sizes(items, sizes)
+    data, starts = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
+    put_numbers(data, starts, count, "<i8")
+    put_numbers(data, starts + 8, offset, "<i8")
+    put_numbers(data, starts + 16, sizes, "<u4")
+    put_numbers(data, ranges(starts + _HEAD, sizes, 8), counts, "<i8")
+    write_items(data, starts + _HEAD + 8 * sizes, items, sizes)
+    return cut(data, lengths)
+
+
+def read_payloads(payloads: pa.Array, kind: pa.DataType, counters: int, what: str) -> Parts:
+    """The same again.
+
+    Raises
+    ------
+    SketchFormatError
+        ``SKETCH_CORRUPT``: lengths do not fit.
+    ArrowInvalid
+        The items are no values of the type.
+    """
+    data, starts, lengths = split_payloads(payloads)
+    require(lengths >= _HEAD, what, f"at least {_HEAD} bytes")
+    count, offset = take_numbers(data, starts, "<i8"), take_numbers(data, starts + 8, "<i8")
+    sizes = take_numbers(data, starts + 16, "<u4").astype(np.int64)
+    require(sizes <= counters, what, f"at most {counters} items")
+    require(lengths >= _HEAD + 8 * sizes, what, "a count for each item")
+    counts = take_numbers(data, ranges(starts + _HEAD, sizes, 8), "<i8")
+    begin, room = starts + _HEAD + 8 * sizes, lengths - _HEAD - 8 * sizes
+    require(items_fit(data, begin, room, sizes, kind), what, "items, and nothing else")
+    return read_items(data, begin, sizes, kind), sizes, counts, offset, count
+
+
+_KIND = "an image of heavy hitters"
+_IMAGE_HEAD, _EMPTY_HEAD = 32, 8
+_START = np.frombuffer(bytes([4, 1, 10]), np.uint8)
+_EMPTY = np.frombuffer(bytes([1, 1, 10]), np.uint8)
+_LEAST, _MOST = 3, 31
+
+
+def write_images(parts: Parts, counters: int) -> pa.Array:
+    """The images of these states: ``binary``."""
+    items, sizes, counts, offset, count = parts
+    _refuse_type(items.type)
+    lengths = _IMAGE_HEAD + 8 * sizes + item_sizes(items, sizes)
+    data, starts = np.zeros(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
+    for place, byte in enumerate(_START):
+        data[starts + place] = byte
+    data[starts + 3] = _tables(np.array([counters]))
+    data[starts + 4] = _tables(sizes)
+    put_numbers(data, starts + 8, sizes, "<u4")
+    put_numbers(data, starts + 16, count, "<i8")
+    put_numbers(data, starts + 24, offset, "<i8")
+    put_numbers(data, ranges(starts + _IMAGE_HEAD, sizes, 8), counts, "<i8")
+    begin = starts + _IMAGE_HEAD + 8 * sizes
+    if pa.types.is_integer(items.type):
+        write_items(data, begin, items, sizes)
+    else:
+        _write_strings(data, begin, items, sizes)
+    return cut(data, lengths)
+
+
+def read_images(images: pa.Array, kind: pa.DataType) -> Parts:
+    """What images have of states; their items may come in any order.
+
+    Raises
+    ------
+    SketchFormatError
+        ``SKETCH_CORRUPT``: they are no images of such items.
+    ArrowInvalid
+        The items are no values of the type.
+    """
+    _refuse_type(kind)
+    data, starts, lengths = split_payloads(images)
+    require(lengths >= _EMPTY_HEAD, _KIND, "at least eight bytes")
+    head = data[starts[:, None] + np.arange(3)]
+    empty = (head == _EMPTY).all(axis=1)
+    fine = (head == _START).all(axis=1) & (lengths >= _IMAGE_HEAD)
+    require(fine | empty, _KIND, "a head of version 1, family 10")
+    there = np.flatnonzero(~empty)
+    sizes, offset, count = (np.zeros(len(starts), np.int64) for _ in range(3))
+    sizes[there] = take_numbers(data, starts[there] + 8, "<u4")
+    count[there] = take_numbers(data, starts[there] + 16, "<i8")
+    offset[there] = take_numbers(data, starts[there] + 24, "<i8")
+    begin, ends = starts + np.where(empty, _EMPTY_HEAD, _IMAGE_HEAD + 8 * sizes), starts + lengths
+    require(begin <= ends, _KIND, "a count for each item")
+    counts = take_numbers(data, ranges(starts + _IMAGE_HEAD, sizes, 8), "<i8")
+    if pa.types.is_integer(kind):
+        require(begin + 8 * sizes == ends, _KIND, "items, and nothing else")
+        items = read_items(data, begin, sizes, kind)
+    else:
+        items = _read_strings(data, begin, ends, sizes, kind)
+    return items, sizes, counts, offset, count
+
+
+def _write_strings(data: Bytes, begin: Ids, items: pa.Array, sizes: Ints) -> None:
+    """Write each string behind its length."""
+    alone = np.ones(len(items), np.int64)
+    lengths = item_sizes(items, alone)
+    flat, starts = np.empty(int(lengths.sum()), np.uint8), np.cumsum(lengths) - lengths
+    write_items(flat, starts, items, alone)
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    room = np.zeros(len(sizes), np.int64)
+    np.add.at(room, owners, lengths)
+    data[ranges(begin, room)] = flat
+
+
+def _read_strings(data: Bytes, begin: Ids, ends: Ids, sizes: Ints, kind: pa.DataType) -> pa.Array:
+    """Read each string behind its length; where it begins, only the one before tells."""
+    at, owners = begin.copy(), np.repeat(np.arange(len(sizes)), sizes)
+    first = np.cumsum(sizes) - sizes
+    starts, lengths = np.zeros(len(owners), np.int64), np.zeros(len(owners), np.int64)
+    for number in range(int(sizes.max(initial=0))):
+        rows = np.flatnonzero(sizes > number)
+        fits = np.ones(len(sizes), np.bool_)
+        fits[rows] = at[rows] + 4 <= ends[rows]
+        require(fits, _KIND, "a length for each item")
+        place = first[rows] + number
+        lengths[place] = take_numbers(data, at[rows], "<u4")
+        starts[place] = at[rows] + 4
+        at[rows] = starts[place] + lengths[place]
+    require(at == ends, _KIND, "items, and nothing else")
+    return make_texts(data[ranges(starts, lengths)], lengths, kind)
+
+
+def _tables(sizes: Ints) -> Any:
+    """Log2 of the size of the smallest hash table with room for so many."""
+    needed = np.maximum(np.ceil(np.log2(np.maximum(sizes, 1) / 0.75)), _LEAST)
+    return np.minimum(needed, _MOST).astype(np.uint8)
+
+
+def _refuse_type(kind: pa.DataType) -> None:
+    if not (pa.types.is_string(kind) or kind == pa.int64()):
+        raise SchemaError(
+            "NO_APACHE_ITEMS",
+            "Apache DataSketches writes items of other types in ways of their own",
+            where="sketches, heavy hitters",
+            got=f"items of type {type_name(kind)}",
+            expected="string or bigint",
+            fix="count the column as a string or a bigint",
+        )
+
 
 MOST_COUNTERS = 1_000_000
 # Of a product of doubles: that a share is written in binary must not cost an item its place.

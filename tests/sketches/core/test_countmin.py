@@ -15,9 +15,8 @@ from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Sketch
-from streamops.sketches.core.countmin import CountMin
+from streamops.sketches.core.countmin import CountMin, cells_of, depth_for, width_for
 from streamops.sketches.core.hashes import items
-from streamops.sketches.core.tables import cells_of, depth_for, width_for
 from tests.aggregates.samples import COMPARABLE, LARGEST, TYPES, VALUES, one_group
 from tests.oracles import frequency as oracle
 

@@ -13,15 +13,15 @@ from datasketch import HyperLogLogPlusPlus
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.hll_images import (
+from streamops.sketches.core.hll_registers import highest, most_coupons
+from streamops.sketches.core.hyperloglog import (
+    HyperLogLog,
     from_images,
     from_registers,
     from_serialized,
     to_images,
     to_serialized,
 )
-from streamops.sketches.core.hll_registers import highest, most_coupons
-from streamops.sketches.core.hyperloglog import HyperLogLog
 
 LONGS = np.random.default_rng(11).integers(-(2**63), 2**63 - 1, 300_000)
 HASHED = xxhash64([pa.array(LONGS)]).tolist()

@@ -11,9 +11,8 @@ import pytest
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.hll_images import from_images, from_serialized, to_images
 from streamops.sketches.core.hll_registers import highest, most_coupons
-from streamops.sketches.core.hyperloglog import HyperLogLog
+from streamops.sketches.core.hyperloglog import HyperLogLog, from_images, from_serialized, to_images
 
 pytestmark = pytest.mark.thorough
 

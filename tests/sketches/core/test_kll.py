@@ -15,9 +15,8 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.contract import StateFormat
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.kll import QuantileSketch
+from streamops.sketches.core.kll import QuantileSketch, rank_error
 from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
-from streamops.sketches.core.kll_view import rank_error
 
 NAN, INFINITY = float("nan"), float("inf")
 MEDIAN = QuantileSketch("ms", 8)

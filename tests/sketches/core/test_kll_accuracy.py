@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamops.sketches.core.kll_view import rank_error
+from streamops.sketches.core.kll import rank_error
 from tests.sketches.kll_accuracy import COUNTS, DECILES, ROOMS, STREAMS, Trial, trials
 
 pytestmark = pytest.mark.thorough

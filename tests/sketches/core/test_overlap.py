@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.overlap import PARTS, Overlap, measured
+from streamops.sketches.core.theta import PARTS, Overlap, measured
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import items, joined, one_group, samples
 

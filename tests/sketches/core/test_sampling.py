@@ -8,8 +8,15 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.groups import Ints
-from streamops.sketches.core.samples import WHOLE
-from streamops.sketches.core.sampling import NUMBER, SHARE, bounds, number, number_of, share_of
+from streamops.sketches.core.samples import (
+    NUMBER,
+    SHARE,
+    WHOLE,
+    bounds,
+    number,
+    number_of,
+    share_of,
+)
 from tests.sketches.core.theta_cases import apache
 
 HALF, LITTLE = 2**62, 2**50

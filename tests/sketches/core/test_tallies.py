@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.layout import whole
+from streamops.sketches.core.buffers import split_payloads
 from streamops.sketches.core.sorting import argsort_rows
 from streamops.sketches.core.tallies import added, found
 from streamops.sketches.core.types import flat_type, is_flat, normal, type_name
@@ -100,7 +100,7 @@ def test_payloads_that_are_large_or_chunked_are_read() -> None:
         pa.array([b"ab", b"", b"c"], pa.large_binary()),
         pa.chunked_array([[b"ab", b"", b"c"]]),
     ):
-        data, starts, lengths = whole(array)
+        data, starts, lengths = split_payloads(array)
         assert [bytes(data[s : s + n]) for s, n in zip(starts, lengths, strict=True)] == [
             b"ab", b"", b"c"
         ]  # fmt: skip
