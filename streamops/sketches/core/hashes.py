@@ -18,7 +18,7 @@ from streamops.kernel.hashing import xxhash64
 
 __all__ = ["SEED", "items", "murmur3"]
 
-Words = npt.NDArray[np.uint64]
+Hashes = npt.NDArray[np.uint64]
 
 SEED = 9001
 """The seed that Apache DataSketches, and Spark with it, gives to MurmurHash3."""
@@ -44,7 +44,7 @@ def items(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
     return xxhash64([array]), np.asarray(array.is_valid())
 
 
-def murmur3(items: Ints, *, seed: int = SEED) -> tuple[Words, Words]:
+def murmur3(items: Ints, *, seed: int = SEED) -> tuple[Hashes, Hashes]:
     """MurmurHash3 of 64-bit integers, as its two halves.
 
     A. Appleby, MurmurHash3_x64_128 (2011), of the eight little-endian bytes of a long.
@@ -64,11 +64,11 @@ def murmur3(items: Ints, *, seed: int = SEED) -> tuple[Words, Words]:
     return one, two + one
 
 
-def _mixed(words: Words) -> Words:
-    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
-    return words ^ (words >> np.uint64(33))
+def _mixed(hashes: Hashes) -> Hashes:
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return hashes ^ (hashes >> np.uint64(33))
 
 
-def _rotate(words: Words, left: int) -> Words:
-    return (words << np.uint64(left)) | (words >> np.uint64(64 - left))
+def _rotate(hashes: Hashes, left: int) -> Hashes:
+    return (hashes << np.uint64(left)) | (hashes >> np.uint64(64 - left))

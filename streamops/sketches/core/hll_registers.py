@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import list_items
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
-from streamops.sketches.core.hashes import Words, murmur3
+from streamops.sketches.core.hashes import Hashes, murmur3
 from streamops.sketches.core.sorting import argsort_rows, run_starts
 
 __all__ = [
@@ -94,7 +94,7 @@ def coupons(items: Ints) -> Coupons:
     return result
 
 
-def leading_zeros(words: Words) -> Words:
+def leading_zeros(hashes: Hashes) -> Hashes:
     """Zeros before the first bit that is set.
 
     Examples
@@ -104,9 +104,9 @@ def leading_zeros(words: Words) -> Words:
     """
     # Bits below a set one are cleared: the first stays, and rounding to a double does not add to
     # it. The exponent then is 1023 more than the number of the bit; of 0.0 it is 0.
-    alone = words & ~(words >> np.uint64(1))
+    alone = hashes & ~(hashes >> np.uint64(1))
     exponent = alone.astype(np.float64).view(np.uint64) >> np.uint64(52)
-    zeros: Words = np.minimum(np.uint64(1023 + 63) - exponent, np.uint64(64))
+    zeros: Hashes = np.minimum(np.uint64(1023 + 63) - exponent, np.uint64(64))
     return zeros
 
 
@@ -137,8 +137,8 @@ def greatest(ids: Ids, registers: npt.NDArray[Word]) -> tuple[Ids, npt.NDArray[W
     while True:
         begins = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
         firsts = np.flatnonzero(begins)
-        place = np.arange(len(ids)) - np.repeat(firsts, np.diff(np.append(firsts, len(ids))))
-        left = np.flatnonzero(place % 2 == 0)
+        position = np.arange(len(ids)) - np.repeat(firsts, np.diff(np.append(firsts, len(ids))))
+        left = np.flatnonzero(position % 2 == 0)
         if len(left) == len(ids):
             return ids, registers
         paired = np.append(~begins, False)[left + 1]
@@ -161,7 +161,7 @@ def flat(array: pa.Array) -> bytes | memoryview:
 
 
 def binaries(registers: Registers, where: Mask) -> pa.Array:
-    """Each row as bytes, at the places told; null elsewhere."""
+    """Each row as bytes, where the mask is true; null elsewhere."""
     offsets = np.append(0, np.cumsum(where) * registers.shape[1])
     buffers = [
         pa.array(where).buffers()[1],
@@ -172,7 +172,7 @@ def binaries(registers: Registers, where: Mask) -> pa.Array:
 
 
 def behind(array: pa.Array, start: int) -> pa.Array:
-    """The bytes of each from a place on."""
+    """The bytes of each from a position on."""
     return pc.binary_slice(array, start, _LARGEST)  # without an end, Arrow miscounts some
 
 

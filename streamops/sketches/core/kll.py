@@ -1,7 +1,7 @@
 """Quantiles by KLL sketches: which value a share of the values does not exceed, in little memory.
 
 As Apache DataSketches has it, over doubles: the same parameter, the same room, the same bytes
-(``kll_doubles``), and the same promise about ranks. What differs is how many sketches are kept at
+(``kll_doubles``), and the same promise about ranks. What differs is how many sketches are stored at
 once, and where chance comes from: rows enter in bulk, sorted, and coins are hashed from content.
 
 NaN is a value, and the greatest, as in the exact ``quantiles``; Apache's sketches leave it out.
@@ -99,12 +99,12 @@ class View:
         return np.where(position == self.count[:, None], self.greatest[:, None], found)
 
     def _positions(self, shares: Floats) -> Ints:
-        place = np.clip(shares, 0.0, 1.0) * self.count[:, None]
-        near = np.rint(place)
+        rank = np.clip(shares, 0.0, 1.0) * self.count[:, None]
+        near = np.rint(rank)
         # 0.07 * 100 is a little above 7 as a double, and still the seventh value.
-        whole = np.abs(place - near) <= place * 2.0**-50
+        whole = np.abs(rank - near) <= rank * 2.0**-50
         return np.clip(
-            np.where(whole, near, np.ceil(place)).astype(np.int64), 1, self.count[:, None]
+            np.where(whole, near, np.ceil(rank)).astype(np.int64), 1, self.count[:, None]
         )
 
     def ranks(self, points: Floats) -> Floats:
@@ -207,7 +207,7 @@ class QuantileSketch:
     ----------
     column : str
     k : int
-        From 8 to 65535. Up to so many values are all kept; of more, no more than about 3 k.
+        From 8 to 65535. Up to so many values are all stored; of more, no more than about 3 k.
     probabilities : tuple of float
         From 0 to 1.
     """
@@ -274,7 +274,7 @@ class QuantileSketch:
         exceed, as in Spark's ``percentile_disc``. While no value was left out, that is exact.
         """
         there, view = self._viewed(states)
-        quantiles, lower, upper = (self._asked(there, view, side) for side in (0, -1, 1))
+        quantiles, lower, upper = (self._quantiles(there, view, side) for side in (0, -1, 1))
         error, count = np.zeros(len(there)), np.zeros(len(there), np.int64)
         error[there], count[there] = view.error, view.count
         columns = [quantiles, lower, upper, pa.array(error), pa.array(count)]
@@ -283,7 +283,7 @@ class QuantileSketch:
     def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
         """Between which values the true quantiles lie, all of them, with a confidence of 99 %."""
         there, view = self._viewed(states)
-        return self._asked(there, view, -1), self._asked(there, view, 1)
+        return self._quantiles(there, view, -1), self._quantiles(there, view, 1)
 
     def ranks(self, states: Sequence[pa.Array], points: Sequence[float]) -> pa.Array:
         """What share of the values is not above each of these points: lists, as long as they."""
@@ -331,24 +331,24 @@ class QuantileSketch:
     def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
         there = list_sizes(states[2]) > 0
         if not there.all():
-            states = [each.filter(pa.array(there)) for each in states]
+            states = [column.filter(pa.array(there)) for column in states]
         return there, viewed(states, self.k)
 
-    def _asked(self, there: np.ndarray, view: View, side: int) -> pa.Array:
+    def _quantiles(self, there: np.ndarray, view: View, side: int) -> pa.Array:
         shares = np.array(self.probabilities)[None, :] + side * view.error[:, None]
         found = view.at(shares)
         return make_lists(pa.array(found.ravel()), there * len(self.probabilities), ~there)
 
 
 def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list[pa.Array]:
-    kept = sizes.sum(axis=1)
-    empty = kept == 0
+    stored = sizes.sum(axis=1)
+    empty = stored == 0
     # Levels up to the highest that has an item.
     used = np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1] > 0
     levels = pa.array(sizes[used].astype(np.int32))
     return [
         pa.array(least, mask=empty),
         pa.array(greatest, mask=empty),
-        make_lists(pa.array(items), kept),
+        make_lists(pa.array(items), stored),
         make_lists(levels, used.sum(axis=1)),
     ]

@@ -109,7 +109,7 @@ def compact(
     heights = np.zeros(count, np.int64)
     for h, held in enumerate(table):
         heights[held > 0] = h + 1
-    places = []
+    positions = []
     promoted, promoted_from = np.empty(0, np.int64), np.empty(0, np.int64)
     h = 0
     # Compaction may add a level, and capacity with it: at the latest, that level is not full.
@@ -123,8 +123,8 @@ def compact(
         unsorted = full | (np.bincount(owner, minlength=count) > 1)
         if h == 0 and not is_sorted:
             unsorted |= held > 1
-        place = np.zeros(count, np.int64)
-        place[owner] = run
+        numbers = np.zeros(count, np.int64)
+        numbers[owner] = run
         promoted, promoted_from = np.empty(0, np.int64), np.empty(0, np.int64)
         if unsorted.any():
             chosen = by_size(held, unsorted)
@@ -134,7 +134,7 @@ def compact(
             half = np.where(full[chosen], length >> 1, 0)
             # Of an odd number of items, the least one stays.
             stays = length - 2 * half
-            place[chosen] = runs.append(joined, np.stack([stays, 2 * half], axis=1).ravel())[::2]
+            numbers[chosen] = runs.append(joined, np.stack([stays, 2 * half], axis=1).ravel())[::2]
             if full.any():
                 promoted = chosen[full[chosen]]
                 starts = np.cumsum(length) - length
@@ -151,10 +151,10 @@ def compact(
                 stored -= held - table[h]
                 stored[promoted] += half
                 heights[full & (heights == h + 1)] += 1
-        places.append(place)
+        positions.append(numbers)
         h += 1
     result = np.stack(table, axis=1)
-    return runs.take(np.stack(places, axis=1)[result > 0]), result
+    return runs.take(np.stack(positions, axis=1)[result > 0]), result
 
 
 class Runs:
@@ -209,8 +209,8 @@ def by_size(sizes: Ints, chosen: Mask) -> Ids:
     >>> by_size(np.array([3, 1, 2]), np.array([True, False, True])).tolist()
     [2, 0]
     """
-    places = np.flatnonzero(chosen)
-    return places[np.argsort(sizes[places], kind="stable")]
+    positions = np.flatnonzero(chosen)
+    return positions[np.argsort(sizes[positions], kind="stable")]
 
 
 def equal_sizes(sizes: Ints) -> Iterator[tuple[int, slice, slice]]:

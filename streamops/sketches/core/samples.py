@@ -159,8 +159,8 @@ class Compared:
         """Samples of what is in all sets of the first kind and in none of the second."""
         theta: Ints = self.theta[:, [*inside, *outside]].min(axis=1)
         wanted = sum(1 << i for i in inside)
-        asked = wanted | sum(1 << i for i in outside)
-        chosen = (self.within & asked == wanted) & (self.hashes < theta[self.ids])
+        relevant = wanted | sum(1 << i for i in outside)
+        chosen = (self.within & relevant == wanted) & (self.hashes < theta[self.ids])
         sizes = np.bincount(self.ids[chosen], minlength=len(theta)).astype(np.int64, copy=False)
         return Samples(self.hashes[chosen], sizes, theta)
 
@@ -261,7 +261,7 @@ def relative_error(found: Ints, theta: Ints) -> Floats:
 def number_of(found: Ints, theta: Ints) -> pa.Array:
     """All of this, as ``NUMBER``."""
     error = relative_error(found, theta)
-    parts = [pa.array(each) for each in (number(found, theta), *bounds(found, theta))]
+    parts = [pa.array(part) for part in (number(found, theta), *bounds(found, theta))]
     parts.append(pa.array(error, mask=np.isnan(error)))
     return pa.StructArray.from_arrays(parts, fields=list(NUMBER))
 
