@@ -22,9 +22,9 @@ from streamops.testing.laws.comparing import same_rows
 from streamops.testing.laws.contract import run_step
 from tests.laws import (
     compare_strategies,
+    enrich_strategies,
     grid_strategies,
     interval_strategies,
-    latest_join_strategies,
     playing,
     session_strategies,
     sliding_strategies,
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.laws
 HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "changes.aggregate": test_aggregate_laws.histories,
     "joins.interval": interval_strategies.histories,
-    "joins.enrich": latest_join_strategies.histories,
+    "joins.enrich": enrich_strategies.histories,
     "joins.tables, bags": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,

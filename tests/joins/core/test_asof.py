@@ -9,7 +9,7 @@ import pytest
 
 from streamops.joins.core import asof as core
 from streamops.kernel.contract import Counts, State
-from tests.joins.core.temporal_play import (
+from tests.joins.core.asof_play import (
     FACTS,
     INSTANT,
     SECOND,

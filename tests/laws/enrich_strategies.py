@@ -14,9 +14,9 @@ from streamops import joins
 from streamops.joins.core import enrich as latest
 from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.testing.laws import JudgedPair, PairCase, rows_of
+from tests.laws.asof_strategies import table_of
 from tests.laws.changes_strategies import moved
-from tests.laws.temporal_strategies import table_of
-from tests.oracles.latest_join import LatestJoinOracle
+from tests.oracles.enrich import EnrichOracle
 from tests.oracles.windows import Row
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -84,7 +84,7 @@ def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCas
         draw(st.sampled_from(["drop", "route"])),
     )
     spec = spec_of(schema, by=dict(by), time=time, horizon=horizon, how=how, rejected=rejected)
-    oracle = LatestJoinOracle(
+    oracle = EnrichOracle(
         by=by,
         sequence=("seq",),
         values=spec.names.right,
@@ -110,7 +110,7 @@ def spec_of(table: pa.Schema, **said: Any) -> EnrichSpec:
 
 
 def case_of(
-    spec: EnrichSpec, oracle: LatestJoinOracle, batches: Sequence[Any], *, seed: int
+    spec: EnrichSpec, oracle: EnrichOracle, batches: Sequence[Any], *, seed: int
 ) -> PairCase:
     """A case for the laws."""
 

@@ -17,7 +17,7 @@ from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
 from tests.laws.strategies import STRANGERS, moments
-from tests.oracles.temporal import Fact, TemporalOracle
+from tests.oracles.asof import AsofOracle, Fact
 from tests.oracles.windows import Expected, Row
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -51,7 +51,7 @@ CHANGES = ["insert", "insert", "update_postimage", "update_preimage", "delete"]
 
 
 @st.composite
-def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
+def oracles(draw: st.DrawFn, pace: int) -> AsofOracle:
     """Settings of temporal joins, as the oracle takes them."""
     stragglers = draw(st.sampled_from(["answer", "answer", "route", "drop"]))
     late_versions = draw(st.sampled_from(["retract", "retract", "ignore"]))
@@ -76,7 +76,7 @@ def oracles(draw: st.DrawFn, pace: int) -> TemporalOracle:
         [4 * pace, pace, 0] if direction != "backward" else [None] * 3 + [4 * pace, pace, 0]
     )
     tolerance = draw(st.sampled_from(tolerances))
-    return TemporalOracle(
+    return AsofOracle(
         by=by,
         time="ts",
         version="since",
@@ -125,7 +125,7 @@ def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> PairCase:
 
 
 def case_of(
-    spec: AsofSpec, settings: TemporalOracle, batches: Sequence[Both], *, seed: int = 0
+    spec: AsofSpec, settings: AsofOracle, batches: Sequence[Both], *, seed: int = 0
 ) -> PairCase:
     """A case for the laws."""
 
@@ -142,7 +142,7 @@ def case_of(
     )
 
 
-def over_accepted_rows(settings: TemporalOracle, judged: Sequence[JudgedPair]) -> list[Row]:
+def over_accepted_rows(settings: AsofOracle, judged: Sequence[JudgedPair]) -> list[Row]:
     """For each fact that was accepted, the answer by all that came before it was final.
 
     An answer is final once the watermark has passed the event time, plus the tolerance where it looks
@@ -203,7 +203,7 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 
 def spec_of(
-    settings: TemporalOracle,
+    settings: AsofOracle,
     delay: int = 0,
     *,
     waits_for: WaitsFor = "both",

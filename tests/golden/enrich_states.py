@@ -1,6 +1,6 @@
 """A history of a latest-value join whose state is kept, as in :mod:`tests.golden.states`.
 
-``python -m tests.golden.latest_join_states`` writes its bytes where there are none yet.
+``python -m tests.golden.enrich_states`` writes its bytes where there are none yet.
 """
 
 from __future__ import annotations

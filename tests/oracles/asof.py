@@ -26,7 +26,7 @@ class Fact:
 
 
 @dataclass
-class TemporalOracle:
+class AsofOracle:
     """Temporal joins with every policy."""
 
     by: tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class TemporalOracle:
     ever: dict[Place, Row] = field(default_factory=dict)
     kept: dict[Place, Row] = field(default_factory=dict)
 
-    def fresh(self) -> TemporalOracle:
+    def fresh(self) -> AsofOracle:
         """The same settings; nothing has been seen."""
         return replace(self, watermark=None, facts=[], ever={}, kept={})
 

@@ -15,7 +15,7 @@ from streamops.testing.laws import PairCase, rows_of
 from streamops.testing.laws.comparing import same_rows
 from streamops.testing.laws.cores import order_within_a_batch_is_irrelevant
 from tests.laws.changes_strategies import tight
-from tests.laws.latest_join_strategies import histories
+from tests.laws.enrich_strategies import histories
 
 pytestmark = pytest.mark.laws
 

@@ -1,6 +1,6 @@
 """Histories of temporal joins whose state is kept, as in :mod:`tests.golden.states`.
 
-``python -m tests.golden.temporal_states`` writes the bytes of histories that have none yet.
+``python -m tests.golden.asof_states`` writes the bytes of histories that have none yet.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streamops.kernel.codec import encode
 from streamops.kernel.contract import State
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
-from tests.joins.core.temporal_play import SECOND, bound, packed
-from tests.oracles.temporal import TemporalOracle
+from tests.joins.core.asof_play import SECOND, bound, packed
+from tests.oracles.asof import AsofOracle
 
 Rows = list[tuple[Any, ...]]
 
@@ -44,10 +44,10 @@ class History:
         last = self.batches[-1][2]
         return None if last is None else round(last * SECOND)
 
-    def oracle(self) -> TemporalOracle:
+    def oracle(self) -> AsofOracle:
         """The oracle, after the history."""
         spec = self.spec
-        oracle = TemporalOracle(
+        oracle = AsofOracle(
             by=spec.by,
             time=spec.time,
             version=spec.version,

@@ -10,10 +10,10 @@ import pytest
 
 from streamops.joins.core import asof as temporal
 from streamops.testing.laws import rows_of
+from tests.golden.asof_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
 from tests.golden.states import FOLDER
-from tests.golden.temporal_states import HISTORIES, History
-from tests.joins.core.temporal_play import SECOND, bound_to, packed
+from tests.joins.core.asof_play import SECOND, bound_to, packed
 
 FORMAT = Format(temporal, "joins.asof")
 read, refused = FORMAT.read, FORMAT.refused

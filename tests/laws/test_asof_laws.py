@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamops.joins.core import asof as core
 from streamops.testing import laws
-from tests.joins.core.temporal_play import bound, packed
-from tests.laws.temporal_strategies import histories
+from tests.joins.core.asof_play import bound, packed
+from tests.laws.asof_strategies import histories
 
 pytestmark = pytest.mark.laws
 

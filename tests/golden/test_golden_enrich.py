@@ -10,7 +10,7 @@ import pytest
 
 from streamops.joins.core import enrich as latest
 from streamops.testing.laws import rows_of
-from tests.golden.latest_join_states import (
+from tests.golden.enrich_states import (
     FACTS,
     FILE,
     MORE,

@@ -20,7 +20,7 @@ WORDS = ("insert", "update_preimage", "update_postimage", "delete")
 
 
 @dataclass
-class LatestJoinOracle:
+class EnrichOracle:
     """A latest-value join in one shard.
 
     ``by`` are the keys of facts and of the table, ``values`` the table's columns and what they are
@@ -41,7 +41,7 @@ class LatestJoinOracle:
     highest: Place | None = None
     oldest: int = -(10**18)
 
-    def fresh(self) -> LatestJoinOracle:
+    def fresh(self) -> EnrichOracle:
         """The same settings; nothing has been seen."""
         return replace(self, known={}, newest=None, highest=None, oldest=-(10**18))
 
