@@ -228,13 +228,13 @@ assert bytes(merged_users) == direct["users"]
 }
 
 # %%
-per_minute = [sketches.read(blob) for blob in minutes["users"]]
-so_far = list(accumulate(per_minute, lambda left, right: left.merge(right)))
+minute_sketches = [sketches.read(blob) for blob in minutes["users"]]
+so_far = list(accumulate(minute_sketches, lambda left, right: left.merge(right)))
 assert so_far[-1].to_bytes() == direct["users"]
 user = views["user"].to_numpy()
 growth = pd.DataFrame(
     {
-        "summed": np.cumsum([sketch.estimate()["estimate"] for sketch in per_minute]),
+        "summed": np.cumsum([sketch.estimate()["estimate"] for sketch in minute_sketches]),
         "truth": [len(np.unique(user[: np.searchsorted(minute, n + 1)])) for n in range(60)],
     }
     | {
