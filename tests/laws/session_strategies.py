@@ -17,6 +17,8 @@ from tests.laws.strategies import (
     SCHEMA,
     batches_from_a_seed,
     batches_row_by_row,
+    earlies,
+    latenesses,
     moments,
     pace_of,
     sizes,
@@ -33,6 +35,8 @@ def oracles(draw: st.DrawFn) -> SessionOracle:
     gap = draw(sizes)
     stragglers = draw(st.sampled_from(["retract", "retract", "route", "drop"]))
     names = draw(st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=4, unique=True))
+    early = draw(earlies)
+    corrects = stragglers == "retract"
     cuts = draw(st.sampled_from(["", "", "until", "length", "both"]))
     return SessionOracle(
         gap=gap,
@@ -44,10 +48,10 @@ def oracles(draw: st.DrawFn) -> SessionOracle:
         max_length=max(gap * draw(st.sampled_from([10, 15, 7, 30])) // 10, 1)
         if cuts in ("length", "both")
         else None,
-        allowed_lateness=pace_of(gap) * draw(st.sampled_from([3, 100, 1, 0])),
+        allowed_lateness=draw(latenesses(pace_of(gap), corrects=corrects, early=early)),
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if stragglers == "retract" else "drop",
-        early=draw(st.sampled_from(["never", "never", "every batch"])),
+        early=early,
     )
 
 
