@@ -20,8 +20,8 @@ from streamops.aggregates.core.sums import (
     Mean,
     Variance,
 )
+from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import type_name
-from streamops.kernel.contract import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.parameters import require_name

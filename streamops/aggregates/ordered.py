@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from streamops.aggregates.core.ordered import CountDistinct, Keep, Percentile, Ranked
 from streamops.aggregates.functions import ORDERED, TIE_BREAK, Aggregate, is_number, wrong_type
-from streamops.kernel.contract import Summary
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable, is_orderable
 from streamops.kernel.parameters import require_choice, require_name

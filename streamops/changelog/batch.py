@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.table import KeyedTable
 from streamops.kernel.columns import combine_chunks, key_codes, take
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import (

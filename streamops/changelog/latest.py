@@ -31,7 +31,7 @@ from streamops.changelog.batch import (
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
 from streamops.kernel.columns import combine_chunks, concat, key_codes
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks

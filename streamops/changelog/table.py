@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ints, Mask
 from streamops.kernel.ordering import is_comparable

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from streamops.aggregates import Aggregate
 from streamops.changes.core import aggregate as core
 from streamops.changes.core.aggregate_spec import AggregateSpec, Rejected
-from streamops.kernel.contract import Aggregation
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_names, require_aggregates
 from streamops.spark.operator import Operator
 

@@ -22,9 +22,8 @@ from streamops.joins.core.inputs import keys_of, refuse_missing
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_distinct_names, refuse_type
 from streamops.kernel.time import Duration
-from streamops.spark.columns import arrow_schema, column, type_name
+from streamops.spark.columns import arrow_schema, column, require_frame, type_name
 from streamops.spark.operator import Operator
-from streamops.spark.parameters import require_frame
 
 __all__ = ["enrich"]
 

@@ -18,7 +18,7 @@ from streamops.joins.core.naming import named, refuse_reserved
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
-from streamops.kernel.parameters import require_choice
+from streamops.kernel.parameters import refuse_type, require_choice, require_keys, show_duration
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import (
     arrow_schema,
@@ -26,10 +26,10 @@ from streamops.spark.columns import (
     contains_type,
     refuse_collated,
     relax_nulls,
+    require_frame,
     require_name,
     type_name,
 )
-from streamops.spark.parameters import refuse_type, require_frame, require_keys, show_duration
 from streamops.spark.results import comments
 
 __all__ = ["LookupTransform", "Refresh", "lookup"]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.frame import FRAME, Content, Header, read_frame
 

@@ -8,20 +8,83 @@ functions. States are values: nothing mutates a state after a function returned 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from streamops.kernel.contract import Counts as Metrics
-from streamops.kernel.contract import State, StateFormat
-
-__all__ = ["SIDES", "Core", "Input", "Metrics", "SideName", "Spec", "Step"]
+__all__ = ["SIDES", "Core", "Input", "Metrics", "SideName", "Spec", "State", "StateFormat", "Step"]
 
 SideName = Literal["left", "right"]
 
 SIDES: tuple[SideName, SideName] = ("left", "right")
 """Names of the inputs. An operator with one input has the left one only."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFormat:
+    """Name and version of a state layout, written into every checkpoint."""
+
+    kind: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of one shard of an operator.
+
+    Parameters
+    ----------
+    watermark : int, optional
+        The operator's watermark after the last step, in microseconds. Rows of the next step are
+        compared with it to decide whether they are late, as Spark does.
+    tables : mapping of str to Table
+        The state tables by name, with the schemas of ``Core.layout``.
+    """
+
+    watermark: int | None
+    tables: Mapping[str, pa.Table]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in all state tables."""
+        return sum(table.num_rows for table in self.tables.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Exact metrics of a step: numbers of rows, unless stated otherwise.
+
+    Parameters
+    ----------
+    rows : int
+        Input rows, including rejected ones.
+    rejected : int
+        Rows without a usable event time: null, or outside the years 1 to 9999.
+    on_time, stragglers, too_late : int
+        Pairs of a row and a window, by the time at which the row arrived: before the window
+        closed; after it closed, within the allowed lateness; beyond the allowed lateness. In
+        tumbling windows every row is one pair.
+    results : int
+        Results published for the first time.
+    corrections : int
+        Results published again with another value.
+    """
+
+    rows: int = 0
+    rejected: int = 0
+    on_time: int = 0
+    stragglers: int = 0
+    too_late: int = 0
+    results: int = 0
+    corrections: int = 0
+
+    def __add__(self, other: Metrics) -> Metrics:
+        result_type = type(other) if isinstance(other, type(self)) else type(self)
+        if not issubclass(result_type, type(other)):
+            return NotImplemented
+        names = [field_.name for field_ in fields(result_type)]
+        return result_type(**{n: getattr(self, n, 0) + getattr(other, n, 0) for n in names})
 
 
 @dataclass(frozen=True, slots=True)

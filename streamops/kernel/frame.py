@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StreamopsError
 
 __all__ = ["FRAME", "MAGIC", "START", "Content", "Frame", "Header", "read_frame"]

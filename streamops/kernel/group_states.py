@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.contract import Summary
 from streamops.kernel.groups import Groups, Ints, Mask
 
 __all__ = ["estimate_all", "list_sizes", "make_lists", "merge_all", "merge_groups", "update_all"]

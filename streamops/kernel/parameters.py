@@ -9,8 +9,8 @@ from typing import Any, NoReturn, get_args
 import pyarrow as pa
 
 from streamops.kernel import hashing
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import type_name
-from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 
 __all__ = ["finish", "next_deadline"]
 

@@ -18,7 +18,7 @@ from streamops.observe.core.rules import require_share
 from streamops.observe.names import key_names, require_columns
 from streamops.observe.scale import ANY, LATENESS, SAVED, Scale
 from streamops.spark.columns import column, refuse_duplicates, require_name
-from streamops.spark.transform import show_fields
+from streamops.spark.operator import show_fields
 
 __all__ = ["LateAccounts", "MergedAccounts", "NeededLateness"]
 

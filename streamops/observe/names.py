@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.kernel.errors import ColumnNotFound, SpecError
-from streamops.spark.parameters import parse_names
+from streamops.kernel.parameters import parse_names
 
 __all__ = ["key_names", "require_columns"]
 

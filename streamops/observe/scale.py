@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType
 
 from streamops.kernel.errors import SpecError, StreamopsError
+from streamops.kernel.parameters import MILLISECOND
 from streamops.kernel.time import Duration, format_duration, parse_duration
-from streamops.spark.parameters import MILLISECOND
 
 __all__ = ["ANY", "BOUNDS", "LATENESS", "SAVED", "Scale"]
 

@@ -36,12 +36,12 @@ import pyarrow as pa
 from pyspark.sql import Column
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.contract import Aggregation, Summary
+from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.parameters import require_hashable
 from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.stored import Framed, Merged
 from streamops.spark.columns import require_name, type_name
-from streamops.spark.parameters import require_hashable
 
 __all__ = [
     "MergedSketches",

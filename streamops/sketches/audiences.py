@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.sketches.aggregation import no_spark, require_column, require_item
 from streamops.sketches.core.theta import Overlap

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.contract import Summary
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.groups import Ids, Ints
 from streamops.sketches.aggregation import SketchAggregate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 
@@ -14,7 +14,7 @@ from streamops.spark.operator import Operator, Parameters
 from streamops.spark.results import restore
 from streamops.spark.rowwise import refuse_taken
 
-__all__ = ["AnnotateParameters", "AnnotateTransform", "annotate_rows"]
+__all__ = ["AnnotateParameters", "annotate_rows"]
 
 
 class AnnotateParameters(Parameters, Protocol):
@@ -65,19 +65,3 @@ def annotate_rows(name: str, parameters: AnnotateParameters, core: Core) -> Oper
         return add_metadata(result, parameters.marked, mark)
 
     return Operator(name, parameters, core, check=check, finish=finish)
-
-
-if TYPE_CHECKING:
-
-    class AnnotateTransform(Operator):
-        """The operator."""
-
-        def __init__(self, operator: str, settings: Any, options: Any, core: Any) -> None: ...
-
-else:
-
-    def AnnotateTransform(operator: str, settings: Any, options: Any, core: Any):
-        """The operator."""
-        from streamops.spark.legacy import annotate
-
-        return annotate(operator, settings, options, core)

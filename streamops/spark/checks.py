@@ -9,10 +9,10 @@ from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
 from streamops.kernel.time import format_duration
+from streamops.spark.operator import StateApi
 from streamops.spark.plans import has_node
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import PROVIDER, ROCKSDB
-from streamops.spark.transform import StateApi
 
 __all__ = [
     "INSTANT",

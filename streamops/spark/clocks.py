@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,12 +19,10 @@ from streamops.kernel.core import Core
 from streamops.kernel.errors import WatermarkError
 from streamops.spark.checks import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.columns import column
-from streamops.spark.operator import Operator, Options, Parameters, StateApi
+from streamops.spark.operator import Operator, Parameters
 
 __all__ = [
-    "ClockOptions",
     "ClockParameters",
-    "ClockTransform",
     "define_watermark",
     "follow_clock",
     "refuse_watermark",
@@ -147,32 +144,3 @@ def follow_clock(name: str, parameters: ClockParameters, core: Core) -> Operator
         project=parameters.columns,
         finish=functools.partial(define_watermark, parameters.time, parameters.delay),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOptions:
-    """Options of a clock, as older code passes them."""
-
-    state_api: StateApi
-    name: str
-
-    def validated(self, where: str) -> ClockOptions:
-        """These options, or an error."""
-        Options(self.name, state_api=self.state_api).validate(where)
-        return self
-
-
-if TYPE_CHECKING:
-
-    class ClockTransform(Operator):
-        """The operator."""
-
-        def __init__(self, operator: str, settings: Any, options: Any, core: Any) -> None: ...
-
-else:
-
-    def ClockTransform(operator: str, settings: Any, options: Any, core: Any):
-        """The operator."""
-        from streamops.spark.legacy import clock
-
-        return clock(operator, settings, options, core)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import require_name, suggest_timestamp
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "refuse_collated",
     "refuse_duplicates",
     "relax_nulls",
+    "require_frame",
     "require_name",
     "spark_schema",
     "suggest_timestamp",
@@ -236,3 +237,23 @@ def _duplicates(names: list[str], compared: list[str]) -> list[str]:
 
 def _collated(kind: DataType) -> bool:
     return bool(getattr(kind, "collation", _BINARY) != _BINARY)
+
+
+def require_frame(value: object, what: str, *, where: str) -> DataFrame:
+    """Refuse what is given in place of a frame, such as the name of a table.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_FRAME``.
+    """
+    if isinstance(value, DataFrame):
+        return value
+    raise SpecError(
+        "NOT_A_FRAME",
+        f"{what} is not a DataFrame",
+        where=where,
+        got=f"{value!r}, of type {type(value).__name__}",
+        expected="a DataFrame",
+        fix=f"spark.table({value!r})" if isinstance(value, str) else "spark.table(...)",
+    )

@@ -30,13 +30,13 @@ from streamops.spark.columns import (
     arrow_schema,
     column,
     refuse_collated,
+    require_frame,
     spark_schema,
     type_name,
 )
 from streamops.spark.metadata import drop_stale_metadata, operator_metadata
 from streamops.spark.operator import Operator, StateApi, no_native_engine
 from streamops.spark.packing import mark_watermark, pack_input, unpacker
-from streamops.spark.parameters import require_frame
 from streamops.spark.processors import Begin, run_steps
 from streamops.spark.results import declare, refuse_revised, refuse_upserts
 from streamops.spark.settings import refuse_policy

@@ -225,16 +225,6 @@ class Operator:
         return replace(self, execution=execution)
 
     @property
-    def settings(self) -> Any:
-        """The parameters, as older code names them."""
-        return getattr(self.parameters, "raw", self.parameters)
-
-    @property
-    def operator(self) -> str:
-        """The name, as older code names it."""
-        return self.name
-
-    @property
     def metrics_name(self) -> str:
         """Name of the metrics in ``observedMetrics``."""
         return self.execution.name or self.name.rpartition(".")[2]
@@ -247,15 +237,13 @@ class Operator:
         return (f"{self.name}, left frame", f"{self.name}, right frame")
 
     def __repr__(self) -> str:
-        if hasattr(self.parameters, "describe"):  # older settings
-            return str(self.parameters.describe(self))
         changed = [
             f"{f.name}={getattr(self.execution, f.name)!r}"
             for f in fields(Options)
             if getattr(self.execution, f.name) != f.default
         ]
         options = f".options({', '.join(changed)})" if changed else ""
-        return f"{self.name}({', '.join(show_fields(self.settings))}){options}"
+        return f"{self.name}({', '.join(show_fields(self.parameters))}){options}"
 
 
 def no_native_engine(operator: Operator) -> SpecError:

@@ -13,7 +13,7 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.checks import METRICS, metric_name
 from streamops.spark.columns import column, refuse_duplicates, require_name, suggest_timestamp
 from streamops.spark.metadata import drop_stale_metadata
-from streamops.spark.transform import show_fields
+from streamops.spark.operator import show_fields
 
 __all__ = ["RowTransform", "Rowwise", "instant_field", "noted", "refuse_taken", "require_names"]
 

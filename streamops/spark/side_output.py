@@ -7,8 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError
-from streamops.spark.columns import column, require_name
-from streamops.spark.parameters import require_frame
+from streamops.spark.columns import column, require_frame, require_name
 
 __all__ = ["split_side_output"]
 

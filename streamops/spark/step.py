@@ -8,8 +8,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.codec import decode, encode, fingerprint
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import Metrics, Step
+from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 
 if TYPE_CHECKING:

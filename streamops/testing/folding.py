@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 from streamops.kernel.errors import ChangeStreamError, ColumnNotFound, SpecError
-from streamops.spark.transform import require_choice
+from streamops.kernel.parameters import require_choice
 from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
-from streamops.spark.parameters import parse_delay
 from streamops.testing.batches import schema_of, to_table
 
 if TYPE_CHECKING:

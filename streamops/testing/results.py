@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.spark.operator import Operator
 
@@ -45,7 +45,7 @@ class BatchResult:
         where the operator routes none.
     watermark : datetime, optional
         The operator's own watermark that this micro-batch closed by; None while there is none.
-    counts : Counts, optional
+    counts : Metrics, optional
         What the operator counted. None under Spark's native engine, which does not count.
     state_rows, state_bytes : int, optional
         Entries and bytes of state, over all shards. None under the native engine.
@@ -60,7 +60,7 @@ class BatchResult:
     table: pa.Table
     late: pa.Table
     watermark: dt.datetime | None
-    counts: Counts | None
+    counts: Metrics | None
     state_rows: int | None
     state_bytes: int | None
     clock: ClockMetrics | None = None

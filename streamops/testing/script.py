@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamops.changelog.table import REJECTED
 from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.testing.notation import (
     cell,
     duration,
@@ -44,7 +44,7 @@ _SIDES = ("left", "right")
 _LATE = {"row", "window", "reason", "lateness", "watermark"}
 _ASIDE = {"row", "reason"}
 _LATE_OF_A_SIDE = {"row", "side", "reason", "lateness", "watermark"}
-COUNTS = frozenset(Counts.__dataclass_fields__)
+COUNTS = frozenset(Metrics.__dataclass_fields__)
 """What an operator counts, unless it says otherwise."""
 
 _TOLD = set(ClockMetrics.__dataclass_fields__)

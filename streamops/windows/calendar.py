@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import Unit, Weekday
-from streamops.kernel.contract import Aggregation
 from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator

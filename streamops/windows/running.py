@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamops.kernel.contract import Aggregation
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_aggregates, parse_names
 from streamops.spark.operator import Operator
 from streamops.windows.core import running as core

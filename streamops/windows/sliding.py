@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamops.kernel.contract import Aggregation
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_delay, parse_names
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator

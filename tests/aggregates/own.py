@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.groups import Groups
 
 __all__ = ["GeometricMean", "Histogram", "Spelled"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.contract import Aggregation, Summary
+from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.groups import Groups
 
 NAN, INFINITY = float("nan"), float("inf")

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.contract import Aggregation
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.errors import SpecError
 from streamops.testing import assert_rows, at, fold, replay, stream
 from streamops.testing.laws import rows_of

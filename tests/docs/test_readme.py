@@ -26,7 +26,7 @@ from streamops import aggregates, observe, testing, windows
 from streamops.kernel import codec
 from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.spark.operator import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
@@ -237,11 +237,11 @@ def test_every_choice_and_every_column_is_documented() -> None:
         too_late="route",
     )
     instant = pa.timestamp("us", tz="UTC")
-    spec: Any = transform.settings.bind(pa.schema([("ts", instant)]), carried=0)
+    spec: Any = transform.parameters.bind(pa.schema([("ts", instant)]), carried=0)
     used = {
         *(set(spec.output.names) - {"n"}),
         *(field.name for field in spec.late),
-        *(field.name for field in fields(Counts)),
+        *(field.name for field in fields(Metrics)),
         *(word for choice in CHOICES for word in get_args(choice)),
     }
     assert used - documented() == set()
@@ -258,9 +258,9 @@ def test_every_word_about_event_times_is_documented_and_every_operator_in_the_re
         *(field.name for field in fields(ClockMetrics)),
         *public(times),
         *guarding.REASONS,
-        *tracked.settings.qualities,
+        *tracked.parameters.qualities,
         *(word for choice in choices for word in get_args(choice)),
-        *(name for transform in of_time for name in transform.settings.adds),
+        *(name for transform in of_time for name in transform.parameters.adds),
     }
     assert used - documented() == set()
     assert set(times.__all__) - terms(ROOT / "README.md") == set()

@@ -16,7 +16,7 @@ from streamops.changes import aggregate as changes_aggregate
 from streamops.changes.core import aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.aggregate import AggregateOracle, Answer, count, extreme, mean, total
 

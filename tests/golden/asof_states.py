@@ -13,7 +13,7 @@ from typing import Any
 from streamops.joins.core import asof as temporal
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
 from tests.joins.core.asof_play import SECOND, bound, packed

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.codec import encode, ipc_write
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom

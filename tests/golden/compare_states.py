@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamops import windows
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import compare
 from streamops.windows.core.compare_spec import CompareSpec

@@ -14,7 +14,7 @@ from streamops import joins
 from streamops.joins.core import enrich as latest
 from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS
 
 Rows = list[tuple[Any, ...]]

@@ -12,7 +12,7 @@ from streamops.changes import apply
 from streamops.changes.core import history
 from streamops.changes.core.spec import ApplySpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from tests.golden.latest_states import BATCHES, SCHEMA, table
 from tests.golden.states import FOLDER, SHARDS
 

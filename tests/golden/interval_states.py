@@ -18,7 +18,7 @@ from streamops import joins
 from streamops.joins.core import interval
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.spark.drive import resolve
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS

@@ -14,7 +14,7 @@ from streamops.changes import normalize
 from streamops.changes.core import latest
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS
 
 SEQUENCE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.time.core import producers
 
 SECOND = 1_000_000

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode
-from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamops import aggregates as agg
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.windows.core import running
 from streamops.windows.core.running import RunningSpec
 from tests.golden.states import FOLDER, SHARDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.windows.core import session
 from streamops.windows.core.session_spec import SessionSpec
 from tests.golden.states import SHARDS

@@ -12,7 +12,7 @@ from typing import Any
 
 from streamops import windows
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import sliding
 from streamops.windows.core.sliding_spec import SlidingSpec

@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import grid as fixed
 from streamops.windows.core.grid_spec import FixedSpec

@@ -17,8 +17,7 @@ from streamops import joins
 from streamops.joins.core import tables
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.spark.drive import resolve
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS

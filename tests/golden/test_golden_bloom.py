@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamops.kernel.codec import decode, ipc_read
-from streamops.kernel.contract import State, StateFormat
+from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom

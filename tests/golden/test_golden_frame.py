@@ -11,7 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from tests.golden.states import FOLDER
 
 FILE = FOLDER / "frame-v2.bin"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import rows_of
 from streamops.time.core import producers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from streamops.testing.laws import rows_of
 from streamops.windows.core import grid as fixed
 from tests.golden.reading import Format, multiset

@@ -16,8 +16,7 @@ import pyarrow as pa
 from streamops.joins.core import timeline
 from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.testing.laws import rows_of
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.timeline import TimelineOracle

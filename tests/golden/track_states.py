@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.codec import encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.time.core import track_clock
 from streamops.time.core.track_clock import TrackClockSpec
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.codec import decode, encode, ipc_read, ipc_write
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
 
 LAYOUT = StateFormat("doc.example", 3)

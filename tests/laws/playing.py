@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 
 Between = Callable[[State], State]
 

@@ -19,7 +19,6 @@ from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.testing.laws import rows_of
 from streamops.testing.laws.cases import play, whole
 from streamops.testing.laws.comparing import same_rows
-from streamops.testing.laws.contract import run_step
 from tests.laws import (
     compare_strategies,
     enrich_strategies,
@@ -95,7 +94,7 @@ def test_a_restart_with_columns_in_another_order_changes_nothing(
         spec = turned(case.spec, dice)
         assert spec.identity == case.spec.identity
         packed = replace(case, spec=spec).packed(batch, whole)
-        step = run_step(core, spec, restarted(state), packed, mark)
+        step = core.step(spec, restarted(state), packed, mark)
         state = step.state
         core.check(spec, state)
         same_rows(rows_of(step.output), rows_of(expected.output), "in another order")

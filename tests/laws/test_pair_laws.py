@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.contract import Counts, State, Step
+from streamops.kernel.core import Metrics, State, Step
 from streamops.testing import laws
 from streamops.testing.laws import JudgedPair, rows_of
 from streamops.testing.laws.comparing import Row
@@ -69,14 +69,14 @@ def accepted_tally(judged: list[JudgedPair]) -> list[Row]:
 
 
 def case_of_earlier(history: tuple[laws.Both, ...], core: Any = None, **said: Any) -> laws.PairCase:
-    transform = earlier(**({"delay": ("2 seconds", "4 seconds")} | said))
-    spec = transform.settings.bind(LEFT, RIGHT, carried=(None, None))
+    operator = earlier(**({"delay": ("2 seconds", "4 seconds")} | said))
+    spec = operator.parameters.resolve((LEFT, RIGHT), carried=(None, None), shards=1)
     oracle: Callable[[], Any] = EarlierOracle
     return laws.PairCase(core or Earlier(), spec, history, oracle, accepted_earlier, seed=7)
 
 
 def case_of_tally(history: tuple[laws.Both, ...], core: Any = None) -> laws.PairCase:
-    spec = tally().settings.bind(LEFT, RIGHT, carried=(None, None))
+    spec = tally().parameters.resolve((LEFT, RIGHT), carried=(None, None), shards=1)
     oracle: Callable[[], Any] = TallyOracle
     history = tuple((left, right.select(["key"])) for left, right in history)
     return laws.PairCase(core or Tally(), spec, history, oracle, accepted_tally, ("k",), seed=7)
@@ -113,8 +113,8 @@ HISTORY = tuple((rows(LEFT, DICE, 6, 6 * at), rows(RIGHT, DICE, 6, 6 * at)) for 
 class Forgets(Earlier):
     """A right row is gone once the watermark has passed it, though older left rows wait."""
 
-    def step(self, spec: Any, state: State, left: Any, right: Any, watermark: int | None) -> Step:
-        step = super().step(spec, state, left, right, watermark)
+    def step(self, spec: Any, state: State, inputs: Any, watermark: int | None) -> Step:
+        step = super().step(spec, state, inputs, watermark)
         kept = {**step.state.tables, "right": step.state.tables["right"].slice(0, 3)}
         return replace(step, state=State(watermark, kept))
 
@@ -146,26 +146,27 @@ class Soon(Earlier):
 class Silent(Earlier):
     """It does not count what is late."""
 
-    def step(self, spec: Any, state: State, left: Any, right: Any, watermark: int | None) -> Step:
-        step = super().step(spec, state, left, right, watermark)
-        return replace(step, counts=replace(step.counts, too_late=0))
+    def step(self, spec: Any, state: State, inputs: Any, watermark: int | None) -> Step:
+        step = super().step(spec, state, inputs, watermark)
+        return replace(step, metrics=replace(step.metrics, too_late=0))
 
 
 class Mixed(Tally):
     """It packs one side as the other."""
 
-    def step(self, spec: Any, state: State, left: Any, right: Any, watermark: int | None) -> Step:
+    def step(self, spec: Any, state: State, inputs: Any, watermark: int | None) -> Step:
         if not len(state.tables["tally"]):
-            left, right = right.rename_columns(["k"]), left.select(["k"]).rename_columns(["key"])
-        return super().step(spec, state, left, right, watermark)
+            left, right = inputs
+            inputs = right.rename_columns(["k"]), left.select(["k"]).rename_columns(["key"])
+        return super().step(spec, state, inputs, watermark)
 
 
 class Hoards(Tally):
     """It keeps a row of every micro-batch."""
 
-    def step(self, spec: Any, state: State, left: Any, right: Any, watermark: int | None) -> Step:
-        step = super().step(spec, state, left, right, watermark)
-        assert isinstance(step.counts, Counts)
+    def step(self, spec: Any, state: State, inputs: Any, watermark: int | None) -> Step:
+        step = super().step(spec, state, inputs, watermark)
+        assert isinstance(step.metrics, Metrics)
         zeros = pa.table(
             [[f"{np.random.default_rng().random()}"], [0], [0], [0]], schema=spec.output
         )

@@ -18,8 +18,7 @@ from streamops import aggregates as agg
 from streamops import time, windows
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import concat, take
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.kernel.time import spark_watermark
 from streamops.testing import replay
 from streamops.testing.laws import rows_of

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import windows
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import concat
-from streamops.kernel.contract import Aggregation
 from streamops.testing import laws
 from streamops.testing.laws import rows_of
 from streamops.windows.core import running

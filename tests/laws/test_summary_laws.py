@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
-from streamops.kernel.contract import Aggregation
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.groups import Groups
 from streamops.testing import laws
 from tests.aggregates.own import GeometricMean, Histogram

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.joins.core import tables
-from streamops.kernel.contract import Step
+from streamops.kernel.core import Step
 from streamops.testing import fold, laws
 from streamops.testing.laws import rows_of
 from tests.laws.tables_strategies import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.theta import Overlap, Theta
 from streamops.testing import laws

@@ -47,7 +47,7 @@ def tumbling(aggregate: Any) -> Any:
 
 @pytest.mark.parametrize(("aggregate", "dtypes"), CASES, ids=repr)
 def test_a_state_knows_the_type_of_what_was_sketched(aggregate: Any, dtypes: Any) -> None:
-    window = tumbling(aggregate).settings
+    window = tumbling(aggregate).parameters
     found = {json.dumps(window.bind(schema(dtype), carried=None).identity) for dtype in dtypes}
     assert len(found) == len(dtypes)
 
@@ -66,7 +66,7 @@ def test_a_restart_with_another_type_is_refused() -> None:
 def test_a_running_value_knows_the_type_as_well() -> None:
     settings = windows.running(
         by="k", agg={"distinct": aggregates.approx_count_distinct("v")}
-    ).settings
+    ).parameters
     narrow, wide = (
         settings.resolve((schema(dtype),), carried=(None,), shards=1).identity
         for dtype in SKETCH_TYPES[:2]

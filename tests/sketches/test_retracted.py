@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamops import sketches, windows
-from streamops.kernel.contract import merges_exactly
+from streamops.kernel.aggregation import merges_exactly
 from streamops.testing import at, fold, replay
 
 pytestmark = pytest.mark.thorough

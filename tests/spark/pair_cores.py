@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,24 +18,21 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import Counts, State, StateFormat, Step
+from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups
-from streamops.kernel.pairs import Side, SideName
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_duration
-from streamops.spark.pairs import PairTransform
-from streamops.spark.transform import Options
+from streamops.spark.operator import Operator
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Bound settings of either operator."""
+    """The resolved parameters of either operator."""
 
-    left: Side
-    right: Side
+    inputs: tuple[Input, ...]
     output: pa.Schema
-    origins: Mapping[str, tuple[SideName, str]]
+    origins: Mapping[str, tuple[int, str]]
     event_time: str | None
     lag: int
     identity: Mapping[str, Any]
@@ -44,36 +41,36 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a user would say."""
+class Parameters:
+    """The parameters of either operator."""
 
     by: tuple[str, str]
     times: tuple[str | None, str | None] = ("ts", "at")
     delays: tuple[int | None, int | None] = (None, None)
     lag: int = 0
     word: str = ""
-    of_results: tuple[bool, bool] = (False, False)
+    accepts_revisions: tuple[bool, bool] = (False, False)
     needs_preimages: bool = False
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (self.by[0],), (self.by[1],)
 
-    def bind(
-        self, left: pa.Schema, right: pa.Schema, *, carried: tuple[int | None, int | None]
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
     ) -> Spec:
-        schemas, sides = (left, right), []
+        (left, right), inputs = schemas, []
         for at, schema in enumerate(schemas):
             read = schema if at == 0 else pa.schema([schema.field(n) for n in self._named(at)])
             delay = None if carried[at] is not None else self.delays[at]
-            sides.append(Side((self.by[at],), self.times[at], read, delay))
-        timed = self.times != (None, None)
-        made = _earlier(left, right) if timed else _tally(left.field(self.by[0]))
-        passed = left.names if timed else self.by[:1]
-        origins = {name: ("left", name) for name in passed}
+            inputs.append(Input((self.by[at],), self.times[at], read, delay))
+        has_event_time = self.times != (None, None)
+        output = _earlier(left, right) if has_event_time else _tally(left.field(self.by[0]))
+        passed = left.names if has_event_time else self.by[:1]
+        origins = {name: (0, name) for name in passed}
         identity = {"by": list(self.by), "word": self.word, "lag": self.lag}
         event_time = self.times[0]
-        return Spec(sides[0], sides[1], made, origins, event_time, self.lag, identity)
+        return Spec(tuple(inputs), output, origins, event_time, self.lag, identity)
 
     def _named(self, at: int) -> list[str]:
         return [name for name in (self.by[at], self.times[at]) if name is not None]
@@ -99,39 +96,40 @@ class Earlier:
     STATE = StateFormat("tests.earlier", 1)
 
     def layout(self, spec: Spec) -> dict[str, pa.Schema]:
-        return {"left": spec.left.input, "right": spec.right.input}
+        return {side: of.schema for side, of in zip(SIDES, spec.inputs, strict=True)}
 
-    def pack(self, spec: Spec, side: SideName, rows: pa.Table) -> pa.Table:
+    def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
         return rows
 
     def empty(self, spec: Spec) -> State:
         return State(None, {name: kind.empty_table() for name, kind in self.layout(spec).items()})
 
     def step(
-        self, spec: Spec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
+        self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
     ) -> Step:
-        kept, late, counts = {}, [spec.output.empty_table()], Counts()
+        left, right = inputs
+        kept, late, counts = {}, [spec.output.empty_table()], Metrics()
         for name, rows in (("left", left), ("right", right)):
             good, refused, counted = self._judged(spec, state.watermark, name, rows)
             kept[name] = concat([state.tables[name], good])
             late.append(refused)
             counts += counted
-        times = timestamp_micros(kept["left"].column(spec.left.time))[0]
+        times = timestamp_micros(kept["left"].column(spec.inputs[0].time))[0]
         due = times <= (MIN_INSTANT - 1 if watermark is None else watermark)
         emitted = self._answered(spec, kept["left"].filter(pa.array(due)), kept["right"])
         after = {"left": kept["left"].filter(pa.array(~due)), "right": kept["right"]}
-        counts += Counts(results=len(emitted))
+        counts += Metrics(results=len(emitted))
         return Step(State(watermark, after), emitted, concat(late), counts)
 
     def _judged(
         self, spec: Spec, mark: int | None, name: str, rows: pa.Table
-    ) -> tuple[pa.Table, pa.Table, Counts]:
-        side = spec.left if name == "left" else spec.right
+    ) -> tuple[pa.Table, pa.Table, Metrics]:
+        side = spec.inputs[SIDES.index(name)]
         times, valid = timestamp_micros(rows.column(side.time))
         bad = ~valid | (times < MIN_INSTANT) | (times > MAX_INSTANT)
         late = ~bad & (times <= (MIN_INSTANT - 1 if mark is None else mark))
         fine = rows.filter(pa.array(~bad & ~late))
-        counts = Counts(len(rows), int(bad.sum()), len(fine), 0, int(late.sum()))
+        counts = Metrics(len(rows), int(bad.sum()), len(fine), 0, int(late.sum()))
         where = np.flatnonzero(bad | late)
         refused = take(rows, where)
         behind = pa.array(np.where(bad, 0, (mark or 0) - times)[where], mask=bad[where])
@@ -157,13 +155,13 @@ class Earlier:
 
     def _answered(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
         mine, theirs = (
-            combine_chunks(left.column(spec.left.by[0])),
-            combine_chunks(right.column(spec.right.by[0])),
+            combine_chunks(left.column(spec.inputs[0].by[0])),
+            combine_chunks(right.column(spec.inputs[1].by[0])),
         )
         codes = key_codes([pa.concat_arrays([mine, theirs])], len(left) + len(right))
         keys, others = codes[: len(left)], codes[len(left) :]
-        times = timestamp_micros(left.column(spec.left.time))[0]
-        seen = timestamp_micros(right.column(spec.right.time))[0]
+        times = timestamp_micros(left.column(spec.inputs[0].time))[0]
+        seen = timestamp_micros(right.column(spec.inputs[1].time))[0]
         known = np.asarray(mine.is_valid())
         n = [
             int(((others == key) & (seen <= time)).sum()) if there else 0
@@ -176,12 +174,12 @@ class Earlier:
     def finish(self, spec: Spec, state: State) -> pa.Table:
         return self._answered(spec, state.tables["left"], state.tables["right"])
 
-    def run(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
-        step = self.step(spec, self.empty(spec), left, right, None)
+    def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
+        step = self.step(spec, self.empty(spec), inputs, None)
         return concat([self.finish(spec, step.state), step.late])
 
     def next_deadline(self, spec: Spec, state: State) -> int | None:
-        times = timestamp_micros(state.tables["left"].column(spec.left.time))[0]
+        times = timestamp_micros(state.tables["left"].column(spec.inputs[0].time))[0]
         return int(times.min()) if len(times) else None
 
     def check(self, spec: Spec, state: State) -> None:
@@ -197,18 +195,23 @@ class Tally:
     def layout(self, spec: Spec) -> dict[str, pa.Schema]:
         return {"tally": spec.output}
 
-    def pack(self, spec: Spec, side: SideName, rows: pa.Table) -> pa.Table:
+    def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
         return rows
 
     def empty(self, spec: Spec) -> State:
         return State(None, {"tally": spec.output.empty_table()})
 
     def step(
-        self, spec: Spec, state: State, left: pa.Table, right: pa.Table, watermark: int | None
+        self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
     ) -> Step:
+        left, right = inputs
         before = state.tables["tally"]
         name = spec.output.names[0]
-        keys = [before.column(name), left.column(spec.left.by[0]), right.column(spec.right.by[0])]
+        keys = [
+            before.column(name),
+            left.column(spec.inputs[0].by[0]),
+            right.column(spec.inputs[1].by[0]),
+        ]
         whole = pa.concat_arrays([combine_chunks(key) for key in keys])
         groups, firsts = Groups.of(key_codes([whole], len(whole)))
         parts = np.split(groups.ids, np.cumsum([len(before), len(left)]))
@@ -223,7 +226,7 @@ class Tally:
         revision = np.where(known, was["revision"] + touched, 0)
         columns = [was["lefts"] + came[0], was["rights"] + came[1], revision]
         after = pa.table([whole.take(pa.array(firsts)), *columns], schema=spec.output)
-        counts = Counts(
+        counts = Metrics(
             rows=len(left) + len(right),
             results=int((touched & ~known).sum()),
             corrections=int((touched & known).sum()),
@@ -234,8 +237,8 @@ class Tally:
     def finish(self, spec: Spec, state: State) -> pa.Table:
         return spec.output.empty_table()
 
-    def run(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
-        return self.step(spec, self.empty(spec), left, right, None).emitted
+    def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
+        return self.step(spec, self.empty(spec), inputs, None).output
 
     def next_deadline(self, spec: Spec, state: State) -> int | None:
         return None
@@ -252,11 +255,6 @@ def nothing_native(left: Any, right: Any, spec: Any, insists: bool) -> None:
     """Spark has none of these."""
 
 
-def _options(**said: Any) -> Options:
-    known = {"engine": "auto", "state_api": "auto", "shards": 2} | said
-    return Options(**known)
-
-
 def earlier(
     right: Any = None,
     *,
@@ -266,20 +264,21 @@ def earlier(
     lag: str = "0 seconds",
     word: str = "",
     **options: Any,
-) -> PairTransform:
+) -> Operator:
     """How many right rows are not younger than a left one."""
     both = delay if isinstance(delay, (tuple, list)) else (delay, delay)
     delays = [None if d is None else parse_duration(d, parameter="delay", where="x") for d in both]
     micros = parse_duration(lag, parameter="lag", where="x", minimum=0)
-    settings = Settings(tuple(by), tuple(time), (delays[0], delays[1]), micros, word)
-    named = _options(**{"name": "earlier", **options})
-    return PairTransform("joins.earlier", settings, named, EARLIER, right, nothing_native)
+    parameters = Parameters(tuple(by), tuple(time), (delays[0], delays[1]), micros, word)
+    return _operator("joins.earlier", parameters, EARLIER, right, options)
 
 
-def tally(
-    right: Any = None, *, by: Any = ("k", "key"), word: str = "", **options: Any
-) -> PairTransform:
+def tally(right: Any = None, *, by: Any = ("k", "key"), word: str = "", **options: Any) -> Operator:
     """How many rows of each key both sides have had."""
-    settings = Settings(tuple(by), (None, None), word=word)
-    named = _options(**{"name": "tally", **options})
-    return PairTransform("joins.tally", settings, named, TALLY, right, nothing_native)
+    parameters = Parameters(tuple(by), (None, None), word=word)
+    return _operator("joins.tally", parameters, TALLY, right, options)
+
+
+def _operator(name: str, parameters: Parameters, core: Any, right: Any, options: Any) -> Operator:
+    operator = Operator(name, parameters, core, right, nothing_native)
+    return operator.options(**{"shards": 2, **options})

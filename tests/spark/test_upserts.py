@@ -49,7 +49,7 @@ def test_what_takes_rows_back_needs_them_and_what_remembers_them_does_not() -> N
         changes.normalize("k", sequence="lsn", horizon=1),
         changes.apply("k", sequence="lsn", horizon=1, history="intervals"),
     ]
-    assert [each.settings.needs_preimages for each in (*needing, *others)] == [
+    assert [each.parameters.needs_preimages for each in (*needing, *others)] == [
         *(True, True),
         *(False, False),
     ]

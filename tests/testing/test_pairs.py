@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.errors import SchemaError, SpecError, StateFormatError, WatermarkError
 from streamops.testing import assert_rows, at, fold, replay
 from streamops.testing.replaying import Replay
@@ -61,7 +61,7 @@ def test_rows_are_counted_and_late_ones_are_delivered_with_their_side() -> None:
             {"k": "a", "ts": at(30), "n": 3},
         ],
     )
-    assert [result.counts for result in results][3] == Counts(2, on_time=2, results=4)
+    assert [result.counts for result in results][3] == Metrics(2, on_time=2, results=4)
     (after,) = replay(earlier(delay="0 seconds"), [*SCRIPT, ([left("c", 29)], [right("a", 30)])])[
         4:
     ]
@@ -73,7 +73,7 @@ def test_rows_are_counted_and_late_ones_are_delivered_with_their_side() -> None:
             {"side": "right", "left": None, "right": right("a", 30), **told},
         ],
     )
-    assert after.counts == Counts(2, too_late=2)
+    assert after.counts == Metrics(2, too_late=2)
 
 
 def test_a_restart_of_the_operator_and_other_shards_change_nothing() -> None:
@@ -132,7 +132,7 @@ def test_without_time_there_is_no_watermark_and_no_micro_batch_without_data(rest
         [{"k": "a", "lefts": 2, "rights": 4}, {"k": "b", "lefts": 2, "rights": 1}],
     )
     assert [result.state_rows for result in results] == [2, 2, 2, 2]
-    assert results[1].counts == Counts(1, corrections=1)
+    assert results[1].counts == Metrics(1, corrections=1)
 
 
 def test_a_checkpoint_of_other_parameters_is_refused() -> None:
@@ -182,6 +182,6 @@ def test_an_operator_of_two_steps_is_played_as_one() -> None:
     follows = [{"k": "a", "user": "ann", "_change_type": "insert"}]
     first, last = replay(home, [(posts, follows)], restart=True, flush=True)
     assert [(row["user"], row["n"]) for row in first.rows] == [("ann", 2)]
-    assert first.counts == Counts(rows=3, on_time=3, results=1)
+    assert first.counts == Metrics(rows=3, on_time=3, results=1)
     assert first.state_rows == 3 + 2
     assert (last.rows, last.state_rows) == ([], 0)

@@ -10,7 +10,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import changes, windows
 from streamops.changes.core.spec import ChangeMetrics
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing import replay
@@ -28,7 +28,7 @@ def test_a_window_that_ends_after_the_year_9999_is_in_the_table_only() -> None:
 
 
 def test_counts_of_several_micro_batches_are_added() -> None:
-    assert Counts(rows=1, results=2) + Counts(rows=3) == Counts(rows=4, results=2)
+    assert Metrics(rows=1, results=2) + Metrics(rows=3) == Metrics(rows=4, results=2)
     script = [
         [{"k": "a", "lsn": n, "_change_type": "insert"}, {"k": "a", "lsn": 0}] for n in (1, 2)
     ]
@@ -39,14 +39,14 @@ def test_counts_of_several_micro_batches_are_added() -> None:
     assert type(first) is ChangeMetrics
     total = ChangeMetrics(rows=4, rejected=2, results=1, corrections=0)
     assert first + second == total
-    assert sum([first, second], Counts()) == total
+    assert sum([first, second], Metrics()) == total
 
 
 def test_counts_of_two_kinds_that_have_nothing_in_common_are_not_added() -> None:
     @dataclass(frozen=True, slots=True)
-    class Others(Counts):
+    class Others(Metrics):
         others: int = 0
 
-    assert Others(rows=1, others=2) + Counts(rows=1) == Others(rows=2, others=2)
+    assert Others(rows=1, others=2) + Metrics(rows=1) == Others(rows=2, others=2)
     with pytest.raises(TypeError):
         _ = Others() + ChangeMetrics()

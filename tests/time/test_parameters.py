@@ -168,7 +168,7 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
 ) -> None:
     with pytest.raises(ColumnNotFound) as caught:
         transform(FakeFrame(("TS", TIME), ("arrived", TIME)))
-    assert caught.value.where == transform.operator
+    assert caught.value.where == transform.name
     assert f"column {column!r}, given as `{role}`, does not exist" in str(caught.value)
     assert (f"did you mean {near!r}?" if near else "name one of: TS, arrived") in caught.value.fix
 
@@ -194,7 +194,7 @@ def test_a_column_of_the_wrong_type_is_refused(
     with pytest.raises(SchemaError) as caught:
         transform(FakeFrame(*kinds))
     assert str(caught.value) == (
-        f"[COLUMN_TYPE] {transform.operator}: column {name!r} cannot be used as `{role}`\n"
+        f"[COLUMN_TYPE] {transform.name}: column {name!r} cannot be used as `{role}`\n"
         f"  got:       {name!r} of type {kind.simpleString()}\n"
         f"  expected:  {expected}\n"
         f"  fix:       {suggest_timestamp(name, kind.simpleString())}"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import windows
-from streamops.spark.transform import Transform
+from streamops.spark.operator import Operator
 
 pytestmark = pytest.mark.laws
 
@@ -26,7 +26,7 @@ CHANGES = PLAIN.append(pa.field("revision", pa.int64())).append(
 )
 COMMON: dict[str, Any] = {"values": "n", "by": "k", "delay": "2 hours"}
 CORRECTS = {"stragglers": "retract", "allowed_lateness": "6 hours"}
-CASES: list[tuple[Transform, pa.Schema]] = [
+CASES: list[tuple[Operator, pa.Schema]] = [
     (windows.compare("1 day", **COMMON), PLAIN),
     (windows.compare("1 day", **COMMON, **CORRECTS), CHANGES),
     (windows.compare("day", zone="Europe/Berlin", **COMMON, **CORRECTS), CHANGES),
@@ -53,9 +53,9 @@ def micro_batch(number: int, schema: pa.Schema, rng: np.random.Generator) -> pa.
 
 @pytest.mark.parametrize(("transform", "schema"), CASES, ids=["drop", "retract", "calendar"])
 def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
-    transform: Transform, schema: pa.Schema
+    transform: Operator, schema: pa.Schema
 ) -> None:
-    core, spec = transform.core, transform.settings.bind(schema, carried=None)
+    core, spec = transform.core, transform.parameters.bind(schema, carried=None)
     rng, state = np.random.default_rng(7), core.empty(spec)
     sizes = []
     for number in range(BATCHES):

@@ -32,7 +32,7 @@ SAID: dict[str, Any] = {"by": "page", "values": "views"}
 
 
 def settings(period: Any = "1 hour", **said: Any) -> CompareSpec:
-    made = windows.compare(period, **(SAID | said)).settings
+    made = windows.compare(period, **(SAID | said)).parameters
     assert isinstance(made, CompareSpec)
     return made
 
@@ -54,7 +54,7 @@ def refused(kind: type[StreamopsError], schema: pa.Schema = SCHEMA, **said: Any)
 def test_it_reads_results_and_other_windows_read_events() -> None:
     assert settings().accepts_revisions == (True,)
     agg = {"n": aggregates.count()}
-    assert windows.tumbling("1 hour", time="ts", agg=agg).settings.accepts_revisions == (False,)
+    assert windows.tumbling("1 hour", time="ts", agg=agg).parameters.accepts_revisions == (False,)
 
 
 def test_a_period_is_a_duration_or_a_unit_of_the_calendar_in_a_zone() -> None:

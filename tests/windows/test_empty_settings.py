@@ -12,11 +12,11 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.contract import Summary
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.errors import SpecError
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.kernel.groups import Groups
-from streamops.spark.transform import Transform
+from streamops.spark.operator import Operator
 from tests.windows.core.play import Stream
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
@@ -24,15 +24,15 @@ SAID: dict[str, Any] = {"time": "ts", "by": "k", "agg": {"n": agg.count()}, "del
 HOUR = 3_600_000_000
 
 
-def tumbling(size: str = "1 hour", **said: Any) -> Transform:
+def tumbling(size: str = "1 hour", **said: Any) -> Operator:
     return windows.tumbling(size, **(SAID | {"empty": "publish"} | said))
 
 
-def calendar(unit: Any = "day", **said: Any) -> Transform:
+def calendar(unit: Any = "day", **said: Any) -> Operator:
     return windows.calendar(unit, "Europe/Berlin", **(SAID | {"empty": "publish"} | said))
 
 
-def cumulative(size: Any = "1 day", every: str = "1 hour", **said: Any) -> Transform:
+def cumulative(size: Any = "1 day", every: str = "1 hour", **said: Any) -> Operator:
     return windows.cumulative(size, every, **(SAID | {"empty": "publish"} | said))
 
 
@@ -42,8 +42,8 @@ def refused(make: Any, *args: Any, **said: Any) -> SpecError:
     return caught.value
 
 
-def bound(transform: Transform) -> Any:
-    return transform.settings.bind(SCHEMA, carried=None)
+def bound(transform: Operator) -> Any:
+    return transform.parameters.bind(SCHEMA, carried=None)
 
 
 @pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
@@ -136,7 +136,7 @@ def test_as_many_empty_windows_are_counted_as_there_can_be(every: int) -> None:
             dt.timedelta(microseconds=10),
             dt.timedelta(microseconds=every),
             empty_for=dt.timedelta(microseconds=empty_for),
-        ).settings
+        ).parameters
         results = Stream(grid, empty_for=empty_for).run(9)
         assert settings.most_empty(empty_for, every) == sum(count == 0 for *_, count in results)
 

@@ -13,23 +13,23 @@ from streamops import windows
 from streamops.kernel.calendar import Unit
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
-from streamops.spark.transform import Transform
+from streamops.spark.operator import Operator
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
 
 
-def calendar(unit: Any = "day", zone: Any = "Europe/Berlin", **said: Any) -> Transform:
+def calendar(unit: Any = "day", zone: Any = "Europe/Berlin", **said: Any) -> Operator:
     return windows.calendar(unit, zone, **({"time": "ts", "agg": {"n": agg.count()}} | said))
 
 
-def cumulative(size: Any = "1 day", every: Any = "1 hour", **said: Any) -> Transform:
+def cumulative(size: Any = "1 day", every: Any = "1 hour", **said: Any) -> Operator:
     return windows.cumulative(size, every, **({"time": "ts", "agg": {"n": agg.count()}} | said))
 
 
-def spec(transform: Transform) -> Any:
-    return transform.settings.bind(SCHEMA, carried=0)
+def spec(transform: Operator) -> Any:
+    return transform.parameters.bind(SCHEMA, carried=0)
 
 
 def refused(make: Any, *args: Any, **said: Any) -> SpecError:
@@ -118,7 +118,7 @@ def test_another_calendar_is_another_identity() -> None:
 
 @pytest.mark.parametrize("make", [calendar, cumulative])
 def test_the_delay_is_not_part_of_the_identity(make: Any) -> None:
-    one, other = (make(delay=delay).settings for delay in ("1 hour", "2 hours"))
+    one, other = (make(delay=delay).parameters for delay in ("1 hour", "2 hours"))
     assert one.bind(SCHEMA, carried=None).identity == other.bind(SCHEMA, carried=None).identity
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.testing import assert_rows, fold, replay
 from tests.windows.running_operators import running_count
@@ -28,13 +28,13 @@ def test_a_script_is_replayed_over_any_number_of_shards(restart: bool, shards: A
         ("a", 1),
         ("b", 0),
     ]
-    assert (nothing.rows, nothing.late_rows, nothing.counts) == ([], [], Counts())
+    assert (nothing.rows, nothing.late_rows, nothing.counts) == ([], [], Metrics())
     assert (nothing.state_rows, nothing.state_bytes) == (first.state_rows, first.state_bytes)
     one, two = ({"estimate": n, "lower": n, "upper": n} for n in (1, 2))
     assert_rows(
         last.rows, [{"k": "a", "n": two, "revision": 1}, {"k": "c", "n": one, "revision": 0}]
     )
-    assert last.counts == Counts(rows=3, results=1, corrections=1)
+    assert last.counts == Metrics(rows=3, results=1, corrections=1)
     assert (last.batch, last.state_rows, last.watermark) == (2, 3, None)
 
 
@@ -72,7 +72,7 @@ def test_every_exact_aggregate_is_a_running_one(restart: bool) -> None:
     ]
     totals = windows.running(by="k", agg=EXACT)
     first, second, third = replay(totals, script, schema=SCHEMA, restart=restart)
-    assert first.counts == Counts(rows=3, results=2)
+    assert first.counts == Metrics(rows=3, results=2)
     assert [(row["k"], row["rows"], row["sum"]) for row in second.rows] == [("a", 3, 12)]
     (row,) = second.rows
     assert row == {

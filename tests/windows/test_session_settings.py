@@ -31,14 +31,14 @@ def session(gap: Any = "30 minutes", **said: Any) -> Any:
 
 
 def settings(**said: Any) -> SessionSpec:
-    found = session(**said).settings
+    found = session(**said).parameters
     assert isinstance(found, SessionSpec)
     return found
 
 
 def refused(kind: type[Exception], **said: Any) -> Any:
     with pytest.raises(kind) as caught:
-        session(**said).settings.bind(SCHEMA, carried=None)
+        session(**said).parameters.bind(SCHEMA, carried=None)
     return caught.value
 
 

@@ -629,7 +629,7 @@ def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
             "half": agg.percentile("x", [0.5], at_most=9),
         },
         delay="1 second",
-    ).settings
+    ).parameters
     schema = pa.schema(
         [
             ("k", pa.string()),

@@ -27,7 +27,7 @@ SAID: dict[str, Any] = {"time": "ts", "by": "user", "agg": {"n": agg.count()}, "
 
 
 def settings(size: Any = "1 hour", **said: Any) -> SlidingSpec:
-    made = windows.sliding(size, **(SAID | said)).settings
+    made = windows.sliding(size, **(SAID | said)).parameters
     assert isinstance(made, SlidingSpec)
     return made
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.spark.transform import Transform
+from streamops.spark.operator import Operator
 
 pytestmark = pytest.mark.laws
 
@@ -40,7 +40,7 @@ SESSIONS: list[dict[str, Any]] = [
     {"max_length": "1 minute"},
     {"until": "over", "max_length": "30 seconds", "early": "every batch"},
 ]
-OPERATORS: list[Transform] = [
+OPERATORS: list[Operator] = [
     *(windows.tumbling("10 seconds", **COMMON, **policy) for policy in POLICIES),
     *(windows.hopping("25 seconds", "10 seconds", **COMMON, **policy) for policy in POLICIES),
     *(
@@ -85,8 +85,8 @@ def micro_batch(number: int, rng: np.random.Generator) -> pa.Table:
 
 
 @pytest.mark.parametrize("transform", OPERATORS, ids=lambda t: repr(t)[8:110])
-def test_state_is_as_large_in_the_last_quarter_as_in_the_second(transform: Transform) -> None:
-    core, spec = transform.core, transform.settings.bind(SCHEMA, carried=None)
+def test_state_is_as_large_in_the_last_quarter_as_in_the_second(transform: Operator) -> None:
+    core, spec = transform.core, transform.parameters.bind(SCHEMA, carried=None)
     rng, state, newest = np.random.default_rng(7), core.empty(spec), NOW
     sizes = []
     for number in range(BATCHES):

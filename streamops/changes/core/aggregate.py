@@ -1,6 +1,6 @@
 """Aggregates of groups over a change stream, emitted as a change stream.
 
-A row that is added counts, a row that is retracted no longer does. Counts, sums and means are stored as
+A row that is added counts, a row that is retracted no longer does. Metrics, sums and means are stored as
 totals from which rows can be retracted exactly. For other aggregates the rows of the group are stored,
 and the aggregate is computed again: the minimum of a group does not determine the next one, once its
 row is deleted. A group has a result while more rows are added than retracted. State is a sum of
@@ -24,8 +24,7 @@ from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_t
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import Metrics, SideName, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 from streamops.kernel.without_event_time import finish, next_deadline

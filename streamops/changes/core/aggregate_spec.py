@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.table import REJECTED, WithoutEventTime
 from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
-from streamops.kernel.contract import Aggregation, Summary, aggregate_identity
+from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_keys

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changes.core import exact
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.columns import combine_chunks, to_floats
-from streamops.kernel.contract import Summary
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Groups, Ints, Mask

@@ -34,8 +34,7 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import Metrics, SideName, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 
 __all__ = [

@@ -38,8 +38,7 @@ from streamops.joins.core.sides import (
     times_of,
 )
 from streamops.kernel.columns import combine_chunks, concat, conform
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import SIDES, Metrics, SideName, Step
+from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids
 from streamops.kernel.time import Instants
 

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from streamops.kernel.contract import StateFormat, Summary
+from streamops.kernel.aggregation import Summary
+from streamops.kernel.core import StateFormat
 
 __all__ = ["Format", "Parameter", "Sketch"]
 

@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, conform, take, timestamp_micros
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import Input, SideName, Step
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError, SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64

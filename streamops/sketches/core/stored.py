@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.aggregation import Summary, merges_exactly
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.contract import Summary, merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Sketch

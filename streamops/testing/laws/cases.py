@@ -10,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import concat, key_codes, take, timestamp_micros
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.laws.comparing import Row, rows_of
-from streamops.testing.laws.contract import inputs_of, pack_rows, run_step
 
 __all__ = [
     "Case",
@@ -141,7 +139,7 @@ class Case:
 
     def packed(self, batch: pa.Table, cutting: Cutting) -> tuple[pa.Table]:
         """See :class:`History`."""
-        pieces = [pack_rows(self.core, self.spec, piece, "left") for piece in cutting(batch)]
+        pieces = [self.core.pack(self.spec, piece, "left") for piece in cutting(batch)]
         return (concat(pieces),)
 
     def shuffled(self, batch: pa.Table, rng: np.random.Generator) -> pa.Table:
@@ -158,22 +156,22 @@ class Case:
 
     def nothing(self) -> pa.Table:
         """See :class:`History`."""
-        return inputs_of(self.spec)[0].schema.empty_table()
+        return self.spec.inputs[0].schema.empty_table()
 
     def spread(self, shards: int, rng: np.random.Generator) -> list[list[pa.Table]]:
         """See :class:`History`."""
-        keys = [self.everything().column(name) for name in inputs_of(self.spec)[0].by]
+        keys = [self.everything().column(name) for name in self.spec.inputs[0].by]
         return among(shards_of(keys, len(self.everything()), shards, rng), self.batches, shards)
 
     @property
     def timed(self) -> bool:
         """See :class:`History`."""
-        return inputs_of(self.spec)[0].time is not None
+        return self.spec.inputs[0].time is not None
 
 
 def watermarks(spec: Any, batches: Batches) -> list[int | None]:
     """The operator's watermark in each micro-batch, as Spark would have it."""
-    delay = (inputs_of(spec)[0].delay or 0) + spec.lag
+    delay = (spec.inputs[0].delay or 0) + spec.lag
     result: list[int | None] = []
     newest: int | None = None
     for batch in batches:
@@ -211,7 +209,7 @@ def _play(
     marks = case.watermarks(batches) if marks is None else marks
     state, steps = core.empty(spec), []
     for batch, mark in zip(batches, marks, strict=True):
-        step = run_step(core, spec, between(state), case.packed(batch, pack), mark)
+        step = core.step(spec, between(state), case.packed(batch, pack), mark)
         state = step.state
         core.check(spec, state)
         assert step.output.schema == step.late.schema == spec.output
@@ -263,7 +261,7 @@ def among(shard_of: Ids, batches: Batches, shards: int) -> list[list[pa.Table]]:
 
 def times_of(spec: Any, batch: pa.Table) -> list[int]:
     """Event times of the rows that have a usable one. None without event time."""
-    time = inputs_of(spec)[0].time
+    time = spec.inputs[0].time
     return [] if time is None else times_in(batch.column(time))
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.testing.values import comparable
 
 __all__ = ["Row", "rows_of", "same_rows", "same_steps", "same_tables"]

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import concat
-from streamops.kernel.contract import State
-from streamops.kernel.core import Metrics, Step
+from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws.cases import (
     Case,
@@ -25,7 +24,6 @@ from streamops.testing.laws.cases import (
     whole,
 )
 from streamops.testing.laws.comparing import Row, rows_of, same_rows, same_steps, same_tables
-from streamops.testing.laws.contract import run_batch, run_step
 from streamops.testing.values import comparable
 
 __all__ = [
@@ -47,7 +45,7 @@ def stream_equals_batch(case: Case) -> None:
     """While no row is late, the folded stream is the batch result, however it was cut."""
     rng = np.random.default_rng(case.seed)
     everything = concat(case.batches)
-    batch = _results(rows_of(run_batch(case.core, case.spec, case.packed(everything, whole))))
+    batch = _results(rows_of(case.core.run(case.spec, case.packed(everything, whole))))
     for batches in (case.batches, *(cut(everything, rng) for _ in range(2))):
         ahead: list[int | None] = []
         for batch_ in reversed([*batches[1:], everything.slice(0, 0)]):
@@ -122,7 +120,7 @@ def a_state_is_a_value(case: History) -> None:
 
     def twice(state: State) -> State:
         before = [comparable(rows_of(table)) for table in state.tables.values()]
-        run_step(case.core, case.spec, state, case.packed(case.everything(), whole), None)
+        case.core.step(case.spec, state, case.packed(case.everything(), whole), None)
         case.core.finish(case.spec, state)
         assert [comparable(rows_of(table)) for table in state.tables.values()] == before
         return state
@@ -193,10 +191,10 @@ def nothing_happens_before_the_deadline(case: History) -> None:
         before: int | None = MAX_INSTANT - 1 if case.timed else None
         if deadline is not None:
             assert state.watermark is None or deadline > state.watermark, f"overdue: {deadline}"
-            step = run_step(core, spec, state, nothing, deadline)
+            step = core.step(spec, state, nothing, deadline)
             assert len(step.output) or step.state.rows < state.rows, f"no reason for {deadline}"
             before = deadline - 1
-        early = run_step(core, spec, state, nothing, before)
+        early = core.step(spec, state, nothing, before)
         assert not len(early.output) + len(early.late), f"before {deadline}: {early}"
         assert early.metrics == Metrics()
         same_tables(state, early.state, "before the deadline")

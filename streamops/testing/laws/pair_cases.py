@@ -16,7 +16,6 @@ from streamops.kernel.time import spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.laws.cases import Cutting, among, shards_of, times_in
 from streamops.testing.laws.comparing import Row, rows_of
-from streamops.testing.laws.contract import inputs_of, pack_rows
 
 __all__ = [
     "Both",
@@ -104,7 +103,7 @@ class PairCase:
     def packed(self, batch: Both, cutting: Cutting) -> Both:
         """See :class:`streamops.testing.laws.cases.History`."""
         left, right = (
-            concat([pack_rows(self.core, self.spec, piece, side) for piece in cutting(rows)])
+            concat([self.core.pack(self.spec, piece, side) for piece in cutting(rows)])
             for side, rows in zip(SIDES, batch, strict=True)
         )
         return left, right
@@ -148,7 +147,7 @@ class PairCase:
 
 def sides_of(spec: Any) -> tuple[Input, Input]:
     """Left and right, in this order."""
-    left, right = inputs_of(spec)
+    left, right = spec.inputs
     return left, right
 
 

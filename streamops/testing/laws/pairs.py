@@ -8,7 +8,6 @@ import numpy as np
 
 from streamops.testing.laws.cases import play, whole
 from streamops.testing.laws.comparing import Row, rows_of, same_rows
-from streamops.testing.laws.contract import run_batch
 from streamops.testing.laws.cores import (
     a_restart_changes_nothing,
     a_state_is_a_value,
@@ -114,7 +113,7 @@ def keep_pair(case: PairCase, laws: Sequence[Callable[[PairCase], None]] = PAIR)
 
 
 def _run(case: PairCase, rows: Both) -> list[Row]:
-    return _results(case, rows_of(run_batch(case.core, case.spec, case.packed(rows, whole))))
+    return _results(case, rows_of(case.core.run(case.spec, case.packed(rows, whole))))
 
 
 def _results(case: PairCase, rows: Sequence[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.contract import Summary
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.groups import Groups, Ids
 from streamops.testing.laws.comparing import rows_of
 from streamops.testing.values import comparable

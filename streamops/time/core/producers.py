@@ -33,8 +33,7 @@ from streamops.kernel.columns import (
     timestamp_micros,
     type_name,
 )
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import Input, SideName, Step
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration

@@ -27,8 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, conform, key_codes, take, timestamp_micros
-from streamops.kernel.contract import State, StateFormat
-from streamops.kernel.core import Input, SideName, Step
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.parameters import require_keys, require_name, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants

@@ -40,8 +40,7 @@ from streamops.kernel.columns import (
     timestamp_micros,
     to_floats,
 )
-from streamops.kernel.contract import Counts, State, StateFormat
-from streamops.kernel.core import SideName, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.time import MIN_INSTANT, Instants, format_instant
@@ -103,7 +102,7 @@ def step(
     emitted.append(
         _result_rows(windows, prompt, windows.new, windows.previous(prompt), revision, INSERT)
     )
-    counts += corrected + Counts(results=len(prompt))
+    counts += corrected + Metrics(results=len(prompt))
 
     alive = _alive(spec, windows.start, windows.end, now_by)
     tables = {"windows": windows.retain(alive, revision)}
@@ -175,11 +174,11 @@ def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
 
 def _correct(
     spec: CompareSpec, windows: WindowTable, revision: Revisions, was_by: int
-) -> tuple[list[pa.Table], Counts]:
+) -> tuple[list[pa.Table], Metrics]:
     """What stragglers change of what was published; the revisions are raised in place."""
     stale = windows.touched & (windows.end <= was_by)
     if not stale.any():  # what came changes no window that ended before it
-        return [], Counts()
+        return [], Metrics()
     chosen = np.flatnonzero((windows.end <= was_by) & np.isin(windows.codes, windows.codes[stale]))
     previous = windows.previous(chosen)
     hit = stale[chosen]
@@ -207,7 +206,7 @@ def _correct(
     if spec.retracts:
         emitted.append(rows_of_change(again, windows.old, number, PREIMAGE))
     emitted.append(rows_of_change(again, windows.new, revision, POSTIMAGE))
-    counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
+    counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
     return emitted, counts
 
 
@@ -229,7 +228,7 @@ def _result_rows(
 
 def _classify(
     spec: CompareSpec, packed: pa.Table, previous_watermark: int | None
-) -> tuple[pa.Table, pa.Table, Counts]:
+) -> tuple[pa.Table, pa.Table, Metrics]:
     """The rows that say what windows are; late rows to deliver; the count of all."""
     total, pieces = len(packed), [spec.output.empty_table()]
     reason = _reasons(spec, packed)
@@ -238,7 +237,7 @@ def _classify(
         if spec.routes:
             pieces.append(deliver(spec, take(packed, bad), None, reason[bad], None))
         packed = take(packed, np.flatnonzero(reason == ""))
-    counts = Counts(rows=total, rejected=len(bad))
+    counts = Metrics(rows=total, rejected=len(bad))
     (start, _), (end, _) = (timestamp_micros(packed.column(name)) for name in spec.time_columns)
     accepted = np.ones(len(packed), np.bool_)
     if previous_watermark is not None:
@@ -246,14 +245,16 @@ def _classify(
             end > previous_watermark,
             end <= previous_watermark - spec.allowed_lateness,
         )
-        counts += Counts(stragglers=int((~on_time & ~too_late).sum()), too_late=int(too_late.sum()))
+        counts += Metrics(
+            stragglers=int((~on_time & ~too_late).sum()), too_late=int(too_late.sum())
+        )
         accepted = ~too_late if spec.corrects else on_time
         late = np.flatnonzero(~accepted)
         if spec.routes and len(late):
             word = np.where(too_late[late], "too_late", "straggler")
             missed = (start[late], end[late])
             pieces.append(deliver(spec, take(packed, late), missed, word, previous_watermark))
-    counts += Counts(on_time=len(packed) - counts.stragglers - counts.too_late)
+    counts += Metrics(on_time=len(packed) - counts.stragglers - counts.too_late)
     if spec.revised == "changes":  # a postimage says it all
         accepted &= np.asarray(combine_chunks(packed.column(CHANGE_TYPE))) != PREIMAGE
     if not accepted.all():

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
-from streamops.kernel.contract import Aggregation
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, refuse_type, require_instant
 from streamops.windows.core.calendars import require_unit, show_length

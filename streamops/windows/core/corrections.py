@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import concat, rows_differ, take
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.windows.core.grid_spec import FixedSpec
 from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
@@ -65,7 +65,7 @@ class Correction:
 
     emitted: pa.Table
     revisions: pa.Table
-    counts: Counts
+    counts: Metrics
 
 
 def revision_schema(spec: FixedSpec) -> pa.Schema:
@@ -107,7 +107,7 @@ def correct(
     if spec.is_early:
         touched.append(_pairs(spec, after, borders.before + 1, borders.now, filled=borders.now))
     if not any(len(pairs.numbers) for pairs in touched):
-        return Correction(spec.output.empty_table(), revisions[0], Counts())
+        return Correction(spec.output.empty_table(), revisions[0], Metrics())
     keys = np.concatenate([pairs.keys for pairs in touched])
     highest = max(int(pairs.numbers.max(initial=_BEGINNING)) for pairs in touched)
     old = _pairs(spec, before, lowest, highest, of=keys, filled=borders.before)
@@ -160,7 +160,7 @@ def correct(
     return Correction(
         concat(emitted),
         concat([standing, latest]),
-        Counts(results=len(first), corrections=len(again)),
+        Metrics(results=len(first), corrections=len(again)),
     )
 
 

@@ -26,8 +26,7 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import Counts, State, StateFormat
-from streamops.kernel.core import SideName, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
 from streamops.windows.core.corrections import (
     Borders,
@@ -112,7 +111,7 @@ def step(spec: FixedSpec, state: State, inputs: Sequence[pa.Table], watermark: i
         if not spec.is_early:
             closing = Windows.of(spec, united, united_codes, *due)
             emitted.append(publish_windows(spec, closing))
-            counts += Counts(results=len(closing))
+            counts += Metrics(results=len(closing))
         final = spec.grid.last_closed(watermark - spec.retention)
         united, united_codes = settle(spec, united, united_codes, due, final)
         if spec.empty_for is None:
@@ -201,7 +200,7 @@ def check(spec: FixedSpec, state: State) -> None:
 
 def _classify(
     spec: FixedSpec, packed: pa.Table, previous_watermark: int | None
-) -> tuple[pa.Table, pa.Table, Counts]:
+) -> tuple[pa.Table, pa.Table, Metrics]:
     """Late rows to deliver, panes to take in, and the count of both."""
     late = spec.output.empty_table()
     rejected = 0
@@ -210,14 +209,14 @@ def _classify(
         packed = partial(spec, packed)
     unplaced = np.asarray(combine_chunks(packed.column("pane")).is_null())
     rows = micros(packed, "rows")
-    counts = Counts(rows=int(rows.sum()) + rejected, rejected=int(rows[unplaced].sum()) + rejected)
+    counts = Metrics(rows=int(rows.sum()) + rejected, rejected=int(rows[unplaced].sum()) + rejected)
     if unplaced.any():
         packed = packed.filter(pa.array(~unplaced))
     counts += _pairs(spec, packed, previous_watermark)
     return late, _evicted(spec, packed, previous_watermark), counts
 
 
-def _pairs(spec: FixedSpec, panes: pa.Table, previous_watermark: int | None) -> Counts:
+def _pairs(spec: FixedSpec, panes: pa.Table, previous_watermark: int | None) -> Metrics:
     first, last = spec.grid.windows_of(micros(panes, "pane"))
     rows = micros(panes, "rows")
     closed, too_late = _BEGINNING, _BEGINNING
@@ -230,7 +229,7 @@ def _pairs(spec: FixedSpec, panes: pa.Table, previous_watermark: int | None) -> 
         windows = np.minimum(last, high) - np.maximum(first, low + 1) + 1
         return int((rows * np.maximum(windows, 0)).sum())
 
-    return Counts(
+    return Metrics(
         on_time=between(closed, _END),
         stragglers=between(too_late, closed),
         too_late=between(_BEGINNING, too_late),

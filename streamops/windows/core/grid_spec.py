@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.calendar import DAY, LONGEST, Unit, Weekday
-from streamops.kernel.contract import Summary
 from streamops.kernel.errors import SpecError
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.groups import Groups

@@ -15,15 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
+from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
-from streamops.kernel.contract import (
-    Aggregation,
-    State,
-    StateFormat,
-    Summary,
-    aggregate_identity,
-)
-from streamops.kernel.core import Input, Metrics, SideName, Step
+from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.group_states import estimate_all, merge_all, update_all
 from streamops.kernel.groups import Groups, Ids

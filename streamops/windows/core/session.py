@@ -22,8 +22,7 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import Counts, State, StateFormat
-from streamops.kernel.core import SideName, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.output import deliver
@@ -126,7 +125,7 @@ def step(
         previous_watermark=previous_watermark,
         watermark=watermark,
     )
-    counts = Counts(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
+    counts = Metrics(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
     return Step(
         State(watermark, _next_tables(spec, table, after, changes, bounds_before, watermark)),
         changes.emitted,
@@ -378,13 +377,13 @@ class Classified:
         Not late; part of the result.
     late : Table
         The others, as they are delivered.
-    counts : Counts
+    counts : Metrics
     """
 
     on_time: Mask
     accepted: Mask
     late: pa.Table
-    counts: Counts
+    counts: Metrics
 
 
 def classify_rows(
@@ -408,7 +407,7 @@ def classify_rows(
     nothing = spec.output.empty_table()
     if previous_watermark is None:
         everything = np.ones(len(arrived), np.bool_)
-        return Classified(everything, everything, nothing, Counts(on_time=len(arrived)))
+        return Classified(everything, everything, nothing, Metrics(on_time=len(arrived)))
     too_late = arrived.end <= previous_watermark - spec.allowed_lateness
     on_time = arrived.end > previous_watermark
     # Only rows behind the watermark can lie so far back that something published is there.
@@ -418,7 +417,7 @@ def classify_rows(
         on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
     accepted = ~too_late if spec.corrects else on_time
     late = np.flatnonzero(~accepted)
-    counts = Counts(
+    counts = Metrics(
         on_time=int(on_time.sum()),
         stragglers=int((~on_time & ~too_late).sum()),
         too_late=int(too_late.sum()),

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import concat, rows_differ, take
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants
 from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
@@ -41,7 +41,7 @@ class Publication:
     Parameters
     ----------
     emitted : Table
-    counts : Counts
+    counts : Metrics
     closing : array of int64
         The sessions, after the step, that are on time now and were not before.
     revision, timing : arrays of int64
@@ -49,7 +49,7 @@ class Publication:
     """
 
     emitted: pa.Table
-    counts: Counts
+    counts: Metrics
     closing: Ids
     revision: Ids
     timing: Ids
@@ -130,7 +130,7 @@ def publish(
     if not spec.revises:
         results = _Results.of(spec, after, np.flatnonzero(closing))
         none = np.zeros(len(new), np.int64)
-        counts = Counts(results=len(results.start))
+        counts = Metrics(results=len(results.start))
         emitted = publish_windows(spec, results)
         return Publication(emitted, counts, np.flatnonzero(closing), none, none)
 
@@ -188,7 +188,7 @@ def publish(
         for results, rows, counted, stage, change in changes
     ]
     anew = int(np.count_nonzero(replaces[theirs[first]]))
-    counts = Counts(results=len(first) - anew, corrections=len(again) + anew)
+    counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
     return Publication(concat(emitted), counts, np.flatnonzero(closing), revision, timing)
 
 

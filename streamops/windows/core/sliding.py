@@ -33,8 +33,7 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.contract import Counts, State, StateFormat
-from streamops.kernel.core import SideName, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.windows.core.output import EARLY, LATE, ON_TIME, deliver, result_rows
 from streamops.windows.core.sliding_spec import SlidingSpec
@@ -186,7 +185,7 @@ class _Update:
 
     emitted: pa.Table
     published: _Published
-    counts: Counts
+    counts: Metrics
 
 
 def _publish(
@@ -223,7 +222,7 @@ def _publish(
     after = _Published(before.number.copy(), before.timing.copy())
     if not touched.any():
         emitted = result_rows(spec, [*about, *columns], after.number[chosen])
-        return _Update(emitted, after, Counts(results=len(chosen)))
+        return _Update(emitted, after, Metrics(results=len(chosen)))
 
     stood = np.zeros(len(timestamps), np.bool_)
     stood[was] = True
@@ -251,13 +250,13 @@ def _publish(
     emitted.append(rows(again, columns, again, after, POSTIMAGE))
     ready = np.flatnonzero((prompt & ~touched)[chosen])
     emitted.append(rows(ready, columns, ready, after, INSERT))
-    counts = Counts(results=len(first) + len(ready), corrections=len(again))
+    counts = Metrics(results=len(first) + len(ready), corrections=len(again))
     return _Update(concat(emitted), after, counts)
 
 
 def _classify(
     spec: SlidingSpec, packed: pa.Table, previous_watermark: int | None
-) -> tuple[pa.Table, Ids, pa.Table, Counts]:
+) -> tuple[pa.Table, Ids, pa.Table, Metrics]:
     """The rows accepted and their event times; late rows to deliver; the count of all."""
     times, valid = usable_times(spec, packed)
     pieces, total = [spec.output.empty_table()], len(packed)
@@ -269,14 +268,14 @@ def _classify(
             pieces.append(deliver(spec, take(packed, bad), None, reason, None))
         good = np.flatnonzero(valid)
         packed, times = take(packed, good), times[good]
-    counts = Counts(rows=total, rejected=total - len(packed))
+    counts = Metrics(rows=total, rejected=total - len(packed))
     if previous_watermark is None:
-        return packed, times, concat(pieces), counts + Counts(on_time=len(packed))
+        return packed, times, concat(pieces), counts + Metrics(on_time=len(packed))
     on_time, too_late = (
         times > previous_watermark,
         times <= previous_watermark - spec.allowed_lateness,
     )
-    counts += Counts(
+    counts += Metrics(
         on_time=int(on_time.sum()),
         stragglers=int((~on_time & ~too_late).sum()),
         too_late=int(too_late.sum()),

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.contract import Aggregation, Summary, aggregate_identity
+from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.parameters import (

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel import group_states as states
+from streamops.kernel.aggregation import merges_exactly
 from streamops.kernel.columns import combine_chunks, key_codes, timestamp_micros
-from streamops.kernel.contract import merges_exactly
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.windows.core.spec import WindowSpec

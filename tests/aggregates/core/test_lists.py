@@ -12,7 +12,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.aggregates.core.ordered import flatten, merge_lists
-from streamops.kernel.contract import Aggregation
+from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups

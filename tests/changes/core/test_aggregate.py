@@ -14,8 +14,7 @@ from streamops import aggregates as agg
 from streamops import changes
 from streamops.changes.core import aggregate
 from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.kernel.contract import State
-from streamops.kernel.core import Metrics, Step
+from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.errors import CapacityError
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_change_type", pa.string())])

@@ -26,7 +26,7 @@ from examples.flights.log import borders
 from examples.flights.promises import gather_promises
 from examples.flights.report import Facts, gather, report
 from examples.flights.tables import Run, write_tables
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.testing import BatchResult, replay
 
 EVERY = 30
@@ -163,7 +163,7 @@ def of_join(rows: pa.Table, name: str) -> pa.Table:
     return changes.select([*JOINED[name].columns, "_change_type"])
 
 
-def total(counts: Iterable[Counts]) -> dict[str, int]:
+def total(counts: Iterable[Metrics]) -> dict[str, int]:
     added: Counter[str] = Counter()
     for counted in counts:
         added.update(asdict(counted))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamops import joins
 from streamops.joins.core import asof as core
 from streamops.joins.core.asof_spec import AsofSpec
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.spark.drive import resolve
 
 SECOND = 1_000_000
@@ -89,7 +89,7 @@ class Played:
         self.spec = bound(*extra, **said)
         self.state = core.empty(self.spec)
         self.late: list[tuple[Any, ...]] = []
-        self.counts = Counts()
+        self.counts = Metrics()
 
     def __call__(
         self,

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.joins.core import interval
-from streamops.kernel.contract import State
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.testing.laws import rows_of
 from tests.laws.interval_strategies import row_of, spec_of, tables_of
 from tests.oracles.interval import IntervalOracle

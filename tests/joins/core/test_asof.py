@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import asof as core
-from streamops.kernel.contract import Counts, State
+from streamops.kernel.core import Metrics, State
 from tests.joins.core.asof_play import (
     FACTS,
     INSTANT,
@@ -50,7 +50,7 @@ def test_an_inner_join_says_nothing_of_facts_without_a_version() -> None:
     play = Played(how="inner")
     facts = [("a", 5, 1), ("a", 15, 2), ("b", 15, 3)]
     assert play(facts, [ONE], watermark=20) == [("a", 15, "one")]
-    assert play.counts == Counts(rows=4, on_time=4, results=1)
+    assert play.counts == Metrics(rows=4, on_time=4, results=1)
     assert play.kept == (1, 0)
 
 
@@ -133,7 +133,7 @@ def test_a_preimage_says_nothing() -> None:
         ("a", 20, 2, "two", "update_postimage"),
     ]
     assert play([("a", 25, 1)], versions, watermark=30) == [("a", 25, "two")]
-    assert play.counts == Counts(rows=4, on_time=4, results=1)
+    assert play.counts == Metrics(rows=4, on_time=4, results=1)
 
 
 def test_a_row_deleted_and_inserted_in_one_commit_is_replaced() -> None:
@@ -239,7 +239,7 @@ def test_a_late_version_that_contradicts_another_is_delivered_once() -> None:
         ("right", "clashing_version", None, "less"),
         ("right", "straggler", 2.0, "good"),
     ]
-    assert play.counts == Counts(rows=3, rejected=2, stragglers=1)
+    assert play.counts == Metrics(rows=3, rejected=2, stragglers=1)
 
 
 def test_the_first_columns_by_name_decide_between_versions_wherever_they_stand() -> None:
@@ -280,7 +280,7 @@ def test_a_fact_at_the_watermark_is_late_a_microsecond_later_it_is_not() -> None
     play(versions=[ONE], watermark=50)
     assert play([("a", 50, 1), ("a", 50.000001, 2)], watermark=60) == [("a", 50.000001, "one")]
     assert play.late == [("left", "too_late", 0.0, 1)]
-    assert play.counts == Counts(rows=2, on_time=1, too_late=1, results=1)
+    assert play.counts == Metrics(rows=2, on_time=1, too_late=1, results=1)
 
 
 def test_a_straggler_is_answered_by_the_version_that_held_then() -> None:
@@ -289,7 +289,7 @@ def test_a_straggler_is_answered_by_the_version_that_held_then() -> None:
     assert play.kept == (3, 0)  # "one" held 30 seconds ago
     assert play([("a", 16, 1), ("a", 15, 2)], watermark=50) == [("a", 16, "one")]
     assert play.late == [("left", "too_late", 30.0, 2)]
-    assert play.counts == Counts(rows=2, stragglers=1, too_late=1, results=1)
+    assert play.counts == Metrics(rows=2, stragglers=1, too_late=1, results=1)
     assert play.kept == (2, 0)  # "two" did by now
 
 
@@ -299,14 +299,14 @@ def test_stragglers_are_dropped_or_delivered() -> None:
         play(versions=[ONE], watermark=50)
         assert play([("a", 45, 1)], watermark=60) == []
         assert play.late == late
-        assert play.counts == Counts(rows=1, stragglers=1)
+        assert play.counts == Metrics(rows=1, stragglers=1)
 
 
 def test_an_answer_that_is_ignored_by_a_late_version_stands_and_later_ones_have_it() -> None:
     play = Played()
     assert play([("a", 30, 1), ("a", 60, 2)], [ONE], watermark=50) == [("a", 30, "one")]
     assert play(versions=[TWO], watermark=60) == [("a", 60, "two")]
-    assert play.counts == Counts(rows=1, too_late=1, results=1)
+    assert play.counts == Metrics(rows=1, too_late=1, results=1)
 
 
 def test_a_late_version_takes_back_the_answers_it_changes() -> None:
@@ -321,7 +321,7 @@ def test_a_late_version_takes_back_the_answers_it_changes() -> None:
         ("update_postimage", "a", 25, "two"),
         ("update_preimage", "a", 25, "one"),
     ]
-    assert play.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert play.counts == Metrics(rows=1, stragglers=1, corrections=1)
 
 
 def test_an_answer_is_final_once_the_watermark_has_passed_it_by_the_lateness() -> None:
@@ -344,21 +344,21 @@ def test_a_late_version_or_delete_can_add_a_row_to_an_inner_join_or_take_one_awa
     assert play([("a", 15, 1)], watermark=50) == []
     assert play.kept == (0, 1)
     assert play(versions=[(*ONE, False)], watermark=50) == [("insert", "a", 15, "one")]
-    assert play.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert play.counts == Metrics(rows=1, stragglers=1, corrections=1)
     assert play(versions=[("a", 10, 2, None, True)], watermark=50) == [("delete", "a", 15, "one")]
-    assert play.counts == Counts(rows=1, stragglers=1)
+    assert play.counts == Metrics(rows=1, stragglers=1)
 
 
 def test_a_version_that_contradicts_the_answer_and_counts_takes_it_back() -> None:
     play = Played(late_versions="retract", allowed_lateness="1 hour")
     assert play([("a", 15, 1)], [ONE], watermark=50) == [("insert", "a", 15, "one")]
     assert play(versions=[("a", 10, 1, "greater")], watermark=50) == []  # it does not count
-    assert play.counts == Counts(rows=1, rejected=1)
+    assert play.counts == Metrics(rows=1, rejected=1)
     assert play(versions=[("a", 10, 1, "two")], watermark=50) == [
         ("update_postimage", "a", 15, "two"),
         ("update_preimage", "a", 15, "one"),
     ]
-    assert play.counts == Counts(rows=1, rejected=1, corrections=1)
+    assert play.counts == Metrics(rows=1, rejected=1, corrections=1)
 
 
 def test_equal_facts_are_told_apart_by_nothing_and_taken_back_one_by_one() -> None:
@@ -391,7 +391,7 @@ def test_late_rows_that_mean_nothing_are_counted_and_not_delivered() -> None:
     play(watermark=50)
     preimage, keyless = ("a", 10, 1, "x", "update_preimage"), (None, 10, 1, "x", "insert")
     play(versions=[preimage, keyless], watermark=50)
-    assert (play.counts, play.late) == (Counts(rows=2, too_late=2), [])
+    assert (play.counts, play.late) == (Metrics(rows=2, too_late=2), [])
 
 
 def test_a_tombstone_means_nothing_whatever_else_it_has() -> None:
@@ -400,7 +400,7 @@ def test_a_tombstone_means_nothing_whatever_else_it_has() -> None:
     versions = [(*ONE, "insert", None), ("b", None, 1, "x", "insert", False)]
     assert play([("a", 25, 1)], [*tombstones, *versions], watermark=30) == [("a", 25, "one")]
     assert play.late == [("right", "null_time", None, "x")]
-    assert play.counts == Counts(rows=5, rejected=1, on_time=4, results=1)
+    assert play.counts == Metrics(rows=5, rejected=1, on_time=4, results=1)
     assert play.kept == (1, 0)
     assert "_tombstone" not in play.spec.output.names
 
@@ -428,7 +428,7 @@ def test_what_cannot_be_placed_is_delivered_with_the_reason() -> None:
         ("right", "unknown_change_type", None, "null"),
         ("right", "until_before_version", None, "until"),
     ]
-    assert play.counts == Counts(rows=8, rejected=6, on_time=2, results=1)
+    assert play.counts == Metrics(rows=8, rejected=6, on_time=2, results=1)
     silent = Played("until", "_change_type", until="until")
     silent(facts, versions, watermark=20)
     assert (silent.counts, silent.late) == (play.counts, [])
@@ -439,7 +439,7 @@ def test_times_outside_of_the_calendar_are_rejected() -> None:
     left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
     left, nothing = core.pack(spec, left, "left"), core.empty(spec).tables["versions"]
     step = core.step(spec, core.empty(spec), [left, nothing], None)
-    assert step.metrics == Counts(rows=1, rejected=1)
+    assert step.metrics == Metrics(rows=1, rejected=1)
     assert step.late.column("late")[0]["reason"].as_py() == "time_out_of_range"
 
 
@@ -601,7 +601,7 @@ def test_a_late_version_counts_for_the_facts_that_wait() -> None:
     play = Played(**LOOK)
     play([("a", 15, 1)], [("b", 20, 1, "b")], watermark=20)
     assert play(versions=[("a", 18, 1, "late")], watermark=25) == [("a", 15, "late")]
-    assert play.counts == Counts(rows=1, stragglers=0, too_late=1, results=1)
+    assert play.counts == Metrics(rows=1, stragglers=0, too_late=1, results=1)
 
 
 def test_a_late_version_takes_back_an_answer_from_after_the_fact() -> None:
@@ -625,7 +625,7 @@ def test_a_straggler_that_looks_ahead_waits_as_well() -> None:
     play = Played(**LOOK, stragglers="answer", allowed_lateness="20 seconds")
     play(versions=[("a", 18, 1, "x")], watermark=20)
     assert play([("a", 15, 1)], watermark=20) == []
-    assert play.counts == Counts(rows=1, stragglers=1)
+    assert play.counts == Metrics(rows=1, stragglers=1)
     assert play(watermark=25) == [("a", 15, "x")]
     assert play([("a", 6, 1), ("a", 8, 2)], watermark=25) == [("a", 6, None), ("a", 8, "x")]
 

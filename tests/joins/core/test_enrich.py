@@ -11,7 +11,7 @@ import pytest
 from streamops import joins
 from streamops.joins.core import enrich as core
 from streamops.joins.core.enrich_spec import EnrichSpec
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.testing import at
 
@@ -62,7 +62,7 @@ class Played:
         self.spec = bound(table, **said)
         self.state = core.empty(self.spec)
         self.late: list[tuple[Any, ...]] = []
-        self.counts = Counts()
+        self.counts = Metrics()
 
     def packed(self, rows: Sequence[dict[str, Any]]) -> pa.Table:
         table = pa.Table.from_pylist(list(rows), schema=self.spec.table.came)
@@ -167,7 +167,7 @@ def test_facts_alone_leave_the_state_as_it_is() -> None:
     before = play.state
     assert play("ab") == ["v", None]
     assert play.state is before
-    assert play.counts == Counts(rows=2, on_time=2, results=2)
+    assert play.counts == Metrics(rows=2, on_time=2, results=2)
 
 
 def test_a_snapshot_is_taken_in_by_the_first_step_before_all_else() -> None:
@@ -181,7 +181,7 @@ def test_a_snapshot_is_taken_in_by_the_first_step_before_all_else() -> None:
     assert len(play.state.tables["snapshot"]) == 0
     reasons = sorted(reason for _, reason, _ in play.late)
     assert reasons == ["conflict", "null_key"]
-    assert play.counts == Counts(rows=10, rejected=2, on_time=8, results=3)
+    assert play.counts == Metrics(rows=10, rejected=2, on_time=8, results=3)
     assert play("ab") == ["log", None]
 
 

@@ -14,8 +14,7 @@ from streamops.changelog.classify import Conflicts
 from streamops.joins.core import entries, tables
 from streamops.joins.core.tables import Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
-from streamops.kernel.contract import State
-from streamops.kernel.core import Metrics, Step
+from streamops.kernel.core import Metrics, State, Step
 from streamops.spark.drive import resolve
 
 LEFT = pa.schema([("id", pa.int64()), ("k", pa.string()), ("_change_type", pa.string())])

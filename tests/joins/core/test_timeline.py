@@ -10,8 +10,7 @@ import pytest
 
 from streamops.joins.core import timeline
 from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
-from streamops.kernel.contract import State
-from streamops.kernel.core import Metrics, Step
+from streamops.kernel.core import Metrics, State, Step
 
 ROWS = pa.schema(
     [

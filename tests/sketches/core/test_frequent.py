@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.contract import Sketch

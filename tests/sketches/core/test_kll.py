@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import StateFormat
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.kll import QuantileSketch, rank_error

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.hashing import xxhash64
 from streamops.sketches.core import seen

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import windows
-from streamops.kernel.contract import merges_exactly
+from streamops.kernel.aggregation import merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.stored import Framed, Merged, answers, revived
@@ -60,7 +60,7 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
         agg={"n": linear_sketch("v")},
         stragglers="retract",
         allowed_lateness="1 hour",
-    ).settings.bind(pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]), carried=0)
+    ).parameters.bind(pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]), carried=0)
     assert not is_order_sensitive(spec)
     assert is_order_sensitive(replace(spec, aggregates=(("n", "", Framed(Coarse("v", 3))),)))
 

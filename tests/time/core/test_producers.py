@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.time.core import track_clock

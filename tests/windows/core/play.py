@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.aggregates.core.sums import Count, IntSum
-from streamops.kernel.contract import Aggregation, Counts, State, Summary
+from streamops.kernel.aggregation import Aggregation, Summary
+from streamops.kernel.core import Metrics, State
 from streamops.kernel.grids import FixedGrid, Grid
 from streamops.testing.laws import rows_of
 from streamops.windows.core import grid as fixed
@@ -78,7 +79,7 @@ class Stream:
             early=early,
         )
         self.state: State = fixed.empty(self.spec)
-        self.counts = Counts()
+        self.counts = Metrics()
         self.late: list[tuple[Any, ...]] = []
 
     def step(

@@ -12,7 +12,7 @@ import pytest
 
 from streamops.kernel.calendar import CalendarPeriod
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import Counts, State
+from streamops.kernel.core import Metrics, State
 from streamops.kernel.errors import CapacityError, ChangeStreamError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
@@ -59,7 +59,7 @@ class Stream:
             revised=revised,
         )
         self.state: State = compare.empty(self.spec)
-        self.counts = Counts()
+        self.counts = Metrics()
         self.late: list[dict[str, Any]] = []
 
     def table(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -109,7 +109,7 @@ def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
 def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
     stream = Stream()
     assert stream.step() == []
-    assert (stream.state.rows, stream.deadline, stream.counts) == (0, None, Counts())
+    assert (stream.state.rows, stream.deadline, stream.counts) == (0, None, Metrics())
     assert stream.run() == []
 
 
@@ -167,14 +167,14 @@ def test_results_that_come_as_the_watermark_passes_their_end_are_compared_at_onc
     stream = Stream()
     assert stream.step((0, 4), watermark=10) == [(0, 4, None, None, None)]
     assert stream.step((10, 5), watermark=20) == [(10, 5, 4, 1, 0.25)]
-    assert stream.counts == Counts(rows=1, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, results=1)
 
 
 def test_a_window_that_comes_when_it_is_over_is_late() -> None:
     stream = Stream(lateness=10)
     stream.step((20, 1), watermark=20)
     assert stream.step((0, 7), (10, 8), (20, 1), watermark=30) == [(20, 1, None, None, None)]
-    assert stream.counts == Counts(rows=3, on_time=1, stragglers=1, too_late=1, results=1)
+    assert stream.counts == Metrics(rows=3, on_time=1, stragglers=1, too_late=1, results=1)
     assert stream.late == []
 
 
@@ -203,7 +203,7 @@ def test_what_is_no_window_is_rejected_and_says_why() -> None:
     ]
     stream = Stream(stragglers="retract", too_late="route", revised="changes")
     assert stream.step(*rows, watermark=10) == [(0, 10, None, None, None, 0, INSERT)]
-    assert stream.counts == Counts(rows=10, rejected=9, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=10, rejected=9, on_time=1, results=1)
     told = sorted((row["late"]["row"]["v"], row["late"]["reason"]) for row in stream.late)
     assert [reason for _, reason in told] == [
         "null_time",
@@ -214,7 +214,7 @@ def test_what_is_no_window_is_rejected_and_says_why() -> None:
     assert {row["window_start"] for row in stream.late} == {None}
     silent = Stream()
     assert silent.step(*rows[:6]) == []
-    assert (silent.counts, silent.late) == (Counts(rows=6, rejected=6), [])
+    assert (silent.counts, silent.late) == (Metrics(rows=6, rejected=6), [])
 
 
 def test_a_straggler_changes_its_own_comparison_and_the_one_with_it() -> None:
@@ -226,7 +226,7 @@ def test_a_straggler_changes_its_own_comparison_and_the_one_with_it() -> None:
         (10, 6, None, None, None, 0, BEFORE),
         (10, 6, 4, 2, 0.5, 1, AFTER),
     ]
-    assert stream.counts == Counts(rows=2, stragglers=2, results=2, corrections=1)
+    assert stream.counts == Metrics(rows=2, stragglers=2, results=2, corrections=1)
     update = Stream(stragglers="update", lateness=100)
     update.step((10, 6), (20, 3), watermark=30)
     assert update.step((0, 4)) == [(0, 4, None, None, None, 1), (10, 6, 4, 2, 0.5, 1)]
@@ -242,7 +242,7 @@ def test_a_comparison_that_was_not_published_yet_is_not_corrected() -> None:
 def test_a_window_that_comes_again_says_nothing_new() -> None:
     stream = Stream(stragglers="retract", lateness=100)
     stream.step((0, 4), (0, 4), (10, 6), watermark=20)
-    assert stream.counts == Counts(rows=3, on_time=3, results=2)
+    assert stream.counts == Metrics(rows=3, on_time=3, results=2)
     assert stream.step((0, 4)) == []
     assert stream.state.rows == 2
     nan = Stream(kind=pa.float64())
@@ -291,7 +291,7 @@ def test_a_change_stream_in_is_a_change_stream_out() -> None:
         (10, 6, 4, 2, 0.5, 0, BEFORE),
         (10, 6, 3, 3, 1.0, 1, AFTER),
     ]
-    assert stream.counts == Counts(rows=2, stragglers=2, corrections=2)
+    assert stream.counts == Metrics(rows=2, stragglers=2, corrections=2)
 
 
 def test_a_delete_removes_a_comparison_and_what_was_compared_with_it() -> None:
@@ -302,7 +302,7 @@ def test_a_delete_removes_a_comparison_and_what_was_compared_with_it() -> None:
         (10, 6, 4, 2, 0.5, 0, BEFORE),
         (10, 6, None, None, None, 1, AFTER),
     ]
-    assert stream.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, corrections=1)
     assert stream.step((0, 4, 0), (20, 1, 0, "a", DELETE)) == []  # older than the delete
     # It comes again, and goes on where it ended.
     assert stream.step((0, 5, 1)) == [
@@ -310,10 +310,10 @@ def test_a_delete_removes_a_comparison_and_what_was_compared_with_it() -> None:
         (10, 6, None, None, None, 1, BEFORE),
         (10, 6, 5, 1, 0.2, 2, AFTER),
     ]
-    assert stream.counts == Counts(rows=1, stragglers=1, corrections=2)
+    assert stream.counts == Metrics(rows=1, stragglers=1, corrections=2)
     assert stream.step(watermark=30) == []  # that of 20 was deleted before it was published
     assert stream.step((20, 9, 1)) == [(20, 9, 6, 3, 0.5, 1, INSERT)]
-    assert stream.counts == Counts(rows=1, stragglers=1, results=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, results=1)
     # Kept until no comparison can change: 10 + 10 + 100.
     assert (stream.state.rows, stream.deadline) == (3, 120)
     stream.step(watermark=120)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamops.aggregates.core.picks import Extreme
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from tests.windows.core.play import SUM, Stream
 
 INSERT, BEFORE, AFTER = "insert", "update_preimage", "update_postimage"
@@ -15,7 +15,7 @@ def test_a_straggler_publishes_the_new_value_with_the_next_revision() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     assert stream.step(1, watermark=10) == [("a", 0, 1, 0)]
     assert stream.step(2, watermark=11) == [("a", 0, 2, 1)]
-    assert stream.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, corrections=1)
     assert stream.step(3, watermark=12) == [("a", 0, 3, 2)]
 
 
@@ -30,7 +30,7 @@ def test_all_stragglers_of_a_batch_are_one_correction() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(1, watermark=10)
     assert stream.step(2, 3, 4) == [("a", 0, 4, 1)]
-    assert stream.counts == Counts(rows=3, stragglers=3, corrections=1)
+    assert stream.counts == Metrics(rows=3, stragglers=3, corrections=1)
 
 
 def test_a_straggler_that_changes_no_value_corrects_nothing() -> None:
@@ -38,7 +38,7 @@ def test_a_straggler_that_changes_no_value_corrects_nothing() -> None:
     stream = Stream(10, stragglers="retract", lateness=20, agg=largest)
     stream.step((1, "a", 5), watermark=10)
     assert stream.step((2, "a", 5)) == []
-    assert stream.counts == Counts(rows=1, stragglers=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1)
     assert stream.step((2, "a", 6)) == [("a", 0, 5, 0, BEFORE), ("a", 0, 6, 1, AFTER)]
 
 
@@ -53,7 +53,7 @@ def test_a_window_that_only_stragglers_made_starts_at_revision_one() -> None:
     stream = Stream(10, stragglers="retract", lateness=20)
     stream.step(15, watermark=10)
     assert stream.step(2) == [("a", 0, 1, 1, INSERT)]
-    assert stream.counts == Counts(rows=1, stragglers=1, results=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, results=1)
     assert stream.step(3) == [("a", 0, 1, 1, BEFORE), ("a", 0, 2, 2, AFTER)]
 
 
@@ -61,7 +61,7 @@ def test_a_row_exactly_at_the_allowed_lateness_is_too_late() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(1, watermark=30)
     assert stream.step(2) == []
-    assert stream.counts == Counts(rows=1, too_late=1)
+    assert stream.counts == Metrics(rows=1, too_late=1)
 
 
 def test_a_row_one_microsecond_before_the_allowed_lateness_is_accepted() -> None:
@@ -75,7 +75,7 @@ def test_without_allowed_lateness_nothing_is_ever_corrected() -> None:
     stream = Stream(10, stragglers="update")
     stream.step(1, watermark=10)
     assert stream.step(2) == []
-    assert stream.counts == Counts(rows=1, too_late=1)
+    assert stream.counts == Metrics(rows=1, too_late=1)
 
 
 def test_rows_judged_before_there_is_a_watermark_correct_nothing() -> None:
@@ -102,7 +102,7 @@ def test_a_row_can_be_on_time_straggler_and_too_late_at_once() -> None:
     stream = Stream(15, 5, stragglers="update", lateness=5)
     stream.step(11, watermark=20)
     assert stream.step(12, watermark=20) == [("a", 5, 2, 1)]
-    assert stream.counts == Counts(rows=1, on_time=1, stragglers=1, too_late=1, corrections=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, stragglers=1, too_late=1, corrections=1)
 
 
 def test_a_window_corrected_and_one_closed_come_in_the_same_step() -> None:

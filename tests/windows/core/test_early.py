@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.aggregates.core.picks import Extreme
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from tests.windows.core.play import Stream, batch, late, table
 
@@ -23,9 +23,9 @@ def early(*shape: Any, **said: Any) -> Stream:
 def test_a_window_is_published_in_every_step_that_changes_it() -> None:
     stream = early(10)
     assert stream.step(1) == [("a", 0, 1, 0, "early")]
-    assert stream.counts == Counts(rows=1, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, results=1)
     assert stream.step(2, 3) == [("a", 0, 3, 1, "early")]
-    assert stream.counts == Counts(rows=2, on_time=2, corrections=1)
+    assert stream.counts == Metrics(rows=2, on_time=2, corrections=1)
     assert stream.step(11) == [("a", 10, 1, 0, "early")]
 
 
@@ -34,14 +34,14 @@ def test_that_a_value_is_on_time_now_is_news_though_it_be_the_same() -> None:
     stream.step(1)
     assert stream.step(watermark=9) == []
     assert stream.step(watermark=10) == [("a", 0, 1, 1, "on_time")]
-    assert stream.counts == Counts(corrections=1)
+    assert stream.counts == Metrics(corrections=1)
     assert stream.state.rows == 0
 
 
 def test_a_window_that_opens_and_closes_in_one_step_is_published_once_on_time() -> None:
     stream = early(10)
     assert stream.step(1, 2, watermark=10) == [("a", 0, 2, 0, "on_time")]
-    assert stream.counts == Counts(rows=2, on_time=2, results=1)
+    assert stream.counts == Metrics(rows=2, on_time=2, results=1)
 
 
 def test_rows_that_come_with_the_news_that_closes_their_window_are_in_the_result_on_time() -> None:

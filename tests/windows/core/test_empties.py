@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.aggregates.core.sums import Count
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.kernel.time import MAX_INSTANT
 from streamops.windows.core import empty_windows as empties
@@ -39,10 +39,10 @@ def starts(rows: list[tuple[Any, ...]]) -> list[tuple[Any, int]]:
 def test_empty_windows_come_as_the_watermark_passes_until_so_long_after_one_with_rows() -> None:
     stream = dense(10)
     assert stream.step(3, watermark=10) == [("a", 0, 1)]
-    assert stream.counts == Counts(rows=1, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, results=1)
     assert stream.step(watermark=19) == []
     assert stream.step(watermark=20) == [("a", 10, 0)]
-    assert stream.counts == Counts(results=1)
+    assert stream.counts == Metrics(results=1)
     assert stream.step(watermark=100) == [("a", 20, 0)]
     assert stream.state.rows == 0
 
@@ -121,7 +121,7 @@ def test_a_straggler_in_an_empty_window_corrects_it() -> None:
     stream = dense(10, stragglers="retract", lateness=50)
     stream.step(3, watermark=30)
     assert stream.step(15) == [("a", 10, 0, 0, BEFORE), ("a", 10, 1, 1, AFTER)]
-    assert stream.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, corrections=1)
     # The row is new, so empty windows go on for longer.
     assert stream.step(watermark=50) == [("a", 30, 0, 0, INSERT)]
 
@@ -130,7 +130,7 @@ def test_a_straggler_makes_windows_known_that_were_passed() -> None:
     stream = dense(10, stragglers="update", lateness=100)
     stream.step((90, "b"), watermark=45)
     assert stream.step((3, "a")) == [("a", 0, 1, 1), ("a", 10, 0, 1), ("a", 20, 0, 1)]
-    assert stream.counts == Counts(rows=1, stragglers=1, results=3)
+    assert stream.counts == Metrics(rows=1, stragglers=1, results=3)
     assert stream.step((33, "a")) == [("a", 30, 1, 1)]
     # What is open follows on time.
     assert stream.step(watermark=50) == [("a", 40, 0, 0)]
@@ -156,7 +156,7 @@ def test_a_row_that_is_late_for_one_window_makes_the_next_known() -> None:
     stream = dense(10, 5, empty_for=5)
     stream.step((90, "b"), watermark=12)
     stream.step((7, "a"), watermark=12)
-    assert stream.counts == Counts(rows=1, on_time=1, too_late=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, too_late=1)
     assert stream.step(watermark=40) == [("a", 5, 1), ("a", 10, 0)]
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.aggregates.core.picks import ByTime
-from streamops.kernel.contract import Counts, State
+from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.windows.core import grid as fixed
@@ -19,7 +19,7 @@ def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
     stream = Stream(10)
     assert stream.step() == []
     assert stream.state.rows == 0
-    assert stream.counts == Counts()
+    assert stream.counts == Metrics()
     assert stream.deadline is None
 
 
@@ -86,7 +86,7 @@ def test_a_late_row_is_dropped_and_counted() -> None:
     stream = Stream(10)
     stream.step(15, watermark=10)
     assert stream.step(9, 10) == []
-    assert stream.counts == Counts(rows=2, on_time=1, too_late=1)
+    assert stream.counts == Metrics(rows=2, on_time=1, too_late=1)
     assert stream.late == []
     assert stream.step(watermark=20) == [("a", 10, 2)]
 
@@ -94,9 +94,9 @@ def test_a_late_row_is_dropped_and_counted() -> None:
 def test_a_row_is_judged_by_the_watermark_of_the_batch_before() -> None:
     stream = Stream(10)
     assert stream.step(5, watermark=30) == [("a", 0, 1)]
-    assert stream.counts == Counts(rows=1, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, results=1)
     assert stream.step(5, watermark=30) == []
-    assert stream.counts == Counts(rows=1, too_late=1)
+    assert stream.counts == Metrics(rows=1, too_late=1)
 
 
 def test_a_key_that_is_never_seen_again_is_published_and_forgotten() -> None:
@@ -167,20 +167,20 @@ def test_a_row_that_is_late_for_one_window_still_counts_in_the_next() -> None:
     stream = Stream(10, 5)
     stream.step(7, watermark=10)
     assert stream.step(8, watermark=15) == [("a", 5, 2)]
-    assert stream.counts == Counts(rows=1, on_time=1, too_late=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, too_late=1, results=1)
 
 
 def test_a_row_without_a_time_is_rejected_and_counted() -> None:
     stream = Stream(10)
     assert stream.step(None, 1, (None, "b"), watermark=10) == [("a", 0, 1)]
-    assert stream.counts == Counts(rows=3, rejected=2, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=3, rejected=2, on_time=1, results=1)
 
 
 @pytest.mark.parametrize("instant", [MIN_INSTANT - 1, MAX_INSTANT + 1, 2**62, -(2**62)])
 def test_a_time_outside_of_the_calendar_is_rejected(instant: int) -> None:
     stream = Stream(10)
     assert stream.step(instant) == []
-    assert stream.counts == Counts(rows=1, rejected=1)
+    assert stream.counts == Metrics(rows=1, rejected=1)
     assert stream.state.rows == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing import at, fold, replay
@@ -49,7 +49,7 @@ def test_a_skipped_day_neither_holds_anything_back_nor_comes_out() -> None:
     assert stream.step(watermark=change) == [("a", change - 24 * HOUR, 1, 0, "insert")]
     assert stream.deadline == change + HOUR
     stream.step(change - 2, watermark=change + HOUR)
-    assert stream.counts == Counts(rows=1, stragglers=1, corrections=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, corrections=1)
     assert stream.state.rows == 1
     assert stream.step(watermark=change + 24 * HOUR) == [("a", change, 1, 0, "insert")]
 
@@ -97,7 +97,7 @@ def test_what_is_too_late_for_some_windows_counts_in_the_others_after_a_settleme
     stream = growing(agg=SUM)
     stream.step((1, "a", 1), watermark=30)
     stream.step((2, "a", 2), watermark=30)
-    assert stream.counts == Counts(rows=1, on_time=3, too_late=3)
+    assert stream.counts == Metrics(rows=1, on_time=3, too_late=3)
     assert stream.state.rows == 2
     assert stream.step(watermark=40) == [("a", 0, 3)]
     assert stream.state.rows == 1

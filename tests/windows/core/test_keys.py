@@ -12,7 +12,7 @@ import pytest
 from streamops.aggregates.core.picks import ByTime
 from streamops.aggregates.core.sums import Count
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.kernel.grids import FixedGrid
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamops.kernel.contract import Counts
+from streamops.kernel.core import Metrics
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.windows.core import grid as fixed
@@ -16,7 +16,7 @@ def test_a_late_row_is_delivered_with_the_reason_the_lateness_and_the_watermark(
     stream.step(watermark=10)
     assert stream.step(4) == []
     assert stream.late == [("straggler", 0, 6, 10, 4)]
-    assert stream.counts == Counts(rows=1, stragglers=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1)
 
 
 def test_a_late_row_carries_its_key_its_window_and_itself_and_no_result() -> None:
@@ -51,7 +51,7 @@ def test_a_row_is_delivered_once_per_window_missed_and_counted_in_the_others() -
     stream.step(watermark=10)
     assert stream.step(7, watermark=15) == [("a", 5, 1)]
     assert stream.late == [("straggler", 0, 3, 10, 7)]
-    assert stream.counts == Counts(rows=1, on_time=1, stragglers=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, stragglers=1, results=1)
 
 
 def test_a_row_without_a_time_is_delivered_without_a_window() -> None:
@@ -59,14 +59,14 @@ def test_a_row_without_a_time_is_delivered_without_a_window() -> None:
     stream.step(watermark=10)
     assert stream.step(None, 12, watermark=15) == [("a", 5, 1)]
     assert stream.late == [("null_time", None, None, None, None)]
-    assert stream.counts == Counts(rows=2, rejected=1, on_time=2, results=1)
+    assert stream.counts == Metrics(rows=2, rejected=1, on_time=2, results=1)
 
 
 def test_a_time_outside_of_the_calendar_is_delivered_with_its_row() -> None:
     stream = Stream(10, stragglers="route")
     stream.step(MAX_INSTANT + 1)
     assert stream.late == [("time_out_of_range", None, None, None, MAX_INSTANT + 1)]
-    assert stream.counts == Counts(rows=1, rejected=1)
+    assert stream.counts == Metrics(rows=1, rejected=1)
 
 
 def test_before_there_is_a_watermark_no_row_is_late() -> None:
@@ -92,7 +92,7 @@ def test_beside_corrections_only_what_is_too_late_is_delivered(stragglers: str) 
         ("null_time", None, None, None, None),
         ("too_late", 0, 26, 35, 9),
     ]
-    assert stream.counts == Counts(rows=3, rejected=1, stragglers=1, too_late=1, corrections=1)
+    assert stream.counts == Metrics(rows=3, rejected=1, stragglers=1, too_late=1, corrections=1)
 
 
 def test_a_late_row_has_neither_revision_nor_change_type() -> None:

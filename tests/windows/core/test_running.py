@@ -10,8 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.kernel.columns import concat
-from streamops.kernel.contract import Counts, State
-from streamops.kernel.core import Step
+from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.errors import CapacityError
 from streamops.windows.core import running
 from streamops.windows.core.running import RunningSpec
@@ -61,8 +60,8 @@ def test_a_value_is_emitted_when_it_changes_and_only_then() -> None:
         [],
         [("a", 7, 1), ("b", 7, 1), (None, 0, 0)],
     ]
-    assert steps[3].metrics == Counts(rows=3, results=1, corrections=2)
-    assert steps[1].metrics == Counts(rows=2)
+    assert steps[3].metrics == Metrics(rows=3, results=1, corrections=2)
+    assert steps[1].metrics == Metrics(rows=2)
     assert steps[3].state.rows == 3
 
 
@@ -104,7 +103,7 @@ def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
     assert len(stored_items) == 2
     assert "a" in stored_items
     ignored = ({"b", "c"} - stored_items).pop()
-    assert steps[1].metrics == Counts(rows=6, rejected=2, results=1, corrections=1)
+    assert steps[1].metrics == Metrics(rows=6, rejected=2, results=1, corrections=1)
     assert steps[2].metrics.rejected == (1 if ignored == "c" else 0)
     assert steps[2].state.rows == 2
 
@@ -128,5 +127,5 @@ def test_a_lower_limit_than_there_are_keys_stops_new_ones_only() -> None:
     rows = pa.table({"k": ["a", "c"], "v": [2, 2]}, schema=SCHEMA)
     after = running.step(spec, State(None, before.tables), [running.pack(spec, rows)], None)
     assert emitted(after) == [("a", 2, 1)]
-    assert after.metrics == Counts(rows=2, rejected=1, corrections=1)
+    assert after.metrics == Metrics(rows=2, rejected=1, corrections=1)
     assert after.state.rows == 2

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops.kernel.contract import State
+from streamops.kernel.core import State
 from streamops.testing.laws import rows_of
 from streamops.windows.core import session
 from tests.laws.session_strategies import spec_of, table_of

@@ -11,8 +11,9 @@ import pytest
 from streamops import aggregates as agg_functions
 from streamops.aggregates.core.picks import ByTime, Extreme
 from streamops.aggregates.core.sums import Count
+from streamops.kernel.aggregation import Summary
 from streamops.kernel.codec import decode, encode
-from streamops.kernel.contract import Counts, State, Summary
+from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import rows_of
 from streamops.testing.values import comparable
@@ -54,7 +55,7 @@ class Stream:
             size=size,
         )
         self.state: State = sliding.empty(self.spec)
-        self.counts = Counts()
+        self.counts = Metrics()
         self.late: list[dict[str, Any]] = []
 
     def step(
@@ -97,7 +98,7 @@ def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
     stream = Stream(10)
     assert stream.step() == []
     assert stream.state.rows == 0
-    assert stream.counts == Counts()
+    assert stream.counts == Metrics()
     assert stream.deadline is None
     assert stream.run() == []
 
@@ -127,7 +128,7 @@ def test_events_of_one_instant_have_one_result() -> None:
     assert stream.step(5, 5, 7) == []
     assert stream.kept == [2]
     assert stream.step((5, "b"), 5, watermark=7) == [("a", 5, 3), ("a", 7, 4), ("b", 5, 1)]
-    assert stream.counts == Counts(rows=2, on_time=2, results=3)
+    assert stream.counts == Metrics(rows=2, on_time=2, results=3)
 
 
 def test_without_keys_all_rows_are_one_group() -> None:
@@ -166,9 +167,9 @@ def test_a_result_is_published_once_the_watermark_has_reached_its_event() -> Non
 def test_a_row_is_judged_by_the_watermark_of_the_batch_before() -> None:
     stream = Stream(10)
     assert stream.step(5, watermark=30) == [("a", 5, 1)]
-    assert stream.counts == Counts(rows=1, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=1, on_time=1, results=1)
     assert stream.step(30, 31, watermark=40) == [("a", 31, 1)]
-    assert stream.counts == Counts(rows=2, on_time=1, too_late=1, results=1)
+    assert stream.counts == Metrics(rows=2, on_time=1, too_late=1, results=1)
 
 
 def test_a_watermark_never_goes_back() -> None:
@@ -213,14 +214,14 @@ def test_a_straggler_changes_the_results_of_its_key_less_than_the_size_later() -
         ("a", 19, 3, 0, BEFORE),
         ("a", 19, 4, 1, AFTER),
     ]
-    assert stream.counts == Counts(rows=1, stragglers=1, corrections=3)
+    assert stream.counts == Metrics(rows=1, stragglers=1, corrections=3)
 
 
 def test_a_straggler_between_events_makes_a_result_of_its_own_at_revision_one() -> None:
     stream = Stream(10, stragglers="retract", lateness=100)
     stream.step(10, 25, watermark=30)
     assert stream.step(12) == [("a", 12, 2, 1, INSERT)]
-    assert stream.counts == Counts(rows=1, stragglers=1, results=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1, results=1)
     assert stream.step(12) == [("a", 12, 2, 1, BEFORE), ("a", 12, 3, 2, AFTER)]
 
 
@@ -240,7 +241,7 @@ def test_corrections_and_results_on_time_come_in_the_same_step() -> None:
         ("a", 15, 3, 0, INSERT),
         ("a", 16, 4, 0, INSERT),
     ]
-    assert stream.counts == Counts(rows=2, on_time=1, stragglers=1, results=3, corrections=1)
+    assert stream.counts == Metrics(rows=2, on_time=1, stragglers=1, results=3, corrections=1)
 
 
 def test_a_straggler_that_changes_no_value_corrects_nothing() -> None:
@@ -248,7 +249,7 @@ def test_a_straggler_that_changes_no_value_corrects_nothing() -> None:
     stream = Stream(10, stragglers="retract", lateness=100, agg=largest)
     stream.step((10, "a", 7), watermark=12)
     assert stream.step((10, "a", 5)) == []
-    assert stream.counts == Counts(rows=1, stragglers=1)
+    assert stream.counts == Metrics(rows=1, stragglers=1)
     assert stream.kept == [1, 0]
 
 
@@ -266,7 +267,7 @@ def test_a_row_exactly_at_the_allowed_lateness_is_too_late(time: int, accepted: 
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(watermark=30)
     assert stream.step(time) == ([("a", time, 1, 1)] if accepted else [])
-    assert stream.counts == Counts(
+    assert stream.counts == Metrics(
         rows=1, stragglers=int(accepted), too_late=int(not accepted), results=int(accepted)
     )
 
@@ -318,7 +319,7 @@ def test_late_rows_are_delivered_with_the_time_of_the_result_they_missed() -> No
     ]
     assert [row["late"]["watermark"] for row in stream.late] == [None, None, 30, 30]
     assert stream.late[3]["late"]["row"] == {"t": 9, "k": "b", "v": 5}
-    assert stream.counts == Counts(rows=5, rejected=2, on_time=1, stragglers=1, too_late=1)
+    assert stream.counts == Metrics(rows=5, rejected=2, on_time=1, stragglers=1, too_late=1)
 
 
 def test_beside_corrections_only_what_is_too_late_is_delivered() -> None:
@@ -332,7 +333,7 @@ def test_beside_corrections_only_what_is_too_late_is_delivered() -> None:
 def test_what_cannot_be_placed_is_counted_where_nothing_is_delivered() -> None:
     stream = Stream(10)
     assert stream.step(None, 5, watermark=5) == [("a", 5, 1)]
-    assert stream.counts == Counts(rows=2, rejected=1, on_time=1, results=1)
+    assert stream.counts == Metrics(rows=2, rejected=1, on_time=1, results=1)
     assert stream.late == []
 
 
@@ -420,12 +421,12 @@ def test_a_result_is_published_in_every_step_that_changes_it_and_once_more_on_ti
         ("a", 5, 2, 1, "early"),
         ("a", 20, 1, 0, "early"),
     ]
-    assert stream.counts == Counts(rows=2, on_time=2, results=2, corrections=1)
+    assert stream.counts == Metrics(rows=2, on_time=2, results=2, corrections=1)
     assert stream.step(watermark=5) == [("a", 3, 1, 1, "on_time"), ("a", 5, 2, 2, "on_time")]
-    assert stream.counts == Counts(corrections=2)
+    assert stream.counts == Metrics(corrections=2)
     assert stream.step(5, watermark=6) == []
     assert stream.step(6, 7, watermark=6) == [("a", 7, 3, 0, "early")]
-    assert stream.counts == Counts(rows=2, on_time=1, too_late=1, results=1)
+    assert stream.counts == Metrics(rows=2, on_time=1, too_late=1, results=1)
 
 
 def test_a_result_that_comes_with_the_news_that_it_is_on_time_is_published_once() -> None:
