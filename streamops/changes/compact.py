@@ -34,9 +34,8 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import show_fields
-from streamops.spark.results import UPSERTS
-from streamops.spark.rowwise import noted
 
 __all__ = ["CompactTransform", "compact"]
 
@@ -201,7 +200,7 @@ class CompactTransform:
         log = log.crossJoin(F.broadcast(log.agg(F.max(_CLOCK).alias(_LATEST))))
         log = log.withColumn(_RETAINED, self._is_retained(columns))
         result = log.where(_RETAINED).select(*map(column, frame.columns))
-        return noted(result, CHANGE_TYPE, {UPSERTS: True}) if has_types else result
+        return add_metadata(result, CHANGE_TYPE, {UPSERTS: True}) if has_types else result
 
     def _is_retained(self, columns: dict[str, StructField]) -> Column:
         window = Window.partitionBy(_KEY)

@@ -21,8 +21,8 @@ from streamops.changes.debezium_records import (
 )
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 from streamops.kernel.parameters import parse_distinct_names
-from streamops.spark.results import UPSERTS
-from streamops.spark.rowwise import RowTransform, noted
+from streamops.spark.metadata import UPSERTS, add_metadata
+from streamops.spark.operator import Operator
 
 __all__ = ["from_debezium"]
 
@@ -39,8 +39,7 @@ def from_debezium(
     preimages: Preimages = "drop",
     tombstones: Tombstones = "drop",
     keep: Sequence[str] = (),
-    name: str | None = None,
-) -> RowTransform:
+) -> Operator:
     """Read Debezium's records as changes of rows, with their sequence.
 
     Operations `c` and `r` (snapshot) become an ``insert``, `u` an ``update_postimage``, `d` a
@@ -96,13 +95,10 @@ def from_debezium(
         key and ``_tombstone``, which operators with state ignore.
     keep : sequence of str
         Columns of the frame to copy to each change.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``. Batch queries have metrics only if it is
-        given.
 
     Returns
     -------
-    RowTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -116,7 +112,7 @@ def from_debezium(
     --------
     >>> from streamops import changes
     >>> changes.from_debezium("id bigint, name string", key="id", message_key="key")
-    changes.from_debezium(schema='id bigint, name string', key=('id',), value='value', message_key='key', sequence='auto', absent='null', placeholder='__debezium_unavailable_value', preimages='drop', tombstones='drop', keep=(), name='from_debezium')
+    changes.from_debezium(schema='id bigint, name string', key=('id',), value='value', message_key='key', sequence='auto', absent='null', placeholder='__debezium_unavailable_value', preimages='drop', tombstones='drop', keep=())
 
     Notes
     -----
@@ -160,7 +156,7 @@ def from_debezium(
         tombstones=tombstones,
         keep=parse_distinct_names(keep, parameter="keep", where=where, empty=True),
     )
-    return RowTransform.of(where, reader, name)
+    return Operator(where, reader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +201,11 @@ class _DebeziumReader(DebeziumSpec):
     def apply(self, frame: DataFrame) -> DataFrame:
         """The changes of a frame of records."""
         changes = read_changes(frame, self)
-        return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
+        return (
+            add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})
+            if self.preimages == "drop"
+            else changes
+        )
 
     def counts(self) -> Mapping[str, Column]:
         """Metrics: changes, and rejected records by reason."""

@@ -24,8 +24,8 @@ from streamops.changelog.table import CHANGED_AT, DELTA_SEQUENCE, REJECTED, SEQU
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_choice
 from streamops.spark.columns import column, make_nullable
-from streamops.spark.results import UPSERTS
-from streamops.spark.rowwise import RowTransform, noted
+from streamops.spark.metadata import UPSERTS, add_metadata
+from streamops.spark.operator import Operator
 
 __all__ = ["REASONS", "DeltaSpec", "Preimages", "from_delta"]
 
@@ -41,8 +41,7 @@ def from_delta(
     key: str | Sequence[str],
     *,
     preimages: Preimages = "delete",
-    name: str | None = None,
-) -> RowTransform:
+) -> Operator:
     """Read Delta's change data feed, with a sequence for each change.
 
     Within a commit, retractions are before additions: the sequence of a change is the version and, in
@@ -68,13 +67,10 @@ def from_delta(
         Whether the row before an update becomes a delete, or is dropped. "drop" makes a stream of
         upserts, for tables whose keys never change: otherwise the row of the old key is never deleted.
         Operators that retract rows refuse a stream without preimages.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``. Batch queries have metrics only if it is
-        given.
 
     Returns
     -------
-    RowTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -88,7 +84,7 @@ def from_delta(
     --------
     >>> from streamops import changes
     >>> changes.from_delta("id")
-    changes.from_delta(key=('id',), preimages='delete', name='from_delta')
+    changes.from_delta(key=('id',), preimages='delete')
 
     Notes
     -----
@@ -110,7 +106,7 @@ def from_delta(
     """
     where = "changes.from_delta"
     spec = DeltaSpec(where, parse_distinct_names(key, parameter="key", where=where), preimages)
-    return RowTransform.of(where, spec, name)
+    return Operator(where, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +185,11 @@ class DeltaSpec:
             column(_COMMITTED).alias(CHANGED_AT),
             F.when(reason.isNotNull(), rejected).alias(REJECTED),
         )
-        return noted(changes, CHANGE_TYPE, {UPSERTS: True}) if self.preimages == "drop" else changes
+        return (
+            add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})
+            if self.preimages == "drop"
+            else changes
+        )
 
     def counts(self) -> Mapping[str, Column]:
         """Metrics: changes, and rejected rows by reason."""

@@ -12,9 +12,8 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.errors import SpecError
 from streamops.observe.names import key_names, require_columns
-from streamops.spark.columns import column, refuse_duplicates, require_name
+from streamops.spark.columns import column, instant_field, refuse_duplicates, require_name
 from streamops.spark.operator import show_fields
-from streamops.spark.rowwise import instant_field
 
 __all__ = ["furthest_ahead"]
 

@@ -13,9 +13,9 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.sketches.core import seen as core
 from streamops.sketches.core.seen import Again, SeenParameters, WhenFull
 from streamops.spark.annotate import annotate_rows
-from streamops.spark.checks import WATERMARK
+from streamops.spark.columns import instant_field
+from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
-from streamops.spark.rowwise import instant_field
 
 __all__ = ["seen"]
 

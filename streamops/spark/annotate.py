@@ -1,4 +1,4 @@
-"""Operators that pass their rows on, annotated."""
+"""Operators that pass their rows on, annotated by a core."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 
 from streamops.kernel.core import Core
-from streamops.spark.checks import METRICS, STATE_API
-from streamops.spark.metadata import add_metadata
-from streamops.spark.operator import Operator, Parameters
+from streamops.spark.checks import refuse_taken
+from streamops.spark.definition import Parameters
+from streamops.spark.metadata import METRICS, STATE_API, add_metadata
+from streamops.spark.operator import Operator
 from streamops.spark.results import restore
-from streamops.spark.rowwise import refuse_taken
 
 __all__ = ["AnnotateParameters", "annotate_rows"]
 

@@ -3,48 +3,44 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
+from streamops.kernel.errors import (
+    ColumnNotFound,
+    RequirementError,
+    SchemaError,
+    SpecError,
+    WatermarkError,
+)
 from streamops.kernel.time import format_duration
-from streamops.spark.operator import StateApi
-from streamops.spark.plans import has_node
+from streamops.spark.definition import StateApi
+from streamops.spark.metadata import (
+    INSTANT,
+    LATENESS,
+    METRICS,
+    ONCE,
+    REVISED,
+    STATE_API,
+    UPSERTS,
+    WATERMARK,
+    has_node,
+)
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import PROVIDER, ROCKSDB
 
 __all__ = [
-    "INSTANT",
-    "LATENESS",
-    "METRICS",
-    "ONCE",
-    "STATE_API",
-    "WATERMARK",
     "carried_watermark",
     "metric_name",
+    "refuse_revised",
+    "refuse_taken",
     "refuse_unchainable",
+    "refuse_upserts",
     "state_api",
 ]
-
-WATERMARK = "spark.watermarkDelayMs"
-"""Key under which Spark shows a watermark in a column's metadata."""
-
-STATE_API = "streamops.state_api"
-"""Key under which an operator tells, in its output, which state API it uses."""
-
-ONCE = "streamops.once"
-"""Key under which a clock tells which state API the query cannot use a second time."""
-
-METRICS = "streamops.metrics"
-"""Key under which an operator tells which names of counts are taken."""
-
-LATENESS = "streamops.allowed_lateness"
-"""Key under which an operator tells how late, in microseconds, its corrections may come."""
-
-INSTANT = "streamops.instant"
-"""Key under which an operator tells that its event time is not the end of a window: its watermark
-says nothing about any other column."""
 
 
 def carried_watermark(
@@ -275,6 +271,91 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
             fix=f'pip install "{requirement("protobuf")}"',
         )
     return "transformWithStateInPandas"
+
+
+def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
+    """Refuse a frame that has a column of ours: to Spark, upper and lower case are one.
+
+    Raises
+    ------
+    SchemaError
+        ``NAME_TAKEN``.
+    """
+    there = {name.lower(): name for name in frame.schema.names}
+    for name in adds:
+        if name.lower() in there:
+            was = there[name.lower()]
+            raise SchemaError(
+                "NAME_TAKEN",
+                f"the frame has a column {was!r} already",
+                where=where,
+                got=f"columns {', '.join(frame.schema.names)}",
+                expected=f"a frame without {', '.join(adds)}",
+                fix=f"df.withColumnRenamed({was!r}, ...) before this operator",
+            )
+
+
+def refuse_revised(frame: DataFrame, *, where: str) -> None:
+    """Refuse results that are told again, or late rows among them, where every row counts.
+
+    An operator marks the columns that tell them apart. Who drops these has said which rows count.
+
+    Raises
+    ------
+    SchemaError
+        ``ROWS_REVISED``.
+    """
+    said = [field.name for field in frame.schema.fields if REVISED in (field.metadata or {})]
+    if not said:
+        return
+    late = "late" in said
+    raise SchemaError(
+        "ROWS_REVISED",
+        "a result would count as often as it was told"
+        if len(said) > late
+        else "late rows would count as results",
+        where=where,
+        got=f"results of an operator that revises or routes, with {', '.join(said)}",
+        expected="rows that each count once",
+        fix='stragglers="drop" in the operator before; or say which rows count, and drop the columns: '
+        '.where("late IS NULL").drop("late")'
+        if late
+        else 'stragglers="drop" in the operator before; or say which rows count, and drop the columns, '
+        f"such as the on-time results alone: {_on_time(frame.schema.names, said)}"
+        if REVISION in said
+        else "fold them to a table first, in foreachBatch or behind the stream",
+    )
+
+
+def refuse_upserts(frame: DataFrame, *, where: str) -> None:
+    """Refuse updates without the row before, where this has to be taken back.
+
+    Raises
+    ------
+    SchemaError
+        ``NO_PREIMAGES``.
+    """
+    said = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
+    if said:
+        raise SchemaError(
+            "NO_PREIMAGES",
+            "an update would add its row and leave the one before",
+            where=where,
+            got=f"upserts, by {', '.join(said)}: what they replace is not there",
+            expected="a change stream, with each update as its two images",
+            fix="df.transform(changes.normalize(...)) in between, which remembers the rows before; or "
+            'preimages="publish" in from_debezium, "delete" in from_delta, where each update has its '
+            "row before",
+        )
+
+
+def _on_time(names: Sequence[str], said: Sequence[str]) -> str:
+    """How to take the results that were published on time, each once."""
+    # Early results begin with revision 0, and what is taken back has that of its publication.
+    which = "timing = 'on_time'" if "timing" in names else f"{REVISION} = 0"
+    if CHANGE_TYPE in said:
+        which += f" AND {CHANGE_TYPE} IN ('{INSERT}', '{POSTIMAGE}')"
+    return f'.where("{which}").drop({", ".join(map(repr, said))})'
 
 
 def _version(package: str) -> str:

@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.core import Core
 from streamops.kernel.errors import WatermarkError
-from streamops.spark.checks import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.columns import column
-from streamops.spark.operator import Operator, Parameters
+from streamops.spark.definition import Parameters
+from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
+from streamops.spark.operator import Operator
 
 __all__ = [
     "ClockParameters",

@@ -10,15 +10,16 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import require_name, suggest_timestamp
 
 __all__ = [
     "arrow_schema",
     "column",
     "contains_type",
+    "instant_field",
     "make_nullable",
     "map_type",
     "refuse_collated",
@@ -26,6 +27,7 @@ __all__ = [
     "relax_nulls",
     "require_frame",
     "require_name",
+    "require_names",
     "spark_schema",
     "suggest_timestamp",
     "type_name",
@@ -257,3 +259,70 @@ def require_frame(value: object, what: str, *, where: str) -> DataFrame:
         expected="a DataFrame",
         fix=f"spark.table({value!r})" if isinstance(value, str) else "spark.table(...)",
     )
+
+
+def instant_field(
+    frame: DataFrame,
+    name: str,
+    *,
+    role: str,
+    where: str,
+    accepts: Callable[[DataType], bool] = lambda kind: False,
+    expected: str = "timestamp",
+) -> StructField:
+    """The field of a column that holds instants.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    name, role, where : str
+        For the error: the column, the parameter that names it, the operator.
+    accepts : function
+        Which types do beside timestamp.
+    expected : str
+        All types that do, in words.
+
+    Raises
+    ------
+    ColumnNotFound
+        There is no such column.
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    fields = {field.name: field for field in frame.schema.fields}
+    if name not in fields:
+        raise ColumnNotFound(name, list(fields), where=where, role=role)
+    field = fields[name]
+    if not (isinstance(field.dataType, TimestampType) or accepts(field.dataType)):
+        raise SchemaError(
+            "COLUMN_TYPE",
+            f"column {name!r} cannot be used as `{role}`",
+            where=where,
+            got=f"{name!r} of type {field.dataType.simpleString()}",
+            expected=expected,
+            fix=suggest_timestamp(name, field.dataType.simpleString()),
+        )
+    return field
+
+
+def require_names(where: str, **named: Any) -> None:
+    """Refuse parameters that are no names of columns, or name the same column twice.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME`` or ``SAME_COLUMN``.
+    """
+    roles: dict[str, str] = {}
+    for role, name in named.items():
+        require_name(name, parameter=role, where=where)
+        if name in roles:
+            raise SpecError(
+                "SAME_COLUMN",
+                f"`{roles[name]}` and `{role}` name the same column",
+                where=where,
+                got=f"{roles[name]}={name!r}, {role}={name!r}",
+                expected="a column for each",
+                fix=f"name the column that holds what `{role}` says",
+            )
+        roles[name] = role

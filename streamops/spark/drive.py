@@ -19,26 +19,35 @@ from streamops.kernel.core import SIDES, Spec
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.checks import (
-    ONCE,
-    WATERMARK,
     carried_watermark,
     metric_name,
+    refuse_revised,
+    refuse_taken,
     refuse_unchainable,
+    refuse_upserts,
     state_api,
 )
 from streamops.spark.columns import (
     arrow_schema,
     column,
     refuse_collated,
+    refuse_duplicates,
     require_frame,
     spark_schema,
     type_name,
 )
-from streamops.spark.metadata import drop_stale_metadata, operator_metadata
-from streamops.spark.operator import Operator, StateApi, no_native_engine
+from streamops.spark.definition import Definition, StateApi
+from streamops.spark.metadata import (
+    METRICS,
+    ONCE,
+    WATERMARK,
+    add_metadata,
+    drop_stale_metadata,
+    operator_metadata,
+)
 from streamops.spark.packing import mark_watermark, pack_input, unpacker
 from streamops.spark.processors import Begin, run_steps
-from streamops.spark.results import declare, refuse_revised, refuse_upserts
+from streamops.spark.results import declare
 from streamops.spark.settings import refuse_policy
 from streamops.spark.step import ShardStep, Stored, metric_fields
 from streamops.spark.wire import (
@@ -51,14 +60,14 @@ from streamops.spark.wire import (
     write_cells,
 )
 
-__all__ = ["drive", "is_usable", "resolve", "watermark_delays"]
+__all__ = ["drive", "is_usable", "no_native_engine", "resolve", "shards_of", "watermark_delays"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
     """An operator over its frames, checked and resolved."""
 
-    operator: Operator
+    operator: Definition
     frames: tuple[DataFrame, ...]
     spec: Spec
     delays: tuple[int | None, ...]
@@ -91,12 +100,14 @@ class _Query:
         return max((delay for delay in self.delays if delay is not None), default=None)
 
 
-def drive(operator: Operator, frame: DataFrame) -> DataFrame:
+def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     """Build the result of an operator over a frame, and over its right frame if it has two inputs.
 
     An operator that passes its rows through (with ``finish``) may have a core with a function
     ``deliver(spec, rows)``: the output and the metrics of annotated rows of a batch.
     """
+    if operator.core is None:
+        return _apply_to_rows(operator, frame)
     frames, initial = _frames(operator, frame)
     if operator.check is not None:
         operator.check(frames[0])
@@ -127,8 +138,30 @@ def drive(operator: Operator, frame: DataFrame) -> DataFrame:
     return _batch(query)
 
 
+def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
+    """Apply an operator without a core, and observe its metrics."""
+    parameters = operator.parameters
+    frame = drop_stale_metadata(frame)
+    refuse_duplicates(frame, where=operator.name)
+    parameters.check(frame)
+    refuse_taken(frame, parameters.adds, where=operator.name)
+    result: DataFrame = parameters.apply(frame)
+    counts = [count.alias(name) for name, count in parameters.counts().items()]
+    if not frame.isStreaming:
+        # As in `_Query.is_observed`: nobody reads the metrics of a batch that has no name.
+        return (
+            result
+            if operator.execution.name is None
+            else result.observe(operator.metrics_name, *counts)
+        )
+    name, taken = metric_name(frame, operator.metrics_name)
+    return add_metadata(
+        result.observe(name, *counts), parameters.marked, {METRICS: ",".join(taken)}
+    )
+
+
 def resolve(
-    operator: Operator, schemas: tuple[pa.Schema, ...], carried: tuple[int | None, ...]
+    operator: Definition, schemas: tuple[pa.Schema, ...], carried: tuple[int | None, ...]
 ) -> Spec:
     """Resolve the parameters of an operator, and check that its inputs have keys of the same types.
 
@@ -157,7 +190,7 @@ def resolve(
     return spec
 
 
-def shards_of(operator: Operator) -> int:
+def shards_of(operator: Definition) -> int:
     """Number of shards. An operator with projected columns has no key, and all rows meet in one."""
     return operator.execution.shards if operator.project is None else 1
 
@@ -170,7 +203,9 @@ def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | N
     )
 
 
-def _frames(operator: Operator, frame: DataFrame) -> tuple[tuple[DataFrame, ...], DataFrame | None]:
+def _frames(
+    operator: Definition, frame: DataFrame
+) -> tuple[tuple[DataFrame, ...], DataFrame | None]:
     """The frames of all inputs, and rows that the state of the right one starts with."""
     if len(operator.parameters.times) == 1:
         return (drop_stale_metadata(frame),), None
@@ -208,7 +243,7 @@ def _frames(operator: Operator, frame: DataFrame) -> tuple[tuple[DataFrame, ...]
 
 
 def _carried_watermarks(
-    operator: Operator, frames: tuple[DataFrame, ...]
+    operator: Definition, frames: tuple[DataFrame, ...]
 ) -> tuple[int | None, ...]:
     """Delays of the watermarks that the frames bring, in microseconds.
 
@@ -262,7 +297,7 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
     packs = [
         pack_input(
             frame,
-            operator.core,
+            step.core,
             spec,
             at,
             step.shards,
@@ -277,7 +312,7 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
         united = mark_watermark(united, query.delay)
     begin = None
     if initial is not None:
-        rows = pack_input(initial, operator.core, spec, 1, step.shards)
+        rows = pack_input(initial, step.core, spec, 1, step.shards)
         begin = (rows, _begin(step))
     emitted = run_steps(united, step, api, event_time=query.delay is not None, initial=begin)
     return _finish(query, emitted, api)
@@ -322,9 +357,7 @@ def _batch(query: _Query) -> DataFrame:
     # Cores of other operators may import a helper of this name.
     has_metrics = operator.finish is not None and hasattr(operator.core, "deliver")
     frames = query.frames if has_metrics else _observe_inputs(query)
-    packs = [
-        pack_input(frame, operator.core, spec, at, step.shards) for at, frame in enumerate(frames)
-    ]
+    packs = [pack_input(frame, step.core, spec, at, step.shards) for at, frame in enumerate(frames)]
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
     shards = united.groupBy("shard")
     if has_metrics:
@@ -415,3 +448,18 @@ def _state_api(query: _Query) -> StateApi:
         for frame, where in zip(query.frames, query.operator.sides, strict=True)
     ]
     return apis[-1]
+
+
+def no_native_engine(operator: Definition) -> SpecError:
+    """The error where Spark has no operator with the same meaning."""
+    return SpecError(
+        "NO_NATIVE_ENGINE",
+        "Spark has no native equivalent",
+        where=operator.name,
+        got=f"engine='native' in {operator!r}",
+        expected="an operator and a policy that Spark has, too: a window without routing and without "
+        "empty or early results, on a stream with stragglers='drop' and no allowed_lateness, of aggregates "
+        "that Spark has, with spark.sql.ansi.enabled=true for sums of integers and decimals and means of "
+        "decimals (docs/windows.md); or an interval join that Spark's join can express (docs/joins.md)",
+        fix='engine="auto" or engine="kernel"',
+    )

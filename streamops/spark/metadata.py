@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from streamops.kernel.core import Spec
-from streamops.spark.checks import INSTANT, LATENESS, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.columns import column
-from streamops.spark.plans import has_node
 
-__all__ = ["add_metadata", "drop_stale_metadata", "operator_metadata"]
+__all__ = [
+    "INSTANT",
+    "LATENESS",
+    "METRICS",
+    "ONCE",
+    "REVISED",
+    "STATE_API",
+    "UPSERTS",
+    "WATERMARK",
+    "add_metadata",
+    "drop_stale_metadata",
+    "has_node",
+    "operator_metadata",
+]
+
+WATERMARK = "spark.watermarkDelayMs"
+"""Key under which Spark shows a watermark in a column's metadata."""
+
+STATE_API = "streamops.state_api"
+"""Key under which an operator tells, in its output, which state API it uses."""
+
+ONCE = "streamops.once"
+"""Key under which a clock tells which state API the query cannot use a second time."""
+
+METRICS = "streamops.metrics"
+"""Key under which an operator tells which names of counts are taken."""
+
+LATENESS = "streamops.allowed_lateness"
+"""Key under which an operator tells how late, in microseconds, its corrections may come."""
+
+INSTANT = "streamops.instant"
+"""Key under which an operator tells that its event time is not the end of a window: its watermark
+says nothing about any other column."""
+
+REVISED = "streamops.revised"
+"""Key of the columns that distinguish revisions and late rows from rows that count once."""
+
+UPSERTS = "streamops.upserts"
+"""Key of a change type whose updates come without preimages."""
 
 _NODES = {
     "EventTimeWatermark": {WATERMARK, LATENESS, INSTANT},
@@ -80,3 +117,15 @@ def add_metadata(frame: DataFrame, name: str, metadata: Mapping[str, Any]) -> Da
         both = {**(field.metadata or {}), **metadata}
         columns.append(value.alias(field.name, metadata=both) if field.name == name else value)
     return frame.select(*columns)
+
+
+def has_node(frame: Any, name: str) -> bool:
+    """Whether a DataFrame's plan has a node of this name, such as ``EventTimeWatermark``."""
+    return re.search(rf"^[\s:+~-]*{name} ", _plan(frame), re.MULTILINE) is not None
+
+
+def _plan(frame: Any) -> str:
+    """The plan as it was analysed, a node per line. There is no public way that does not print it."""
+    if hasattr(frame, "_jdf"):
+        return str(frame._jdf.queryExecution().analyzed().toString())
+    return str(frame._explain_string(extended=True))

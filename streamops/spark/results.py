@@ -9,29 +9,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.core import SIDES, Spec
-from streamops.kernel.errors import SchemaError
-from streamops.spark.checks import WATERMARK
 from streamops.spark.columns import column, make_nullable, spark_schema
+from streamops.spark.metadata import REVISED, WATERMARK
 
-__all__ = [
-    "REVISED",
-    "UPSERTS",
-    "comments",
-    "declare",
-    "refuse_revised",
-    "refuse_upserts",
-    "restore",
-]
-
-REVISED = "streamops.revised"
-"""Key under which an operator tells that rows of its output revise others, or are late rows: on the
-columns that say so."""
-
-UPSERTS = "streamops.upserts"
-"""Key under which a reader tells that its updates come without the row before: on what it says of
-changes."""
+__all__ = ["comments", "declare", "restore"]
 
 _REVISING = (REVISION, CHANGE_TYPE, "late")
 
@@ -165,66 +148,3 @@ def comments(field: StructField) -> dict[str, Any]:
     """What a user said about the column: its comment. Not what Spark or an operator noted."""
     noted = ("__", "streamops.", WATERMARK)
     return {k: v for k, v in (field.metadata or {}).items() if not k.startswith(noted)}
-
-
-def refuse_revised(frame: DataFrame, *, where: str) -> None:
-    """Refuse results that are told again, or late rows among them, where every row counts.
-
-    An operator marks the columns that tell them apart. Who drops these has said which rows count.
-
-    Raises
-    ------
-    SchemaError
-        ``ROWS_REVISED``.
-    """
-    said = [field.name for field in frame.schema.fields if REVISED in (field.metadata or {})]
-    if not said:
-        return
-    late = "late" in said
-    raise SchemaError(
-        "ROWS_REVISED",
-        "a result would count as often as it was told"
-        if len(said) > late
-        else "late rows would count as results",
-        where=where,
-        got=f"results of an operator that revises or routes, with {', '.join(said)}",
-        expected="rows that each count once",
-        fix='stragglers="drop" in the operator before; or say which rows count, and drop the columns: '
-        '.where("late IS NULL").drop("late")'
-        if late
-        else 'stragglers="drop" in the operator before; or say which rows count, and drop the columns, '
-        f"such as the on-time results alone: {_on_time(frame.schema.names, said)}"
-        if REVISION in said
-        else "fold them to a table first, in foreachBatch or behind the stream",
-    )
-
-
-def refuse_upserts(frame: DataFrame, *, where: str) -> None:
-    """Refuse updates without the row before, where this has to be taken back.
-
-    Raises
-    ------
-    SchemaError
-        ``NO_PREIMAGES``.
-    """
-    said = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
-    if said:
-        raise SchemaError(
-            "NO_PREIMAGES",
-            "an update would add its row and leave the one before",
-            where=where,
-            got=f"upserts, by {', '.join(said)}: what they replace is not there",
-            expected="a change stream, with each update as its two images",
-            fix="df.transform(changes.normalize(...)) in between, which remembers the rows before; or "
-            'preimages="publish" in from_debezium, "delete" in from_delta, where each update has its '
-            "row before",
-        )
-
-
-def _on_time(names: Sequence[str], said: Sequence[str]) -> str:
-    """How to take the results that were published on time, each once."""
-    # Early results begin with revision 0, and what is taken back has that of its publication.
-    which = "timing = 'on_time'" if "timing" in names else f"{REVISION} = 0"
-    if CHANGE_TYPE in said:
-        which += f" AND {CHANGE_TYPE} IN ('{INSERT}', '{POSTIMAGE}')"
-    return f'.where("{which}").drop({", ".join(map(repr, said))})'

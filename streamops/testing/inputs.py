@@ -46,7 +46,11 @@ def expand(operator: Chain) -> list[Operator]:
     chain: list[Any] = list(operator) if isinstance(operator, list | tuple) else [operator]
     operators: list[Operator] = []
     for at, each in enumerate(chain or [None]):
-        if not isinstance(each, Operator) or (at and len(each.parameters.times) > 1):
+        if (
+            not isinstance(each, Operator)
+            or each.core is None
+            or (at and len(each.parameters.times) > 1)
+        ):
             raise SpecError(
                 "NOT_A_CHAIN",
                 "the test kit cannot run this",

@@ -21,9 +21,9 @@ from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, timestamp_micros
 from streamops.kernel.core import Metrics
 from streamops.kernel.time import spark_watermark
-from streamops.spark.checks import INSTANT, WATERMARK, carried_watermark
+from streamops.spark.checks import carried_watermark
 from streamops.spark.drive import resolve, shards_of, watermark_delays
-from streamops.spark.metadata import operator_metadata
+from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.packing import packer
 from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored, metric_fields

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamops.changelog.table import REJECTED
-from streamops.spark.operator import StateApi
+from streamops.spark.definition import StateApi
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.rows import assert_rows

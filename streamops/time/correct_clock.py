@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.time import MIN_INSTANT, Duration, parse_duration
-from streamops.spark.columns import column
-from streamops.spark.rowwise import RowTransform, instant_field
+from streamops.spark.columns import column, instant_field
+from streamops.spark.operator import Operator
 from streamops.time.core.correct_clock import CORRECTED, PLAUSIBLE, CorrectClockSpec, Otherwise
 from streamops.time.instants import interval, micros
 
@@ -30,8 +30,7 @@ def correct_clock(
     longest_wait: Duration | None = None,
     largest_offset: Duration | None = None,
     otherwise: Otherwise = "received",
-    name: str | None = None,
-) -> RowTransform:
+) -> Operator:
     """Correct event times of devices with wrong clocks, by the clock of the server.
 
     Each row has three timestamps. The device records when the event happened and when the message
@@ -71,13 +70,10 @@ def correct_clock(
         Value of `corrected_time` for rows that cannot be corrected. "received": the time of
         receipt. "device": the original event time, or the time of receipt if that is earlier.
         "null": null, so that operators count the row as rejected.
-    name : str, optional
-        Name of the metrics, rows by quality, in the query's ``observedMetrics``. A batch query
-        reports metrics only if a name is given.
 
     Returns
     -------
-    RowTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -91,7 +87,7 @@ def correct_clock(
     --------
     >>> from streamops import time
     >>> time.correct_clock("ts", sent="sent_at", received="received_at", longest_wait="7 days")
-    time.correct_clock(time='ts', sent='sent_at', received='received_at', tolerance='0 seconds', longest_wait='7 days', largest_offset=None, otherwise='received', name='correct_clock')
+    time.correct_clock(time='ts', sent='sent_at', received='received_at', tolerance='0 seconds', longest_wait='7 days', largest_offset=None, otherwise='received')
 
     Notes
     -----
@@ -128,7 +124,7 @@ def correct_clock(
         largest_offset=limits["largest_offset"],
         otherwise=otherwise,
     )
-    return RowTransform.of(where, spec, name)
+    return Operator(where, spec)
 
 
 class _CorrectClock(CorrectClockSpec):

@@ -22,9 +22,9 @@ from streamops.kernel.time import (
     parse_duration,
     parse_instant,
 )
-from streamops.spark.checks import WATERMARK
-from streamops.spark.columns import column
-from streamops.spark.rowwise import RowTransform, instant_field
+from streamops.spark.columns import column, instant_field
+from streamops.spark.metadata import WATERMARK
+from streamops.spark.operator import Operator
 from streamops.time.instants import FROM_YEAR_1, as_instant, micros, now
 
 __all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
@@ -54,8 +54,7 @@ def guard(
     future: OutOfBounds = "quarantine",
     past: OutOfBounds = "quarantine",
     unusable: Unusable = "quarantine",
-    name: str | None = None,
-) -> RowTransform:
+) -> Operator:
     """Validate event times before a watermark is defined on them.
 
     An event time is valid if it lies in ``[lower, arrival + ahead]``, both ends included, where
@@ -95,13 +94,10 @@ def guard(
         bound. "fail": the query fails.
     unusable : "quarantine" or "fail"
         Handling of rows whose event time is null, or a string that cannot be cast.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``. A batch query reports metrics only
-        if a name is given.
 
     Returns
     -------
-    RowTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
@@ -117,7 +113,7 @@ def guard(
     --------
     >>> from streamops import time
     >>> time.guard("ts", ahead="1 minute", before="30 days", past="clamp")
-    time.guard(time='ts', arrival=None, ahead='1 minute', before='30 days', future='quarantine', past='clamp', unusable='quarantine', name='guard')
+    time.guard(time='ts', arrival=None, ahead='1 minute', before='30 days', future='quarantine', past='clamp', unusable='quarantine')
     >>> views.transform(time.guard("ts"))  # doctest: +SKIP
     DataFrame[page: string, ts: timestamp, guarded: struct<...>]
 
@@ -147,7 +143,7 @@ def guard(
         past=past,
         unusable=unusable,
     )
-    return RowTransform.of(where, spec, name)
+    return Operator(where, spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

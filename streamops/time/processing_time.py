@@ -10,12 +10,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.parameters import require_name
-from streamops.spark.rowwise import RowTransform
+from streamops.spark.operator import Operator
 
 __all__ = ["processing_time"]
 
 
-def processing_time(into: str = "processed_at", *, name: str | None = None) -> RowTransform:
+def processing_time(into: str = "processed_at") -> Operator:
     """Add the processing time of each row: the start of its micro-batch.
 
     Use it for windows by processing time: pass the column to any window as its `time`, with
@@ -41,19 +41,16 @@ def processing_time(into: str = "processed_at", *, name: str | None = None) -> R
     ----------
     into : str
         Name of the added column.
-    name : str, optional
-        Name of the metrics in the query's ``observedMetrics``. A batch query reports metrics only
-        if a name is given.
 
     Returns
     -------
-    RowTransform
+    Operator
         For use with ``DataFrame.transform``.
 
     Raises
     ------
     SpecError
-        `into` or `name` is not a string.
+        `into` is not a string.
     SchemaError
         The frame already has a column `into`.
 
@@ -61,7 +58,7 @@ def processing_time(into: str = "processed_at", *, name: str | None = None) -> R
     --------
     >>> from streamops import aggregates as agg, time, windows
     >>> time.processing_time()
-    time.processing_time(into='processed_at', name='processing_time')
+    time.processing_time(into='processed_at')
     >>> per_minute = windows.tumbling(
     ...     "1 minute", time="processed_at", agg={"rows": agg.count()}, delay="0 seconds"
     ... )
@@ -83,7 +80,7 @@ def processing_time(into: str = "processed_at", *, name: str | None = None) -> R
     Kleppmann: "Designing Data-Intensive Applications", chapter 11 (12 in the second edition),
     "Event time versus processing time".
     """
-    return RowTransform.of(_ProcessingTime.where, _ProcessingTime(into), name)
+    return Operator(_ProcessingTime.where, _ProcessingTime(into))
 
 
 @dataclass(frozen=True, slots=True)

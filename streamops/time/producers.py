@@ -15,9 +15,8 @@ from streamops.kernel.errors import ColumnNotFound
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.clocks import follow_clock
-from streamops.spark.columns import column
+from streamops.spark.columns import column, instant_field
 from streamops.spark.operator import Operator
-from streamops.spark.rowwise import instant_field
 from streamops.time.core import producers as core
 from streamops.time.instants import micros, now
 

@@ -12,7 +12,7 @@ from streamops.kernel.errors import ColumnNotFound, WatermarkError
 from streamops.kernel.parameters import parse_names
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.annotate import annotate_rows
-from streamops.spark.checks import WATERMARK
+from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time.core import track_clock as core
 from streamops.time.core.correct_clock import Otherwise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 LIBRARY = "streamops"
@@ -30,7 +31,7 @@ MADE_OF = {("aggregates", "sketches")}
 # What belongs to the gateway to the JVM, which a Connect session does not have, and to RDDs.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
 # The one file that asks a classic and a Connect session in different ways.
-BOTH_SESSIONS = Path(LIBRARY, "spark", "plans.py")
+BOTH_SESSIONS = Path(LIBRARY, "spark", "metadata.py")
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
@@ -47,7 +48,22 @@ def violations(root: Path) -> list[str]:
             found.append(f"{where}:{length}: longer than {LONGEST_FILE} lines")
         for line, reason in (*wrong_imports(root, where, tree), *forbidden_uses(tree, where)):
             found.append(f"{where}:{line}: {reason}")
-    return found
+    # An import in the wrong direction often closes a cycle, too: one report is enough.
+    return found or import_cycles(root)
+
+
+def import_cycles(root: Path) -> list[str]:
+    """Return a cycle of imports between the modules of the library, if there is one."""
+    graph = {}
+    for path in (root / LIBRARY).rglob("*.py"):
+        where = path.relative_to(root)
+        name = ".".join(where.with_suffix("").parts).removesuffix(".__init__")
+        graph[name] = {module for _, module in imports(root, where, ast.parse(path.read_text()))}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [f"{LIBRARY}: import cycle: {' <- '.join(error.args[1])}"]
+    return []
 
 
 def layer_of(module: str) -> str:

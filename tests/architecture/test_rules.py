@@ -58,6 +58,13 @@ def test_the_library_follows_the_rules() -> None:
     assert violations(ROOT) == []
 
 
+def test_an_import_cycle_is_reported(tmp_path: Path) -> None:
+    (found,) = plant(tmp_path, {"spark/java.py": "def f():\n    from streamops.spark import drive"})
+    assert found.startswith("streamops: import cycle: ")
+    assert "streamops.spark.drive" in found
+    assert "streamops.spark.java" in found
+
+
 def test_a_clean_tree_has_no_violations(tmp_path: Path) -> None:
     assert plant(tmp_path, {}) == []
 

@@ -78,7 +78,7 @@ PROSE = {
 _HEADER = "the name of the field in the documented header (docs/state-formats.md)"
 ALLOWED = {
     ("streamops/kernel/codec.py", "kind"): _HEADER,
-    ("streamops/kernel/contract.py", "kind"): _HEADER,
+    ("streamops/kernel/core.py", "kind"): _HEADER,
     ("streamops/sketches/stored.py", "kind"): _HEADER,
     ("tests/aggregates/core/test_sums.py", "places"): "a parameter of Hypothesis",
     ("streamops/kernel/frame.py", "kind"): _HEADER,

@@ -568,7 +568,7 @@ def test_a_stream_is_read_counted_and_split(spark: SparkSession, tmp_path: Path)
     ]
     schema = pa.schema([("value", pa.string())])
     frame = micro_batches(spark, script, schema=schema, directory=tmp_path)
-    reading = changes.from_debezium(SCHEMA, key="id", name="read")
+    reading = changes.from_debezium(SCHEMA, key="id").options(name="read")
     good_rows, bad_rows = [], []
 
     def write(batch: DataFrame, number: int) -> None:

@@ -34,7 +34,7 @@ def test_a_feed_has_a_sequence_for_each_change_and_emits_rejected_rows(
     spark: SparkSession,
 ) -> None:
     feed = spark.createDataFrame(ROWS, FEED)
-    result = feed.transform(changes.from_delta("id", name="feed"))
+    result = feed.transform(changes.from_delta("id").options(name="feed"))
     assert result.columns == [
         "id",
         "v",

@@ -40,7 +40,6 @@ ID = StructField("id", IntegerType())
             "KEYS_NOT_TEXT",
             {"schema": StructType([ID, StructField("m", MapType(DateType(), StringType()))])},
         ),
-        ("NOT_A_NAME", {"name": 1}),
     ],
     ids=repr,
 )

@@ -27,7 +27,7 @@ from streamops.kernel import codec
 from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
-from streamops.spark.operator import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
+from streamops.spark.definition import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
 from streamops.windows.core import compare, sliding

@@ -78,7 +78,7 @@ for one, other in zip(replay(distinct, script[:2]), stream(spark, distinct, scri
 sketch = sketches.hll_sketch_agg("k")
 stored = rows.transform(windows.tumbling("1 day", time="ts", agg={"s": sketch}))
 assert stored.select(sketches.estimate("s", like=sketch).alias("n")).collect()[0]["n"]["estimate"] == 1
-guarded = rows.selectExpr("'2999-01-01' ts", "ts received", "ts sent").transform(time.guard("ts", name="g"))
+guarded = rows.selectExpr("'2999-01-01' ts", "ts received", "ts sent").transform(time.guard("ts").options(name="g"))
 three = time.correct_clock("ts", sent="sent", received="received")
 assert guarded.transform(three).collect()[0]["clock_quality"] == "no_event_time"
 timeless = rows.selectExpr("k", "cast(null as timestamp) ts")

@@ -9,17 +9,9 @@ import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
-from streamops.spark.checks import INSTANT as INSTANT_MARK
-from streamops.spark.checks import (
-    LATENESS,
-    METRICS,
-    ONCE,
-    STATE_API,
-    WATERMARK,
-    carried_watermark,
-    refuse_unchainable,
-    state_api,
-)
+from streamops.spark.checks import carried_watermark, refuse_unchainable, state_api
+from streamops.spark.metadata import INSTANT as INSTANT_MARK
+from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.settings import PROVIDER, ROCKSDB
 
 INSTANT = TimestampType()

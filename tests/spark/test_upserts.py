@@ -11,7 +11,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streamops import aggregates as agg
 from streamops import changes, joins
 from streamops.kernel.errors import SchemaError
-from streamops.spark.results import UPSERTS, refuse_upserts
+from streamops.spark.checks import refuse_upserts
+from streamops.spark.metadata import UPSERTS
 
 
 def frame_of(metadata: dict[str, Any] | None) -> Any:

@@ -272,7 +272,9 @@ def test_a_clamped_row_moves_the_watermark_to_its_arrival_and_no_further(
     schema = SCHEMA.append(pa.field("arrived", pa.timestamp("us", "UTC")))
     # What a window rejects, it delivers with its whole row, and with what the guard said of it.
     per_ten = windows.tumbling("10 seconds", stragglers="route", **PER_TEN).options(shards=SHARDS)
-    guard = time.guard("ts", arrival="arrived", ahead="2 seconds", future="clamp", name="ingest")
+    guard = time.guard("ts", arrival="arrived", ahead="2 seconds", future="clamp").options(
+        name="ingest"
+    )
     frame = micro_batches(spark, script, schema=schema, directory=tmp_path)
     got, told = run(frame.transform(guard).transform(per_ten), tmp_path)
     # The row of 2999 arrived at 30 s: it is of 32 s now, and the watermark of 27 s. So in the

@@ -27,7 +27,7 @@ class FakeFrame:
         return "false"
 
 
-@pytest.mark.parametrize("said", [{"into": None}, {"into": 1}, {"name": 1}])
+@pytest.mark.parametrize("said", [{"into": None}, {"into": 1}])
 def test_what_is_no_name_is_refused_before_there_is_a_frame(said: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as caught:
         time.processing_time(**said)
@@ -41,8 +41,8 @@ def test_what_is_no_name_is_refused_before_there_is_a_frame(said: dict[str, Any]
 
 
 def test_it_is_shown_as_it_is_written() -> None:
-    shown = repr(time.processing_time("at", name="clock"))
-    assert shown == "time.processing_time(into='at', name='clock')"
+    shown = repr(time.processing_time("at").options(name="clock"))
+    assert shown == "time.processing_time(into='at').options(name='clock')"
 
 
 def test_a_frame_that_has_the_column_is_refused() -> None:

@@ -57,7 +57,7 @@ def test_all_rows_of_a_micro_batch_have_its_start_also_when_it_is_repeated(
 ) -> None:
     began = dt.datetime.now(dt.UTC)
     frame = micro_batches(spark, SCRIPT, schema=SCHEMA, directory=tmp_path)
-    taken = frame.transform(time.processing_time("a.t`s", name="clock"))
+    taken = frame.transform(time.processing_time("a.t`s").options(name="clock"))
     assert taken.columns == ["ts", "v", "a.t`s"]
     assert taken.schema["a.t`s"].dataType.simpleString() == "timestamp"
     before, _ = run(taken, tmp_path, fails_in=3)

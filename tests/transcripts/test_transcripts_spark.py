@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from streamops.spark.operator import StateApi
+from streamops.spark.definition import StateApi
 from streamops.testing.scenarios import assert_streams
 from streamops.testing.transcripts import Transcript, load
 
