@@ -45,7 +45,7 @@ def oracles(draw: st.DrawFn) -> SessionOracle:
         agg={name: AGGREGATES[name] for name in names},
         gap_column=draw(st.sampled_from([None, "lasts"])),
         until="over" if cuts in ("until", "both") else None,
-        max_length=max(gap * draw(st.sampled_from([10, 15, 7, 30])) // 10, 1)
+        max_length=max(gap * draw(st.sampled_from([10, 15, 12, 30])) // 10, 1)
         if cuts in ("length", "both")
         else None,
         allowed_lateness=draw(latenesses(pace_of(gap), corrects=corrects, early=early)),

@@ -61,7 +61,7 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
     for number in range(BATCHES):
         batch = micro_batch(number, schema, rng).select(spec.input.names)
         watermark = (BEGIN + number - 2) * SIZE
-        state = core.step(spec, state, core.pack(spec, batch), watermark).state
+        state = core.step(spec, state, [core.pack(spec, batch)], watermark).state
         sizes.append(state.rows)
     quarter = BATCHES // 4
     second, last = max(sizes[quarter : 2 * quarter]), max(sizes[3 * quarter :])

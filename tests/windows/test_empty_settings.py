@@ -138,7 +138,7 @@ def test_as_many_empty_windows_are_counted_as_there_can_be(every: int) -> None:
             empty_for=dt.timedelta(microseconds=empty_for),
         ).parameters
         results = Stream(grid, empty_for=empty_for).run(9)
-        assert settings.most_empty(empty_for, every) == sum(count == 0 for *_, count in results)
+        assert settings.most_empty_windows(every) == sum(count == 0 for *_, count in results)
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def test_mistakes_that_all_windows_share_have_the_same_answers(make: Any) -> Non
         ({"time": None}, "NOT_A_NAME"),
     ):
         error = refused(make, **said)
-        assert (error.code, error.where) == (code, make(delay="1 hour").operator)
+        assert (error.code, error.where) == (code, make(delay="1 hour").name)
     with pytest.raises(ColumnNotFound, match="did you mean 'ts'"):
         spec(make(time="tss"))
     with pytest.raises(SchemaError, match="COLUMN_TYPE"):

@@ -93,7 +93,7 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(transform: Opera
         batch = micro_batch(number, rng)
         watermark = newest - dt.timedelta(seconds=5) // dt.timedelta(microseconds=1)
         packed = core.pack(spec, batch.select(spec.input.names))
-        state = core.step(spec, state, packed, watermark).state
+        state = core.step(spec, state, [packed], watermark).state
         newest = max(newest, int(np.asarray(batch.column("ts").cast(pa.int64())).max()))
         sizes.append(state.rows)
     quarter = BATCHES // 4

@@ -54,7 +54,7 @@ def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str,
         names = [keys[-1] if number % 16 == 1 and t % 5 == 0 else keys[t % 2] for t in times]
         rows = table([(int(t), name) for t, name in zip(times, names, strict=True)])
         rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
-        step = core.step(spec, state, core.pack(spec, rows), MORNING + STEP * number)
+        step = core.step(spec, state, [core.pack(spec, rows)], MORNING + STEP * number)
         state, corrections = step.state, corrections + step.metrics.corrections
         said += [
             {n: v.hex() if isinstance(v, float) else v for n, v in row.items()}
