@@ -1,22 +1,21 @@
-"""What a stream tells about itself: which one do I want?
+"""Observation of streaming queries: late rows, alarms, and watermarks.
 
 =====================  ===========================================================
 ``account_late``       late rows, counted by key, window, producer and lateness
-``merge_accounts``     such accounts, merged
+``merge_accounts``     combine such accounts
 ``lateness_needed``    the allowed lateness that would have saved a share of them
-``AlarmListener``      an ``Alarm`` when a rule finds something in a query's progress
-``LateRows``           rule: so many late rows in so many micro-batches
-``LateShare``          rule: such a share of the rows is late
-``StuckWatermark``     rule: the watermark stands still while event times go on
-``PoisonedWatermark``  rule: the watermark is ahead of the clock
-``furthest_ahead``     who sends event times from the future
+``AlarmListener``      raises an ``Alarm`` if a rule is violated
+``LateRows``           rule: the number of late rows in recent micro-batches
+``LateShare``          rule: the share of late rows in recent micro-batches
+``StuckWatermark``     rule: the watermark does not advance although event times do
+``PoisonedWatermark``  rule: the watermark is ahead of the current time
+``furthest_ahead``     the producers of event times in the future
 =====================  ===========================================================
 """
 
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
-from streamops.observe.core.episodes import Alarm
-from streamops.observe.core.rules import LateRows, LateShare
-from streamops.observe.core.watermarks import PoisonedWatermark, StuckWatermark
+from streamops.observe.core.alarms import Alarm
+from streamops.observe.core.rules import LateRows, LateShare, PoisonedWatermark, StuckWatermark
 from streamops.observe.furthest import furthest_ahead
 from streamops.observe.listener import AlarmListener
 

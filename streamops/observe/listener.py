@@ -1,10 +1,10 @@
-"""A listener that raises alarms by rule."""
+"""A listener that raises alarms for streaming queries."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -16,12 +16,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamops.kernel.errors import SpecError
-from streamops.observe.core.episodes import QUIET, Alarm, Watch, take_in
-from streamops.observe.core.facts import Facts, Source
-from streamops.observe.core.rules import Rule
+from streamops.observe.core.alarms import Alarm, Progress, Rule, Run, Source, raise_alarms
 from streamops.spark.progress import parse_metrics, parse_progress_time
 
-__all__ = ["AlarmListener", "facts_of"]
+__all__ = ["AlarmListener", "read_progress"]
 
 _LOG = logging.getLogger("streamops.observe")
 _WHERE = "observe.AlarmListener"
@@ -32,20 +30,20 @@ def _log(alarm: Alarm) -> None:
 
 
 class AlarmListener(StreamingQueryListener):
-    """Raises an alarm when a rule finds something in the progress of a query.
+    """Evaluates rules on the progress of streaming queries, and raises alarms.
 
-    It hears of every query of the session that it is added to. Each run of a query is judged by
-    itself, each operator by itself. An alarm is raised once per episode: when a rule begins to
-    hold. The episode ends with the first micro-batch in which it no longer does.
+    The listener observes all queries of the session that it is added to. Rules apply to each run of
+    a query, and to each operator, separately. An alarm is raised once per episode: in the first
+    micro-batch that violates a rule. The episode ends with the first micro-batch that does not.
 
     Parameters
     ----------
     *rules : LateRows, LateShare, StuckWatermark or PoisonedWatermark
-        When to raise one.
+        The rules.
     notify : function, optional
-        What is done with an :class:`Alarm`. It is called in the thread that brings the progress,
-        and should be quick. If it fails, that is logged, with the alarm, and the listener goes
-        on. Left out: a warning in the log ``streamops.observe``.
+        Called with each :class:`Alarm`, in the thread that delivers the progress, so it should
+        return quickly. If it fails, the error and the alarm are logged. Default: a warning in the
+        log ``streamops.observe``.
 
     Raises
     ------
@@ -62,91 +60,93 @@ class AlarmListener(StreamingQueryListener):
 
     Notes
     -----
-    On Spark Connect it runs in the client, as long as the client does.
+    On Spark Connect the listener runs in the client.
 
-    Rules look back on micro-batches with rows; one without rows belongs to the one before it. What
-    came before this run of the query, or before the listener was added, is not known to it.
+    Rules evaluate micro-batches with rows; one without rows is merged into the previous one. Rules
+    have no information from before the start of the run, or from before the listener was added.
 
     See Also
     --------
-    account_late : who sends the late rows, and how late they are.
+    account_late : count late rows by producer and lateness.
     """
 
     def __init__(self, *rules: Rule, notify: Callable[[Alarm], Any] | None = None) -> None:
         if not rules:
             raise SpecError(
                 "NO_RULE",
-                "nothing to raise an alarm by",
+                "the listener has no rules",
                 where=_WHERE,
-                got="no rule",
-                expected="one rule or more",
+                got="no rules",
+                expected="one or more rules",
                 fix="AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())",
             )
         for rule in rules:
             if not isinstance(rule, Rule):
                 raise SpecError(
                     "NOT_A_RULE",
-                    "something other than a rule was given as one",
+                    "an argument is not a rule",
                     where=_WHERE,
                     got=f"{rule!r} of type {type(rule).__name__}",
                     expected="LateRows, LateShare, StuckWatermark or PoisonedWatermark of observe",
-                    fix="give each rule by itself: AlarmListener(observe.LateShare(0.01))",
+                    fix="pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
                 )
         if notify is not None and not callable(notify):
             raise SpecError(
                 "NOT_A_FUNCTION",
-                "`notify` cannot be called",
+                "`notify` is not a function",
                 where=_WHERE,
                 got=f"{notify!r} of type {type(notify).__name__}",
-                expected="a function of one alarm",
-                fix="notify=print, say; leave it out for a warning in the log",
+                expected="a function with one parameter, the alarm",
+                fix="use a function such as print, or the default, a warning in the log",
             )
         self._rules = rules
         self._notify = notify or _log
-        self._runs: dict[str, Watch] = {}
+        self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()  # Spark may call from different threads
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: there is no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Judge a micro-batch."""
-        # An error here would go to the log of the JVM, or, on Connect, end all listeners.
+        """Evaluate the rules on a micro-batch."""
+        # An error here would be logged by the JVM only; on Connect, it would end all listeners.
         try:
-            facts = facts_of(event.progress)
+            progress = read_progress(event.progress)
             with self._lock:
-                watch, alarms = take_in(self._rules, self._runs.get(facts.run, QUIET), facts)
-                self._runs[facts.run] = watch
+                run = self._runs.get(progress.run, Run())
+                self._runs[progress.run], alarms = raise_alarms(self._rules, run, progress)
         except Exception:
-            _LOG.exception("a progress could not be judged, and is passed over")
+            _LOG.exception("the rules could not be evaluated on a micro-batch, which is skipped")
             return
         for alarm in alarms:
             try:
                 self._notify(alarm)
             except Exception:
-                _LOG.exception("the function to notify failed; the alarm was:\n%s", alarm)
+                _LOG.exception("`notify` failed; the alarm was:\n%s", alarm)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """No rows, so nothing to judge."""
+        """Do nothing: there are no rows."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget the run: another one would have another id."""
+        """Remove the state of the run; a restart has another id."""
         with self._lock:
             self._runs.pop(str(event.runId), None)
 
 
-def facts_of(progress: Any) -> Facts:
-    """The facts of a ``StreamingQueryProgress``."""
+def read_progress(progress: Any) -> Progress:
+    """Convert a ``StreamingQueryProgress``."""
     times = progress.eventTime
-    counts = {name: parse_metrics(told) for name, told in progress.observedMetrics.items()}
-    rows = _came_in(progress.numInputRows, counts.values())
-    for place, operator in enumerate(progress.stateOperators):
-        # To all of Spark's operators together came what came into the query.
-        counts[f"stateOperators[{place}] ({operator.operatorName})"] = {
+    metrics = {name: parse_metrics(row) for name, row in progress.observedMetrics.items()}
+    # `time.producers` reads its frame twice, so Spark counts its rows twice.
+    twice = sum(m["rows"] or 0 for m in metrics.values() if "held_by" in m)
+    rows = max(progress.numInputRows - twice, twice)
+    for index, operator in enumerate(progress.stateOperators):
+        # Spark does not report the input rows of an operator; use those of the query.
+        metrics[f"stateOperators[{index}] ({operator.operatorName})"] = {
             "rows": rows,
             "dropped": operator.numRowsDroppedByWatermark,
         }
-    return Facts(
+    return Progress(
         query=progress.name or str(progress.id),
         run=str(progress.runId),
         batch=progress.batchId,
@@ -154,15 +154,6 @@ def facts_of(progress: Any) -> Facts:
         rows=rows,
         watermark=parse_progress_time(times.get("watermark")),
         newest=parse_progress_time(times.get("max")),
-        sources=tuple(Source(each.description, each.numInputRows) for each in progress.sources),
-        counts=counts,
+        sources=tuple(Source(s.description, s.numInputRows) for s in progress.sources),
+        metrics=metrics,
     )
-
-
-def _came_in(rows: int, counts: Iterable[Mapping[str, Any]]) -> int:
-    """Rows that came into the query, each once.
-
-    A clock of producers reads its frame twice, so Spark counts these rows twice.
-    """
-    twice = sum(told["rows"] or 0 for told in counts if "held_by" in told)
-    return max(rows - twice, twice)

@@ -267,7 +267,7 @@ def test_every_word_about_event_times_is_documented_and_every_operator_in_the_re
 
 
 def test_every_column_of_an_account_is_documented_and_every_operator_in_the_readme() -> None:
-    terms_used = set(observe.account_settings._MEASURES) | {"any", "needed", "not_enough"}
+    terms_used = set(observe.accounts.MEASURES) | {"any", "needed", "not_enough"}
     assert terms_used - documented() == set()
     assert set(observe.__all__) - terms(ROOT / "README.md") == set()
 

@@ -1,4 +1,4 @@
-"""Alarms depend on what micro-batches told, and not on how little of it is remembered."""
+"""Alarms are those of the whole history of a run, although only part of it is stored."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.observe import LateRows, LateShare, PoisonedWatermark, StuckWatermark
-from streamops.observe.core.episodes import QUIET, take_in
-from streamops.observe.core.facts import Facts, History, remember
-from streamops.observe.core.rules import Rule
+from streamops.observe.core.alarms import (
+    History,
+    Progress,
+    Rule,
+    Run,
+    append_progress,
+    raise_alarms,
+)
 from tests.oracles.alarms import alarms, groups
 
 pytestmark = pytest.mark.laws
@@ -23,43 +28,43 @@ numbers = st.sampled_from([0, 0, 0, 1, 2, 5, None])
 
 
 @st.composite
-def facts(draw: st.DrawFn, calm: bool = False) -> list[Facts]:
-    """Micro-batches of one run: some without rows, operators that come and say nothing.
+def runs(draw: st.DrawFn, calm: bool = False) -> list[Progress]:
+    """Micro-batches of one run: some without rows, some operators without metrics.
 
-    Calm: with rows, and a watermark that seldom moves.
+    Calm: all have rows, and the watermark rarely changes.
     """
-    made = []
-    marks = [NOW] * 12 + [NOW + 1] if calm else [NOW] * 4 + [0, NOW + HOUR + 1, None]
+    batches = []
+    watermarks = [NOW] * 12 + [NOW + 1] if calm else [NOW] * 4 + [0, NOW + HOUR + 1, None]
     near = st.sampled_from([NOW - 1, NOW, NOW + 1, NOW + 2, *([] if calm else [NOW + HOUR + 1])])
     for batch in range(draw(st.integers(1, 14))):
         has_rows = calm or draw(st.sampled_from([True, True, False]))
-        counts: dict[str, dict[str, Any]] = {}
+        metrics: dict[str, dict[str, Any]] = {}
         if draw(st.booleans()):
-            words = ("on_time", "stragglers", "too_late", "rejected")
-            counts["window"] = {word: draw(numbers) for word in words}
+            names = ("on_time", "stragglers", "too_late", "rejected")
+            metrics["window"] = {name: draw(numbers) for name in names}
         if draw(st.booleans()):
-            counts["native"] = {"rows": draw(numbers), "dropped": draw(numbers)}
+            metrics["native"] = {"rows": draw(numbers), "dropped": draw(numbers)}
         if has_rows and draw(st.booleans()):
-            counts["producers"] = {
+            metrics["producers"] = {
                 "rows": draw(st.sampled_from([1, 1, 1, None])),
                 "held_by": draw(st.sampled_from(["a", "a", None])),
                 "led_by": "b",
                 "clock_micros": draw(st.sampled_from([NOW, NOW + 1])),
                 "newest_micros": draw(st.one_of(st.none(), near)),
             }
-        made.append(
-            Facts(
+        batches.append(
+            Progress(
                 query="q",
                 run="r",
                 batch=batch,
                 started=NOW + batch // 8,
                 rows=draw(st.integers(1, 3)) if has_rows else 0,
-                watermark=draw(st.sampled_from(marks)),
+                watermark=draw(st.sampled_from(watermarks)),
                 newest=draw(st.one_of(st.none(), near)) if has_rows else None,
-                counts=counts,
+                metrics=metrics,
             )
         )
-    return made
+    return batches
 
 
 rules = st.one_of(
@@ -76,46 +81,50 @@ rules = st.one_of(
 )
 
 
-def told(said: list[Rule], of: list[Facts]) -> list[set[tuple[str, str]]]:
-    watch, due = QUIET, []
-    for each in of:
-        watch, raised = take_in(said, watch, each)
-        due.append({(alarm.code, alarm.operator) for alarm in raised})
-        assert len(watch.history) <= max(rule.remembers for rule in said)
-        for alarm in raised:
-            assert (alarm.query, alarm.run, alarm.batch) == ("q", "r", each.batch)
-    return due
+def raised(chosen: list[Rule], batches: list[Progress]) -> list[set[tuple[str, str]]]:
+    run, codes = Run(), []
+    for batch in batches:
+        run, alarms_of_batch = raise_alarms(chosen, run, batch)
+        codes.append({(alarm.code, alarm.operator) for alarm in alarms_of_batch})
+        assert len(run.history) <= max(rule.lookback for rule in chosen)
+        for alarm in alarms_of_batch:
+            assert (alarm.query, alarm.run, alarm.batch) == ("q", "r", batch.batch)
+    return codes
 
 
-@given(said=st.lists(rules, min_size=1, max_size=3), of=facts())
-def test_alarms_are_those_of_the_whole_history(said: list[Rule], of: list[Facts]) -> None:
-    assert told(said, of) == alarms(said, of)
+@given(chosen=st.lists(rules, min_size=1, max_size=3), batches=runs())
+def test_alarms_are_those_of_the_whole_history(chosen: list[Rule], batches: list[Progress]) -> None:
+    assert raised(chosen, batches) == alarms(chosen, batches)
 
 
-@given(batches=st.integers(3, 4), of=facts(calm=True))
-def test_a_watermark_is_stuck_as_the_whole_history_says(batches: int, of: list[Facts]) -> None:
-    said: list[Rule] = [StuckWatermark(batches)]
-    assert told(said, of) == alarms(said, of)
+@given(length=st.integers(3, 4), batches=runs(calm=True))
+def test_a_stuck_watermark_is_that_of_the_whole_history(
+    length: int, batches: list[Progress]
+) -> None:
+    chosen: list[Rule] = [StuckWatermark(length)]
+    assert raised(chosen, batches) == alarms(chosen, batches)
 
 
-@given(said=rules, of=facts())
-def test_an_alarm_is_raised_once_for_each_episode(said: Rule, of: list[Facts]) -> None:
-    # With itself beside it, and with others, a rule says what it says alone.
-    assert told([said, said], of) == told([said], of)
-    both = told([said, PoisonedWatermark()], of)
-    own = [{each for each in due if each[0] == said.code} for due in both]
-    assert own == told([said], of)
+@given(rule=rules, batches=runs())
+def test_an_alarm_is_raised_once_per_episode(rule: Rule, batches: list[Progress]) -> None:
+    # Other rules, and a second copy of the rule, make no difference.
+    alone = raised([rule], batches)
+    assert raised([rule, rule], batches) == alone
+    both = raised([rule, PoisonedWatermark()], batches)
+    assert [{alarm for alarm in due if alarm[0] == rule.code} for due in both] == alone
 
 
-@given(of=facts(), most=st.integers(1, 4))
-def test_micro_batches_without_rows_belong_to_the_one_before(of: list[Facts], most: int) -> None:
-    # However often Spark closes windows in between, the history is the same.
+@given(batches=runs(), length=st.integers(1, 4))
+def test_micro_batches_without_rows_are_merged_into_the_previous_one(
+    batches: list[Progress], length: int
+) -> None:
+    # The history does not depend on how often Spark closes windows in between.
     once: History = ()
     often: History = ()
-    for each in of:
-        once = remember(once, each, most)
-        if often and not each.rows:
-            often = remember(often, replace(each, counts={}), most)
-        often = remember(often, each, most)
+    for batch in batches:
+        once = append_progress(once, batch, length)
+        if often and not batch.rows:
+            often = append_progress(often, replace(batch, metrics={}), length)
+        often = append_progress(often, batch, length)
     assert once == often
-    assert len(once) == min(most, len(groups(of)))
+    assert len(once) == min(length, len(groups(batches)))

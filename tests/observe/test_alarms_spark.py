@@ -1,4 +1,4 @@
-"""Alarms of queries that run: late rows, a silent source, a row from the year 2999."""
+"""Alarms of running queries: late rows, a silent source, a row of the year 2999."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ YEAR_2999 = dt.datetime(2999, 1, 1, tzinfo=dt.UTC)
 
 @contextmanager
 def listening(spark: SparkSession, *rules: Any) -> Iterator[list[observe.Alarm]]:
-    """The alarms that are raised meanwhile."""
+    """Collect the alarms that are raised within the block."""
     alarms: list[observe.Alarm] = []
     listener = observe.AlarmListener(*rules, notify=alarms.append)
     spark.streams.addListener(listener)
@@ -38,11 +38,11 @@ def listening(spark: SparkSession, *rules: Any) -> Iterator[list[observe.Alarm]]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """A listener hears of a micro-batch a little later than the query does."""
+    """Wait: a listener is called some time after the micro-batch."""
     until = time.monotonic() + 30
     while not condition() and time.monotonic() < until:
         time.sleep(0.05)
-    time.sleep(0.2)  # for what should not come
+    time.sleep(0.2)  # for alarms that should not be raised
 
 
 def run(frame: DataFrame, folder: Path) -> None:
@@ -60,7 +60,7 @@ def seconds(*times: Any, device: str = "a") -> list[dict[str, Any]]:
     return [{"device": device, "ts": at(t) if isinstance(t, int) else t} for t in times]
 
 
-def test_a_silent_source_holds_the_watermark_and_is_named(
+def test_the_culprit_of_a_stuck_watermark_is_the_silent_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     busy = [seconds(10 * n, 10 * n + 5) for n in range(1, 7)]
@@ -82,12 +82,12 @@ def test_a_silent_source_holds_the_watermark_and_is_named(
     assert alarm.numbers.startswith("watermark 2024-01-01 00:00:06Z through 4 micro-batches")
 
 
-def test_the_producers_that_hold_the_clock_and_lead_it_are_named(
+def test_the_culprits_are_the_slowest_and_the_leading_producer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     script = [seconds(10, device="slow") + seconds(10, device="fast")]
     script += [seconds(10 * n, device="fast") for n in range(2, 6)]
-    # The clock goes on to the year 2999 only once nobody is behind.
+    # The clock advances to the year 2999 when no producer holds it back.
     script += [seconds(YEAR_2999, device="fast"), seconds(YEAR_2999, device="slow")]
     by_device = times.producers("device", time="ts", delay="5 seconds", idle="1 hour")
     frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path).transform(by_device)
@@ -95,18 +95,18 @@ def test_the_producers_that_hold_the_clock_and_lead_it_are_named(
     with listening(spark, *rules) as alarms:
         run(frame, tmp_path)
         wait_for(lambda: len(alarms) > 2)
-    watermark, fast = "the watermark of the query", ("producer 'fast': the clock furthest ahead",)
+    watermark, fast = "the watermark of the query", ("producer 'fast': the newest event time",)
     assert [(alarm.code, alarm.operator, alarm.culprits) for alarm in alarms] == [
         ("STUCK_WATERMARK", watermark, ("producer 'slow': the slowest clock",)),
         ("POISONED_WATERMARK", "producers", fast),
         ("POISONED_WATERMARK", watermark, fast),
     ]
-    # Exact, whatever the time zone of the session.
+    # Independent of the time zone of the session.
     assert alarms[0].numbers.endswith("with 4 rows; newest event time 2024-01-01 00:00:50Z")
     assert alarms[1].numbers.startswith("newest event time 2999-01-01 00:00:00Z: 35")
 
 
-def test_a_stream_that_goes_on_raises_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_healthy_stream_raises_no_alarm(spark: SparkSession, tmp_path: Path) -> None:
     script = [seconds(10 * n, 10 * n + 5) for n in range(1, 7)]
     rules = (observe.StuckWatermark(batches=3), observe.PoisonedWatermark(), observe.LateRows(1))
     per_ten = windows.tumbling(
@@ -115,24 +115,24 @@ def test_a_stream_that_goes_on_raises_no_alarm(spark: SparkSession, tmp_path: Pa
         agg={"n": agg.count()},
         delay="5 seconds",
     ).options(shards=2)
-    heard: list[int] = []
+    terminated: list[int] = []
 
-    class Hears(observe.AlarmListener):
+    class Terminated(observe.AlarmListener):
         def onQueryTerminated(self, event: Any) -> None:
-            heard.append(1)
+            terminated.append(1)
 
     with listening(spark, *rules) as alarms:
-        last = Hears(observe.LateRows(1))
+        last = Terminated(observe.LateRows(1))
         spark.streams.addListener(last)
         stream(spark, per_ten, script, schema=SCHEMA, directory=tmp_path)
-        wait_for(lambda: bool(heard))
+        wait_for(lambda: bool(terminated))
         spark.streams.removeListener(last)
-    assert heard
+    assert terminated
     assert alarms == []
 
 
 @pytest.mark.parametrize("engine", ["kernel", "native"])
-def test_a_row_of_the_year_2999_is_told_and_so_are_the_rows_it_makes_late(
+def test_a_row_of_the_year_2999_raises_an_alarm_and_so_do_the_late_rows_it_causes(
     spark: SparkSession, tmp_path: Path, engine: str
 ) -> None:
     script = [
@@ -160,13 +160,13 @@ def test_a_row_of_the_year_2999_is_told_and_so_are_the_rows_it_makes_late(
         first = list(alarms)
         stream(spark, per_ten, script[4:], schema=SCHEMA, directory=tmp_path)
         wait_for(lambda: len(alarms) > len(first))
-    # Spark drops after partial aggregation: of eight rows of one window, it tells one or two.
+    # Spark drops after partial aggregation: it counts one or two for eight rows of a window.
     share = ["LATE_SHARE"] if engine == "kernel" else []
     assert [alarm.code for alarm in first] == ["POISONED_WATERMARK", *share]
     poisoned = first[0]
     assert poisoned.numbers.startswith("newest event time 2999-01-01 00:00:00Z: 35")
-    assert poisoned.what.startswith("an event time is ahead of the clock")
-    # The checkpoint keeps the watermark, so the next run begins with it: one more episode.
+    assert poisoned.what.startswith("an event time is ahead of the current time")
+    # The checkpoint contains the watermark, so the next run raises another alarm.
     again = alarms[len(first)]
     assert (again.code, again.run == poisoned.run) == ("POISONED_WATERMARK", False)
     assert "watermark 2998-12-31 23:59:55Z" in again.numbers
@@ -177,9 +177,7 @@ def test_a_row_of_the_year_2999_is_told_and_so_are_the_rows_it_makes_late(
         )
 
 
-def test_rows_that_an_operator_of_sparks_drops_are_counted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_dropped_by_a_native_operator_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     script = [seconds(100), seconds(200), seconds(50, 60, 201)]
     frame = micro_batches(spark, script, schema=SCHEMA, directory=tmp_path)
     distinct = frame.withWatermark("ts", "5 seconds").dropDuplicatesWithinWatermark(["ts"])
@@ -191,7 +189,7 @@ def test_rows_that_an_operator_of_sparks_drops_are_counted(
     assert alarm.numbers == "2 rows in the last 1 micro-batch with rows: dropped 2"
 
 
-def test_who_is_furthest_ahead_is_found_in_a_batch(spark: SparkSession) -> None:
+def test_furthest_ahead_finds_producers_in_a_batch(spark: SparkSession) -> None:
     now = dt.datetime.now(dt.UTC).replace(microsecond=0)
 
     def row(device: str | None, days: int | None) -> tuple[Any, ...]:
@@ -215,7 +213,7 @@ def test_who_is_furthest_ahead_is_found_in_a_batch(spark: SparkSession) -> None:
     (one,) = frame.transform(observe.furthest_ahead("t`s", most=1)).toArrow().to_pylist()
     assert (one["newest"], one["rows"]) == (YEAR_2999, 5)
     assert frame.where("`t``s` < now()").transform(observe.furthest_ahead("t`s")).count() == 0
-    # A time that Python cannot hold is found as well.
+    # An event time that Python cannot represent.
     beyond = frame.select(F.timestamp_seconds(F.lit(10**12)).alias("ts"))
     text = beyond.transform(observe.furthest_ahead("ts")).selectExpr("string(newest) s").first()
     assert text is not None

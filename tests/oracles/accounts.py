@@ -1,7 +1,7 @@
-"""What an account of late rows says, counted as plainly as possible.
+"""Accounts of late rows, in plain Python.
 
-Lateness and overdue (how far the end of the window is behind the watermark) are microseconds;
-both are None where the row had no time.
+Lateness and overdue (how far the watermark is beyond the end of the window) are microseconds;
+both are None if the row has no event time.
 """
 
 from __future__ import annotations
@@ -20,36 +20,35 @@ class Late(NamedTuple):
 
 
 def account(rows: Iterable[Late], bounds: Sequence[int]) -> dict[Hashable, tuple[Any, ...]]:
-    """By key: rows, least, greatest, total, up to each bound and any, saved with each bound."""
+    """By key: rows, least, greatest, total, rows up to each bound and any, rows saved by each."""
     groups: dict[Hashable, list[Late]] = defaultdict(list)
     for row in rows:
         groups[row.key].append(row)
-    told = {}
+    accounts = {}
     for key, group in groups.items():
         late = [row.lateness for row in group if row.lateness is not None]
         overdue = [row.overdue for row in group if row.overdue is not None]
-        told[key] = (
+        accounts[key] = (
             len(group),
             min(late) if late else None,
             max(late) if late else None,
             sum(late) if late else None,
-            (*(sum(each <= bound for each in late) for bound in bounds), len(late)),
-            tuple(sum(each < bound for each in overdue) for bound in bounds),
+            (*(sum(value <= bound for value in late) for bound in bounds), len(late)),
+            tuple(sum(value < bound for value in overdue) for bound in bounds),
         )
-    return told
+    return accounts
 
 
 def needed(rows: Iterable[Late], bounds: Sequence[int], share: str) -> tuple[Any, ...]:
-    """Rows with a lateness, what is needed to save so many of them, how many that saves, and the
-    bound below."""
-    timed = [row for row in rows if row.overdue is not None]
-    if not timed:
+    """Rows with a lateness, the lateness needed to save a share, the rows it saves, the bound below."""
+    late = [row for row in rows if row.overdue is not None]
+    if not late:
         return 0, None, 0, None
     below = None
     for bound in bounds:
-        saved = sum(row.overdue < bound for row in timed)
-        if saved >= Decimal(share) * len(timed):
-            return len(timed), bound, saved, below
+        saved = sum(row.overdue < bound for row in late)
+        if saved >= Decimal(share) * len(late):
+            return len(late), bound, saved, below
         below = bound
-    most = max(row.lateness for row in timed)
-    return len(timed), (floor(most / 1_000) + 1) * 1_000, len(timed), below
+    most = max(row.lateness for row in late)
+    return len(late), (floor(most / 1_000) + 1) * 1_000, len(late), below

@@ -1,1 +1,1 @@
-"""Rules of alarms, as pure functions over what micro-batches told. No Spark."""
+"""Rules of alarms: pure functions over the progress of micro-batches, without Spark."""

@@ -1,85 +1,113 @@
-"""Rules: when a history of micro-batches is worth an alarm."""
+"""Rules about late rows, and about watermarks that are stuck or poisoned."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from streamops.kernel.errors import SpecError
-from streamops.observe.core.facts import LEVELS, Facts, History
+from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
+from streamops.observe.core.alarms import GAUGES, Finding, History, Progress, Rule
 
 __all__ = [
-    "LATE",
-    "Finding",
     "LateRows",
     "LateShare",
-    "Rule",
-    "require_batches",
+    "PoisonedWatermark",
+    "StuckWatermark",
+    "require_count",
     "require_share",
 ]
 
-LATE = ("stragglers", "too_late", "dropped")
-"""Counts of late rows: of our operators, and (``dropped``) of Spark's own."""
+_LATE = ("stragglers", "too_late", "dropped")
+_CLASSIFIED = ("on_time", "stragglers", "too_late", "rejected")
+_MAX_BATCHES = 10_000
 
-_JUDGED = ("on_time", "stragglers", "too_late", "rejected")
-_MOST_BATCHES = 10_000
+_WATERMARK = "the watermark of the query"
+_SILENT_SOURCE = (
+    "find out why the culprit is silent or slow; Spark waits for it without a timeout. "
+    "time.producers has an idle timeout"
+)
+_SLOW_PRODUCER = (
+    "find out why the culprit is silent or slow; time.producers evicts it when it has been silent "
+    "for `idle`, by arrival. If that is too long, use a shorter `idle`; if this alarm is too early, "
+    "use more `batches` than there are micro-batches within `idle`"
+)
+_UNKNOWN_CAUSE = (
+    "no source is silent, so an input with its own watermark has no rows, or rows whose event times "
+    "do not advance: compare the newest event times of the inputs. After a restart, older rows or a "
+    "larger delay look the same until event times exceed those of the previous run"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a rule found: the operator, what is wrong with it, in numbers, and what to do."""
+class _LateRule(Rule):
+    """The parameters and the evaluation that both rules about late rows share."""
 
-    operator: str
-    what: str
-    numbers: str
-    remedy: str
-    culprits: tuple[str, ...] = ()
+    batches: int
+    counts: Sequence[str]
 
-
-class Rule(ABC):
-    """What all rules have in common."""
-
-    code: ClassVar[str]
+    def __post_init__(self) -> None:
+        _require_batches(self, least=1)
+        object.__setattr__(self, "counts", _parse_counts(self))
 
     @property
-    def remembers(self) -> int:
-        """How many micro-batches with rows it looks back on."""
-        return 1
+    def lookback(self) -> int:
+        return self.batches
 
-    @abstractmethod
-    def judge(self, history: History) -> Iterator[Finding]:
-        """What is wrong now, at most once for each operator.
+    def evaluate(self, history: History) -> Iterator[Finding]:
+        """Yield a finding for each operator with too many late rows."""
+        recent = history[-self.batches :]
+        for operator in dict.fromkeys(name for progress in recent for name in progress.metrics):
+            metrics = [p.metrics[operator] for p in recent if operator in p.metrics]
+            counts = {
+                name: sum(_count(m, name) for m in metrics)
+                for name in self.counts
+                if any(name in m for m in metrics)
+            }
+            if counts:
+                amount = self.exceeded(sum(counts.values()), sum(map(_total_rows, metrics)))
+                if amount:
+                    yield self._finding(operator, amount, counts, len(recent))
 
-        Parameters
-        ----------
-        history : tuple of Facts
-            The micro-batches of one run, as :func:`streamops.observe.core.facts.remember` keeps
-            them; never empty.
-        """
+    def exceeded(self, late: int, rows: int) -> str | None:
+        """Describe the amount of late rows if it is too large."""
+        raise NotImplementedError
+
+    def _finding(self, operator: str, amount: str, counts: dict[str, int], batches: int) -> Finding:
+        are_late = set(self.counts) <= set(_LATE)
+        listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        return Finding(
+            operator,
+            f"too many rows are {'late' if are_late else ' or '.join(self.counts)}",
+            f"{amount} in the last {batches} micro-batch{'es' * (batches > 1)} with rows: {listed}",
+            "find out who sends them (observe.account_late on the side output); a larger delay or "
+            "allowed_lateness accepts them (observe.lateness_needed estimates it)"
+            if are_late
+            else "inspect the rows: docs/operations.md describes each metric",
+        )
 
 
 @dataclass(frozen=True)
-class LateRows(Rule):
-    """Alarm where so many rows were late within the last micro-batches.
+class LateRows(_LateRule):
+    """Alarm if the number of late rows in recent micro-batches reaches a limit.
 
     Parameters
     ----------
     rows : int
-        How many, >= 1.
+        The limit, >= 1.
     batches : int
-        Within the last how many micro-batches with rows.
+        Number of recent micro-batches with rows.
     counts : str or sequence of str
-        What is counted, summed: counts that an operator tells in ``observedMetrics``, and
-        ``dropped``, which stands for the ``numRowsDroppedByWatermark`` of Spark's own operators.
-        Each operator is judged by itself.
+        Metrics that are added up: counts in the ``observedMetrics`` of an operator, and
+        ``dropped``, the ``numRowsDroppedByWatermark`` of Spark's own operators. The rule applies
+        to each operator separately.
 
     Raises
     ------
     SpecError
-        A parameter is out of range, or `counts` names a level, such as ``state_rows``.
+        A parameter is out of range, or `counts` has a gauge, such as ``state_rows``.
 
     Examples
     --------
@@ -91,49 +119,40 @@ class LateRows(Rule):
 
     rows: int
     batches: int = 1
-    counts: Sequence[str] = LATE
+    counts: Sequence[str] = _LATE
 
     def __post_init__(self) -> None:
-        _require_count(self, "rows", self.rows)
-        require_batches(self, self.batches)
-        object.__setattr__(self, "counts", _names(self, self.counts))
+        _require_rows(self, "rows")
+        _LateRule.__post_init__(self)
 
-    @property
-    def remembers(self) -> int:
-        """How many micro-batches with rows it looks back on."""
-        return self.batches
-
-    def judge(self, history: History) -> Iterator[Finding]:
-        """An alarm for each operator that counted too many."""
-        recent = history[-self.batches :]
-        for name, told, late, _ in _operators(recent, self.counts):
-            if late >= self.rows:
-                yield _finding(name, self.counts, told, f"{late:,} rows", recent)
+    def exceeded(self, late: int, rows: int) -> str | None:
+        """Describe the amount of late rows if it reaches the limit."""
+        return f"{late:,} rows" if late >= self.rows else None
 
 
 @dataclass(frozen=True)
-class LateShare(Rule):
-    """Alarm where such a share of the rows was late within the last micro-batches.
+class LateShare(_LateRule):
+    """Alarm if the share of late rows in recent micro-batches reaches a limit.
 
-    The share is of what the operator judged: ``on_time``, ``stragglers``, ``too_late`` and
-    ``rejected`` together; of an operator that does not judge, of its ``rows``; of one of Spark's
-    own, of all rows that came into the query (once, also behind ``time.producers``).
+    The share is a share of ``on_time``, ``stragglers``, ``too_late`` and ``rejected`` together; for
+    an operator without these metrics, of its ``rows``; for one of Spark's own operators, of all
+    input rows of the query. Rows that ``time.producers`` reads twice are counted once.
 
     Parameters
     ----------
     share : float
-        0 < share <= 1.
+        The limit, 0 < share <= 1.
     batches : int
-        Within the last how many micro-batches with rows.
+        Number of recent micro-batches with rows.
     at_least : int
-        How many rows there must be in them: a share of few rows says little.
+        Minimum number of rows in them.
     counts : str or sequence of str
         As in :class:`LateRows`.
 
     Raises
     ------
     SpecError
-        A parameter is out of range, or `counts` names a level, such as ``state_rows``.
+        A parameter is out of range, or `counts` has a gauge, such as ``state_rows``.
 
     Examples
     --------
@@ -146,37 +165,160 @@ class LateShare(Rule):
     share: float
     batches: int = 10
     at_least: int = 100
-    counts: Sequence[str] = LATE
+    counts: Sequence[str] = _LATE
 
     def __post_init__(self) -> None:
-        fix = "share=0.01 is one row in a hundred"
-        require_share(self.share, where=_where(self), fix=fix)
-        require_batches(self, self.batches)
-        _require_count(self, "at_least", self.at_least)
-        object.__setattr__(self, "counts", _names(self, self.counts))
+        require_share(self.share, where=_where(self), fix="share=0.01 is one row in a hundred")
+        _LateRule.__post_init__(self)
+        _require_rows(self, "at_least")
+
+    def exceeded(self, late: int, rows: int) -> str | None:
+        """Describe the share of late rows if it reaches the limit."""
+        if rows < self.at_least or late < Fraction(str(self.share)) * rows:
+            return None
+        return f"{100 * late / rows:.3g} % of {rows:,} rows"
+
+
+@dataclass(frozen=True)
+class StuckWatermark(Rule):
+    """Alarm if the watermark does not advance although event times do.
+
+    The last `batches` micro-batches with rows have the same watermark, and within them, without the
+    last one, the greatest event time of the query increased and exceeds the watermark. (Event times
+    of the last micro-batch advance the watermark of the next one.) If event times do not advance
+    either, there is no alarm.
+
+    The culprits are sources without rows in all of these micro-batches while others had some, and
+    the producer that holds a clock of ``time.producers`` that did not advance. ``time.producers``
+    evicts a silent producer after `idle`; with fewer `batches` than that, every pause of a producer
+    raises an alarm.
+
+    Parameters
+    ----------
+    batches : int
+        Number of micro-batches with rows, >= 3.
+
+    Raises
+    ------
+    SpecError
+        `batches` is out of range.
+
+    Examples
+    --------
+    >>> StuckWatermark(batches=5)
+    StuckWatermark(batches=5)
+    """
+
+    code: ClassVar[str] = "STUCK_WATERMARK"
+
+    batches: int = 10
+
+    def __post_init__(self) -> None:
+        _require_batches(self, least=3)
 
     @property
-    def remembers(self) -> int:
-        """How many micro-batches with rows it looks back on."""
+    def lookback(self) -> int:
+        """The number of micro-batches with rows that the rule depends on."""
         return self.batches
 
-    def judge(self, history: History) -> Iterator[Finding]:
-        """An alarm for each operator that counted too large a share."""
+    def evaluate(self, history: History) -> Iterator[Finding]:
+        """Yield a finding if the watermark is stuck."""
         recent = history[-self.batches :]
-        for name, told, late, rows in _operators(recent, self.counts):
-            if rows >= self.at_least and late >= Fraction(str(self.share)) * rows:
-                share = f"{100 * late / rows:.3g} % of {rows:,} rows"
-                yield _finding(name, self.counts, told, share, recent)
+        watermark = recent[-1].watermark
+        if len(recent) < self.batches or watermark is None or not all(p.rows for p in recent):
+            return
+        if any(p.watermark != watermark for p in recent) or not _event_times_advance(recent[:-1]):
+            return
+        rows = sum(p.rows for p in recent)
+        # Downstream of `time.producers`, Spark reports the clock; the operator reports the rows.
+        times = [clock[-1]["newest_micros"] for clock in _held_clocks(recent) if clock]
+        newest = max([*times, recent[-1].newest_so_far or 0])
+        silent, slow = _silent_sources(recent), _slow_producers(recent[:-1])
+        yield Finding(
+            _WATERMARK,
+            "the watermark does not advance although event times do",
+            f"watermark {_format_instant(watermark)} in {self.batches} micro-batches with "
+            f"{rows:,} rows; newest event time {_format_instant(newest)}",
+            _SILENT_SOURCE if silent else _SLOW_PRODUCER if slow else _UNKNOWN_CAUSE,
+            (*silent, *slow),
+        )
 
 
-def _counted(told: Any, name: str) -> int:
-    """A count that was told; 0 where it is null, or no number."""
-    value = told.get(name)
-    return value if isinstance(value, int) else 0
+@dataclass(frozen=True)
+class PoisonedWatermark(Rule):
+    """Alarm if event times, or the watermark, are ahead of the current time.
+
+    The greatest event time of the last micro-batch, or the watermark, is later than the start of
+    the micro-batch by more than `ahead`. A watermark never goes back: all rows before it are late
+    from then on, also after a restart. With ``time.producers``, the watermark advances only when
+    all other producers are silent; until then, the alarm has the name of that operator.
+
+    The culprit is the producer with the newest event time if the query has a ``time.producers`` and
+    the producer is still active. Otherwise, use ``observe.furthest_ahead`` on a batch.
+
+    Parameters
+    ----------
+    ahead : duration
+        The tolerated clock error, >= 0.
+
+    Raises
+    ------
+    SpecError
+        `ahead` is not a duration, or is negative.
+
+    Examples
+    --------
+    >>> PoisonedWatermark("90 minutes")
+    PoisonedWatermark(ahead='1 hour 30 minutes')
+    """
+
+    code: ClassVar[str] = "POISONED_WATERMARK"
+
+    ahead: Duration = "1 hour"
+
+    def __post_init__(self) -> None:
+        micros = parse_duration(self.ahead, parameter="ahead", where=_where(self), minimum=0)
+        object.__setattr__(self, "ahead", format_duration(micros))
+
+    def evaluate(self, history: History) -> Iterator[Finding]:
+        """Yield a finding if the watermark is poisoned, or will be."""
+        last = history[-1]
+        limit = parse_duration(self.ahead, parameter="ahead", where="") + last.started
+        instants = {"watermark": last.watermark, "newest event time": last.newest}
+        beyond = {name: at for name, at in instants.items() if at is not None and at > limit}
+        # The producer that poisoned the clock may have been evicted; then the leader is not ahead.
+        leaders = {
+            operator: clock[-1]
+            for operator, clock in _clocks(history[-1:]).items()
+            if (clock[-1].get("newest_micros") or 0) > limit
+        }
+        if beyond:
+            yield Finding(
+                _WATERMARK,
+                "the watermark is ahead of the current time, and does not go back"
+                if "watermark" in beyond
+                else "an event time is ahead of the current time, and advances the watermark",
+                _format_distance(beyond, last),
+                "apply time.guard before the watermark is defined; this checkpoint contains the "
+                "watermark, so start with a new one. observe.furthest_ahead finds who sent such rows",
+                tuple(dict.fromkeys(map(_leader, leaders.values()))),
+            )
+            return
+        for operator, metrics in leaders.items():
+            yield Finding(
+                operator,
+                "an event time is ahead of the current time, and advances the watermark when all "
+                "other producers are silent",
+                _format_distance({"newest event time": metrics["newest_micros"]}, last),
+                "apply time.guard before time.producers; this checkpoint contains the event time "
+                "until its producer has been silent for `idle`. If all others are silent before "
+                "that, start with a new checkpoint",
+                (_leader(metrics),),
+            )
 
 
 def require_share(share: object, *, where: str, fix: str) -> None:
-    """Refuse what is no part of the rows."""
+    """Raise an error if the value is not in (0, 1]."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise SpecError(
             "SHARE_OUT_OF_RANGE",
@@ -188,94 +330,153 @@ def require_share(share: object, *, where: str, fix: str) -> None:
         )
 
 
-def require_batches(rule: Rule, batches: object, least: int = 1) -> None:
-    """Refuse a number of micro-batches that cannot be looked back on."""
-    if type(batches) is not int or not least <= batches <= _MOST_BATCHES:
+def require_count(value: object, *, parameter: str, where: str, fix: str) -> None:
+    """Raise an error if the value is not a positive integer."""
+    if type(value) is not int or value < 1:
+        raise SpecError(
+            "ROWS_OUT_OF_RANGE",
+            f"`{parameter}` is not a number of rows",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected="an integer, 1 or more",
+            fix=fix,
+        )
+
+
+def _require_rows(rule: Rule, parameter: str) -> None:
+    fix = f"use an integer, such as {parameter}=100; for a share of the rows, use observe.LateShare"
+    require_count(getattr(rule, parameter), parameter=parameter, where=_where(rule), fix=fix)
+
+
+def _require_batches(rule: _LateRule | StuckWatermark, *, least: int) -> None:
+    batches: object = rule.batches
+    if type(batches) is not int or not least <= batches <= _MAX_BATCHES:
         raise SpecError(
             "BATCHES_OUT_OF_RANGE",
             "`batches` is out of range",
             where=_where(rule),
             got=f"batches={batches!r}",
-            expected=f"an integer from {least} to {_MOST_BATCHES}",
-            fix="batches=10 looks back on ten micro-batches with rows",
+            expected=f"an integer from {least} to {_MAX_BATCHES}",
+            fix="batches=10 evaluates the last ten micro-batches with rows",
         )
 
 
-def _operators(
-    recent: Sequence[Facts], counts: Sequence[str]
-) -> Iterator[tuple[str, dict[str, int], int, int]]:
-    """Operators that tell one of the counts: name, each count, their sum, and of how many rows."""
-    names = dict.fromkeys(name for facts in recent for name in facts.counts)
-    for name in names:
-        all_told = [facts.counts[name] for facts in recent if name in facts.counts]
-        there = [word for word in counts if any(word in told for told in all_told)]
-        if there:
-            told = {word: sum(_counted(each, word) for each in all_told) for word in there}
-            yield name, told, sum(told.values()), sum(map(_rows, all_told))
-
-
-def _rows(told: Any) -> int:
-    if "on_time" in told:
-        return sum(_counted(told, word) for word in _JUDGED)
-    return _counted(told, "rows")
-
-
-def _finding(
-    operator: str,
-    counts: Sequence[str],
-    told: dict[str, int],
-    amount: str,
-    recent: Sequence[Facts],
-) -> Finding:
-    listed = ", ".join(f"{word} {number:,}" for word, number in told.items())
-    late = set(counts) <= set(LATE)
-    return Finding(
-        operator,
-        "too many rows are late" if late else f"too many rows are {' or '.join(counts)}",
-        f"{amount} in the last {len(recent)} micro-batch{'es' * (len(recent) > 1)} with rows: "
-        f"{listed}",
-        "find who sends them (observe.account_late over rows that are routed); a larger delay or "
-        "allowed_lateness accepts them (observe.lateness_needed says how much)"
-        if late
-        else "look at the rows: docs/operations.md says what each count counts",
-    )
+def _parse_counts(rule: _LateRule) -> tuple[str, ...]:
+    counts: object = rule.counts
+    names = (counts,) if isinstance(counts, str) or not isinstance(counts, Sequence) else counts
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise SpecError(
+            "NOT_A_NAME",
+            "`counts` is not a list of metrics",
+            where=_where(rule),
+            got=f"counts={counts!r}",
+            expected="names of counts, such as 'too_late'",
+            fix=f"use the default: {', '.join(_LATE)}",
+        )
+    gauges = [name for name in names if name in GAUGES]
+    if gauges:
+        raise SpecError(
+            "NOT_A_COUNT",
+            f"a gauge cannot be summed over micro-batches: {', '.join(gauges)}",
+            where=_where(rule),
+            got=f"counts={counts!r}",
+            expected="counts of rows or events, such as 'too_late' or 'forgotten'",
+            fix="read a gauge from observedMetrics; a rule adds up counts",
+        )
+    return tuple(dict.fromkeys(names))
 
 
 def _where(rule: Rule) -> str:
     return f"observe.{type(rule).__name__}"
 
 
-def _require_count(rule: Rule, parameter: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise SpecError(
-            "ROWS_OUT_OF_RANGE",
-            f"`{parameter}` is no number of rows",
-            where=_where(rule),
-            got=f"{parameter}={value!r}",
-            expected="an integer, 1 or more",
-            fix=f"{parameter}=100, say; a share is observe.LateShare",
-        )
+def _count(metrics: Mapping[str, Any], name: str) -> int:
+    """Return a count; 0 if it is missing, null, or not an integer."""
+    value = metrics.get(name)
+    return value if isinstance(value, int) else 0
 
 
-def _names(rule: Rule, counts: object) -> tuple[str, ...]:
-    names = (counts,) if isinstance(counts, str) or not isinstance(counts, Sequence) else counts
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise SpecError(
-            "NOT_A_NAME",
-            "`counts` does not name counts",
-            where=_where(rule),
-            got=f"counts={counts!r}",
-            expected="names of counts, such as 'too_late'",
-            fix=f"leave it out for {', '.join(LATE)}",
-        )
-    levels = [name for name in names if name in LEVELS]
-    if levels:
-        raise SpecError(
-            "NOT_A_COUNT",
-            f"a level cannot be summed over micro-batches: {', '.join(levels)}",
-            where=_where(rule),
-            got=f"counts={counts!r}",
-            expected="counts of rows or events, such as 'too_late' or 'forgotten'",
-            fix="watch a level in observedMetrics; a rule sums what it counts",
-        )
-    return tuple(dict.fromkeys(names))
+def _total_rows(metrics: Mapping[str, Any]) -> int:
+    names = _CLASSIFIED if "on_time" in metrics else ("rows",)
+    return sum(_count(metrics, name) for name in names)
+
+
+def _event_times_advance(recent: Sequence[Progress]) -> bool:
+    """Whether event times increase within these micro-batches, and exceed the watermark."""
+    first, last = recent[0].newest_so_far, recent[-1].newest_so_far
+    watermark = recent[-1].watermark or 0
+    if last is not None and (first is None or last > first) and last > watermark:
+        return True
+    return any(
+        max(before["newest_micros"], watermark) < after["newest_micros"]
+        for clock in _held_clocks(recent)
+        for before, after in pairwise(clock)
+    )
+
+
+def _clocks(recent: Sequence[Progress]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the metrics of each ``time.producers``, by micro-batch.
+
+    Micro-batches in which the operator has no rows are left out: its clock does not change.
+    """
+    clocks: dict[str, list[Mapping[str, Any]]] = {}
+    for progress in recent:
+        for operator, metrics in progress.metrics.items():
+            if "held_by" in metrics and metrics.get("rows") is not None:
+                clocks.setdefault(operator, []).append(metrics)
+    return clocks
+
+
+def _held_clocks(recent: Sequence[Progress]) -> list[list[Mapping[str, Any]]]:
+    """Return the same where a producer holds the clock and there is a newest event time.
+
+    If no producer holds the clock, all are behind it, and their rows do not advance it.
+    """
+    return [
+        [m for m in clock if m["held_by"] and m.get("newest_micros") is not None]
+        for clock in _clocks(recent).values()
+    ]
+
+
+def _slow_producers(recent: Sequence[Progress]) -> list[str]:
+    """Describe the producers that hold a clock that did not advance."""
+    found = []
+    for clock in _clocks(recent).values():
+        last = clock[-1]
+        if last["held_by"] and len({metrics.get("clock_micros") for metrics in clock}) == 1:
+            is_awaited = last.get("clock_micros") is None
+            problem = "has not sent a row yet" if is_awaited else "the slowest clock"
+            found.append(f"producer {last['held_by']!r}: {problem}")
+    return list(dict.fromkeys(found))
+
+
+def _silent_sources(recent: Sequence[Progress]) -> list[str]:
+    """Describe the sources without rows, if others have rows. Equal names get a number."""
+    sources = recent[-1].sources
+    comparable = [p.sources for p in recent if len(p.sources) == len(sources)]
+    rows = [sum(s[index].rows for s in comparable) for index in range(len(sources))]
+    names = [source.description for source in sources]
+    return [
+        f"source {index} ({name}): no rows" if names.count(name) > 1 else f"source {name}: no rows"
+        for index, name in enumerate(names)
+        if not rows[index] and any(rows)
+    ]
+
+
+def _leader(metrics: Mapping[str, Any]) -> str:
+    return f"producer {metrics['led_by']!r}: the newest event time"
+
+
+def _format_distance(beyond: Mapping[str, int], last: Progress) -> str:
+    instants = ", ".join(f"{name} {_format_instant(at)}" for name, at in beyond.items())
+    micros = max(beyond.values()) - last.started
+    day, second = 86_400_000_000, 1_000_000
+    unit = day if micros >= 2 * day else second if micros >= second else 1
+    return (
+        f"{instants}: {format_duration(micros // unit * unit)} after the micro-batch, which "
+        f"started at {_format_instant(last.started)}"
+    )
+
+
+def _format_instant(micros: int | None) -> str:
+    return "none yet" if not micros else format_instant(micros)

@@ -1,15 +1,13 @@
-"""Micro-batches of one run, as short as a test can say them. Seconds, where the rest is micros."""
+"""Short notation for the micro-batches of one run. Times are seconds after START."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from streamops.observe.core.episodes import QUIET, Alarm, take_in
-from streamops.observe.core.facts import Facts, Source
-from streamops.observe.core.rules import Rule
+from streamops.observe.core.alarms import Alarm, Progress, Rule, Run, Source, raise_alarms
 
 SECOND = 1_000_000
-START = 1_700_000_000  # where the seconds of a test begin
+START = 1_700_000_000
 
 
 def micro_batch(
@@ -20,10 +18,10 @@ def micro_batch(
     newest: int | None = None,
     sources: tuple[tuple[str, int], ...] = (),
     started: int = 0,
-    **counts: dict[str, Any],
-) -> Facts:
-    """Seconds after START; a watermark of None is none yet."""
-    return Facts(
+    **metrics: dict[str, Any],
+) -> Progress:
+    """A micro-batch. Without `watermark`, the query has event time, but no watermark yet."""
+    return Progress(
         query="views",
         run="r",
         batch=batch,
@@ -32,19 +30,19 @@ def micro_batch(
         watermark=0 if watermark is None else (START + watermark) * SECOND,
         newest=None if newest is None else (START + newest) * SECOND,
         sources=tuple(Source(name, count) for name, count in sources),
-        counts=counts,
+        metrics=metrics,
     )
 
 
-def raised(rule: Rule, *batches: Facts) -> list[list[Alarm]]:
-    """The alarms of each micro-batch."""
-    watch, told = QUIET, []
-    for each in batches:
-        watch, alarms = take_in([rule], watch, each)
-        told.append(alarms)
-    return told
+def alarms_of(rule: Rule, *batches: Progress) -> list[list[Alarm]]:
+    """Return the alarms of each micro-batch."""
+    run, alarms = Run(), []
+    for batch in batches:
+        run, raised = raise_alarms([rule], run, batch)
+        alarms.append(raised)
+    return alarms
 
 
-def when(rule: Rule, *batches: Facts) -> list[int]:
-    """The positions of the micro-batches that raised an alarm."""
-    return [number for number, alarms in enumerate(raised(rule, *batches)) if alarms]
+def alarm_positions(rule: Rule, *batches: Progress) -> list[int]:
+    """Return the positions of the micro-batches that raise an alarm."""
+    return [index for index, raised in enumerate(alarms_of(rule, *batches)) if raised]

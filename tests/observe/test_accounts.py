@@ -1,4 +1,4 @@
-"""What a user may say about accounts, and what every mistake is answered with. No Spark."""
+"""Parameters of accounts, and the errors for invalid ones. No Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from streamops import observe
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.observe.scale import BOUNDS, Scale
+from streamops.observe.accounts import BOUNDS, Scale
 
 TEXT, TIME, SPAN, COUNT = StringType(), TimestampType(), DayTimeIntervalType(), LongType()
 EXACT = DecimalType(38, 6)
@@ -37,29 +37,29 @@ LATE: dict[str, DataType] = {
 }
 
 
-def counts(*names: str, kind: DataType = COUNT) -> StructType:
-    return StructType([StructField(name, kind) for name in names])
+def counts(*names: str, data_type: DataType = COUNT) -> StructType:
+    return StructType([StructField(name, data_type) for name in names])
 
 
 ACCOUNT: dict[str, DataType] = {
     "page": TEXT,
     "reason": TEXT,
     "rows": COUNT,
-    **{f"{word}_seconds": EXACT for word in ("least", "greatest", "total")},
+    **{f"{name}_seconds": EXACT for name in ("least", "greatest", "total")},
     "lateness": counts("up_to_1_second", "up_to_1_minute_30_seconds", "any"),
     "saved": counts("with_1_second", "with_1_minute_30_seconds"),
 }
 
 
 class FakeFrame:
-    """A frame that is nothing but its columns."""
+    """A frame with a schema and no rows."""
 
-    def __init__(self, kinds: dict[str, DataType]) -> None:
-        self.schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
+    def __init__(self, types: dict[str, DataType]) -> None:
+        self.schema = StructType([StructField(name, type_) for name, type_ in types.items()])
 
 
 @pytest.mark.parametrize(
-    ("make", "said", "code"),
+    ("make", "arguments", "code"),
     [
         (observe.account_late, {"by": 1}, "NOT_A_NAME"),
         (observe.account_late, {"by": ["page", None]}, "NOT_A_NAME"),
@@ -89,38 +89,37 @@ class FakeFrame:
             for share in (0, 1.01, -1, float("nan"), True, "0.9", None)
         ),
     ],
-    ids=lambda said: getattr(said, "__name__", repr(said)),  # a function's repr is an address
+    ids=lambda value: getattr(value, "__name__", repr(value)),  # a function's repr is an address
 )
-def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
-    make: Any, said: dict[str, Any], code: str
+def test_invalid_parameters_are_refused_without_a_frame(
+    make: Any, arguments: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
-        make(**said)
+        make(**arguments)
     assert caught.value.code == code
     assert caught.value.where == f"observe.{make.__name__}"
 
 
-def test_bounds_that_do_not_ascend_are_told() -> None:
+def test_the_error_for_bounds_shows_what_is_expected() -> None:
     with pytest.raises(SpecError) as caught:
         observe.account_late(bounds=["1 hour", "1 minute"])
     assert str(caught.value) == (
         "[BOUNDS_NOT_ASCENDING] observe.account_late: `bounds` is not a scale\n"
         "  got:       bounds=('1 hour', '1 minute')\n"
-        "  expected:  from 1 to 64 durations, each longer than the one before\n"
-        '  fix:       leave it out, or write bounds=("1 minute", "10 minutes", "1 hour"), say'
+        "  expected:  from 1 to 64 durations, each longer than the previous one\n"
+        '  fix:       use the default, or durations such as ("1 minute", "10 minutes", "1 hour")'
     )
 
 
-def test_a_key_that_the_account_has_by_itself_is_told() -> None:
+def test_the_error_for_a_key_that_an_account_has_lists_its_columns() -> None:
     with pytest.raises(SpecError) as caught:
         observe.account_late(by=["page", "reason"])
     assert str(caught.value) == (
-        "[NAME_TAKEN] observe.account_late: a name stands for two columns of the result: reason\n"
+        "[NAME_TAKEN] observe.account_late: two columns of the result have the same name: reason\n"
         "  got:       by=('page', 'reason')\n"
-        "  expected:  names unlike one another and unlike reason, rows, least_seconds, "
+        "  expected:  names that differ from each other and from reason, rows, least_seconds, "
         "greatest_seconds, total_seconds, lateness, saved\n"
-        "  fix:       leave it out where it is in the result by itself, "
-        "or rename the key column before"
+        "  fix:       remove it if the result has such a column anyway, or rename the key column"
     )
 
 
@@ -138,31 +137,31 @@ def test_a_key_that_the_account_has_by_itself_is_told() -> None:
     ids=repr,
 )
 def test_a_frame_without_late_rows_is_refused(changed: dict[str, Any]) -> None:
-    kinds = {name: kind for name, kind in (LATE | changed).items() if kind is not None}
+    types = {name: type_ for name, type_ in (LATE | changed).items() if type_ is not None}
     with pytest.raises(SchemaError) as caught:
-        observe.account_late()(FakeFrame(kinds))
+        observe.account_late()(FakeFrame(types))
     assert str(caught.value) == (
-        "[NOT_LATE_ROWS] observe.account_late: the frame does not hold late rows\n"
-        f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in kinds.items())}\n"
+        "[NOT_LATE_ROWS] observe.account_late: the frame does not have late rows\n"
+        f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in types.items())}\n"
         "  expected:  reason, lateness (interval day to second), watermark (timestamp), "
         "row (struct)\n"
-        "  fix:       _, late = split_side_output(batch), and account for `late`"
+        "  fix:       _, late = split_side_output(batch), and transform `late`"
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "role", "fix"),
+    ("arguments", "role", "fix"),
     [
         ({"by": "pag"}, "by", "did you mean 'page'?"),
         ({"by": ["page", "row"]}, "by", "name one of: page, window_end"),
         ({"producer": "devices"}, "producer", "did you mean 'device'?"),
     ],
 )
-def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
-    said: dict[str, Any], role: str, fix: str
+def test_the_error_for_a_missing_column_suggests_the_nearest_name(
+    arguments: dict[str, Any], role: str, fix: str
 ) -> None:
     with pytest.raises(ColumnNotFound) as caught:
-        observe.account_late(**said)(FakeFrame(LATE))
+        observe.account_late(**arguments)(FakeFrame(LATE))
     assert caught.value.where == "observe.account_late"
     assert f"given as `{role}`, does not exist" in caught.value.what
     assert caught.value.fix == fix
@@ -181,35 +180,35 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
         {"lateness": counts("up_to_90_seconds", "any"), "saved": counts("with_90_seconds")},
         {"lateness": counts("any"), "saved": counts()},
         {"lateness": counts("x", "any"), "saved": counts("x")},
-        {"saved": counts("with_1_second", "with_1_minute_30_seconds", kind=TEXT)},
+        {"saved": counts("with_1_second", "with_1_minute_30_seconds", data_type=TEXT)},
         {"saved": counts("with_1_second", "with_2_minutes")},
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("make", [observe.merge_accounts, observe.lateness_needed])
-def test_a_frame_that_is_no_account_is_refused(make: Any, changed: dict[str, Any]) -> None:
-    kinds = {name: kind for name, kind in (ACCOUNT | changed).items() if kind is not None}
+def test_a_frame_that_is_not_an_account_is_refused(make: Any, changed: dict[str, Any]) -> None:
+    types = {name: type_ for name, type_ in (ACCOUNT | changed).items() if type_ is not None}
     with pytest.raises(SchemaError) as caught:
-        make()(FakeFrame(kinds))
+        make()(FakeFrame(types))
     assert str(caught.value) == (
         f"[NOT_AN_ACCOUNT] observe.{make.__name__}: the frame is not an account of late rows\n"
-        f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in kinds.items())}\n"
+        f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in types.items())}\n"
         "  expected:  rows, least_seconds, greatest_seconds, total_seconds, lateness, saved, "
-        "as observe.account_late makes them\n"
-        "  fix:       late.transform(observe.account_late(...)) first; accounts of different "
+        "as in the result of observe.account_late\n"
+        "  fix:       late.transform(observe.account_late(...)) first; accounts with different "
         "scales cannot be merged"
     )
 
 
 @pytest.mark.parametrize("make", [observe.merge_accounts, observe.lateness_needed])
-def test_a_column_that_is_no_key_of_an_account_is_refused(make: Any) -> None:
+def test_a_column_that_is_not_a_key_of_the_account_is_refused(make: Any) -> None:
     with pytest.raises(ColumnNotFound) as caught:
         make(by="reasons")(FakeFrame(ACCOUNT))
     assert caught.value.fix == "did you mean 'reason'?"
     assert caught.value.where == f"observe.{make.__name__}"
 
 
-def test_accounts_are_shown_as_they_are_written() -> None:
+def test_repr_shows_the_parameters() -> None:
     hour = dt.timedelta(hours=1)
     assert repr(observe.account_late(by="page", bounds=[hour])) == (
         "observe.account_late(by=('page',), producer=None, bounds=('1 hour',))"
@@ -223,17 +222,17 @@ def test_accounts_are_shown_as_they_are_written() -> None:
     )
 
 
-def test_a_scale_is_known_again_by_the_names_of_its_columns() -> None:
-    scale = Scale.of(BOUNDS, where="")
+def test_a_scale_can_be_read_from_the_names_of_its_columns() -> None:
+    scale = Scale.parse(BOUNDS, where="")
     for struct in ("lateness", "saved"):
-        assert Scale.told_by(counts(*scale.names(struct)), struct) == scale
+        assert Scale.read(counts(*scale.names(struct)), struct) == scale
     assert scale.names("lateness")[0] == "up_to_1_second"
     assert scale.names("lateness")[-2:] == ["up_to_28_days", "any"]
     assert scale.names("saved")[4] == "with_1_minute"
     assert all(b <= 4 * a for a, b in pairwise(scale.bounds))
 
 
-def test_the_examples_of_the_docstrings_are_right() -> None:
+def test_docstring_examples_run() -> None:
     module = importlib.import_module("streamops.observe.accounts")
     failed, tried = doctest.testmod(module)
     assert tried >= 3

@@ -1,0 +1,65 @@
+"""Transforms of frames by key columns: validation, ``repr`` and grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.parameters import parse_names
+from streamops.spark.columns import column
+from streamops.spark.operator import show_fields
+
+__all__ = ["KeyedTransform", "group_keys", "parse_keys", "require_columns"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyedTransform:
+    """Parameters of a transform with key columns. `where` is its public name."""
+
+    where: str = field(repr=False)
+    by: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.where}({', '.join(show_fields(self))})"
+
+
+def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str, ...]:
+    """Return the key columns. They must differ from each other and from the `reserved` columns.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``, or ``NAME_TAKEN``: Spark ignores upper and lower case.
+    """
+    names = parse_names(by, parameter="by", where=where)
+    folded = [name.lower() for name in names]
+    taken = [name for name in names if folded.count(name.lower()) > 1 or name.lower() in reserved]
+    if taken:
+        raise SpecError(
+            "NAME_TAKEN",
+            f"two columns of the result have the same name: {', '.join(dict.fromkeys(taken))}",
+            where=where,
+            got=f"by={names!r}",
+            expected=f"names that differ from each other and from {', '.join(reserved)}",
+            fix="remove it if the result has such a column anyway, or rename the key column",
+        )
+    return names
+
+
+def require_columns(names: Sequence[str], columns: Sequence[str], *, role: str, where: str) -> None:
+    """Raise ``ColumnNotFound`` if one of the names is not among the columns."""
+    for name in names:
+        if name not in columns:
+            raise ColumnNotFound(name, columns, where=where, role=role)
+
+
+def group_keys(by: Sequence[str]) -> list[Column]:
+    """Return the grouping columns. A constant replaces an empty list, which has a row for no input.
+
+    They have no watermark metadata: Spark would drop late rows.
+    """
+    return [column(name).alias(name, metadata={}) for name in by] or [F.lit("")]
