@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.aggregates.samples import DECIMALS, FLOATS, INTEGERS, ORDERED, SCHEMA, TYPES, VALUES
 
@@ -65,7 +65,7 @@ def results(events: DataFrame, aggregates: dict[str, agg.Aggregate], engine: Any
         by="key",
         agg=aggregates,
     ).options(engine=engine, shards=2)
-    rows = rows_of(events.transform(tumbling).toArrow())
+    rows = to_rows(events.transform(tumbling).toArrow())
     return sorted(rows, key=lambda row: (row["key"] or "", row["window_start"]))
 
 
@@ -110,8 +110,8 @@ def test_an_aggregate_can_be_used_in_sparks_own_grouping(spark: SparkSession) ->
         agg=EXACT,
         origin="20 seconds",
     ).options(engine="kernel", shards=2)
-    ours = rows_of(events.transform(whole).drop("window_start", "window_end").toArrow())
-    theirs = rows_of(native.toArrow())
+    ours = to_rows(events.transform(whole).drop("window_start", "window_end").toArrow())
+    theirs = to_rows(native.toArrow())
     assert sorted(map(comparable, ours)) == sorted(map(comparable, theirs))
 
 
@@ -123,7 +123,7 @@ def test_long_integers_and_large_decimals_have_the_mean_that_spark_gives(
     events = events.select(F.timestamp_seconds("second").alias("ts"), "long", "huge")
     means = {"long": agg.mean("long"), "huge": agg.mean("huge")}
     kernel, native = (
-        rows_of(
+        to_rows(
             events.transform(
                 windows.tumbling("1 second", time="ts", agg=means).options(engine=engine, shards=1)
             )

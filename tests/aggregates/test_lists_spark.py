@@ -17,7 +17,7 @@ from streamops import windows
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.errors import SpecError
 from streamops.testing import assert_rows, at, fold, replay, stream
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.aggregates.own import GeometricMean, Spelled
 from tests.aggregates.samples import COMPARABLE, DECIMALS, FLOATS, INTEGERS, ORDERED, TYPES
@@ -75,7 +75,7 @@ def theirs(events: DataFrame, aggregates: list[Aggregation]) -> DataFrame:
 
 
 def sorted_rows(results: DataFrame) -> list[dict[str, Any]]:
-    rows = rows_of(results.toArrow())
+    rows = to_rows(results.toArrow())
     return sorted(rows, key=lambda row: (row["key"] or "", row["window_start"]))
 
 

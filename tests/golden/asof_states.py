@@ -14,7 +14,7 @@ from streamops.joins.core import asof as temporal
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.states import FOLDER, SHARDS
 from tests.joins.core.asof_play import SECOND, bound, packed
 from tests.oracles.asof import AsofOracle
@@ -69,7 +69,7 @@ class History:
         for facts, versions, mark in self.batches:
             left, right = packed(spec, facts, versions)
             oracle.step(
-                rows_of(left), rows_of(right), None if mark is None else round(mark * SECOND)
+                to_rows(left), to_rows(right), None if mark is None else round(mark * SECOND)
             )
         return oracle
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import compare
 from streamops.windows.core.compare_spec import CompareSpec
 from tests.golden.states import AUTUMN, FOLDER, HOUR, SHARDS
@@ -91,7 +91,7 @@ class History:
             stragglers=spec.stragglers,
         )
         for batch, hour in self.batches:
-            oracle.step(rows_of(self.table(batch)), AUTUMN + hour * HOUR)
+            oracle.step(to_rows(self.table(batch)), AUTUMN + hour * HOUR)
         return oracle
 
     def state(self) -> State:

@@ -20,7 +20,7 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.spark.drive import resolve
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
 from tests.oracles.interval import IntervalOracle
 
@@ -156,7 +156,7 @@ class History:
             **self.arguments,
         )
         for left, right, second in self.batches:
-            oracle.step(*map(rows_of, tables(left, right)), _instant(second))
+            oracle.step(*map(to_rows, tables(left, right)), _instant(second))
         return oracle
 
     def state(self) -> State:

@@ -13,7 +13,7 @@ import pytest
 from streamops.kernel.codec import decode
 from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import StateFormatError
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.golden.states import SHARDS
 
@@ -76,7 +76,7 @@ class Format:
         for name, table in found.tables.items():
             assert len(table) > 0
             assert table.schema == now.tables[name].schema
-            assert multiset(rows_of(table)) == multiset(rows_of(now.tables[name]))
+            assert multiset(to_rows(table)) == multiset(to_rows(now.tables[name]))
         self.core.check(history.spec, found)
         return found
 

@@ -13,7 +13,7 @@ from typing import Any
 from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import sliding
 from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
@@ -64,7 +64,7 @@ class History:
             early=spec.early,
         )
         for batch, watermark in self.batches:
-            oracle.step(rows_of(table(batch)), watermark)
+            oracle.step(to_rows(table(batch)), watermark)
         return oracle
 
     def state(self) -> State:

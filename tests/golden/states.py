@@ -18,7 +18,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import grid as fixed
 from streamops.windows.core.grid_spec import FixedSpec
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle
@@ -130,7 +130,7 @@ class History:
             empty_for=spec.empty_for,
         )
         for batch, watermark in self.batches:
-            oracle.step(rows_of(self.table(batch)), watermark)
+            oracle.step(to_rows(self.table(batch)), watermark)
         return oracle
 
     def state(self) -> State:

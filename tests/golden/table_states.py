@@ -19,7 +19,7 @@ from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
 from streamops.spark.drive import resolve
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.tables import Bag, TablesOracle, Versions
 
@@ -108,7 +108,7 @@ class History:
         identity = ["id", "rid", "k", "n"]
         oracle = TablesOracle(sides[0], sides[1], BY, self.spec.how, NAMES, identity)
         for left, right in self.batches:
-            oracle.step(*map(rows_of, batch(left, right)))
+            oracle.step(*map(to_rows, batch(left, right)))
         return oracle
 
 

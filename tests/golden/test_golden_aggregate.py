@@ -8,7 +8,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.changes.core import aggregate
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.aggregate_states import (
     BATCHES,
     HISTORIES,
@@ -43,13 +43,13 @@ def test_a_stream_continues_from_state_of_version_2(
 ) -> None:
     oracle, now, spec = oracle_of(history), FORMAT.read(written(history)), spec_of(history)
     for rows in BATCHES:
-        oracle.step(rows_of(table(rows)))
+        oracle.step(to_rows(table(rows)))
     for rows in MORE:
         step = aggregate.step(spec, now, [aggregate.pack(spec, table(rows))])
         now = step.state
-        expected = oracle.step(rows_of(table(rows))).emitted
+        expected = oracle.step(to_rows(table(rows))).emitted
         assert expected
-        assert multiset(rows_of(step.output)) == multiset(expected)
+        assert multiset(to_rows(step.output)) == multiset(expected)
 
 
 @every

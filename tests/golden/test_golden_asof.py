@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import asof as temporal
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.asof_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
 from tests.golden.states import FOLDER
@@ -40,8 +40,8 @@ def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
     for facts, versions, second in more:
         left, right = packed(spec, facts, versions)
         step = temporal.step(spec, state, [left, right], second * SECOND)
-        expected = oracle.step(rows_of(left), rows_of(right), second * SECOND)
-        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        expected = oracle.step(to_rows(left), to_rows(right), second * SECOND)
+        assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import compare
 from tests.golden.compare_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
@@ -40,8 +40,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
         watermark = AUTUMN + hour * HOUR
         rows = history.table(batch)
         step = compare.step(spec, state, [compare.pack(spec, rows)], watermark)
-        expected = oracle.step(rows_of(rows), watermark)
-        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        expected = oracle.step(to_rows(rows), watermark)
+        assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state

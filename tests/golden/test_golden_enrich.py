@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import enrich as latest
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.enrich_states import (
     FACTS,
     FILE,
@@ -34,7 +34,7 @@ def test_state_of_version_4_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 11 * SECOND
     assert all(len(rows) for rows in found.tables.values())
-    (donors,) = (row["donors"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    (donors,) = (row["donors"] for row in to_rows(found.tables["rows"]) if row["key.0"] == "a")
     assert [donor["sequence"]["log"] for donor in donors] == [1]
 
 
@@ -44,9 +44,9 @@ def test_a_stream_goes_on_from_state_of_version_4_as_if_nothing_had_happened() -
         left = table_of(facts, FACTS)
         pair = [latest.step(SPEC, item, [left, changes(rows)], None) for item in (ours, theirs)]
         ours, theirs = (step.state for step in pair)
-        assert multiset(rows_of(pair[0].output)) == multiset(rows_of(pair[1].output))
+        assert multiset(to_rows(pair[0].output)) == multiset(to_rows(pair[1].output))
         assert pair[0].metrics == pair[1].metrics
-        output.append([(row["word"], row["v"], row["tags"]) for row in rows_of(pair[0].output)])
+        output.append([(row["word"], row["v"], row["tags"]) for row in to_rows(pair[0].output)])
     assert output == [
         # A value of "a" that was not sent is from a late change; "c" was evicted.
         [("a", None, ["late"]), ("ä", 2, None), ("b", None, [None]), ("c", None, None), ("e", None, None)],

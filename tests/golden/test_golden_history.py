@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamops.changes.core import history
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.history_states import FILE, SPEC, spec_of, state
 from tests.golden.latest_states import MORE, table
 from tests.golden.reading import Format, StoredState, multiset
@@ -23,7 +23,7 @@ def test_state_of_version_3_equals_the_state_of_its_history() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 14_000_000
     assert found.tables["evicted"].num_rows == 1
-    base, other = (row for row in rows_of(found.tables["changes"]) if row["is_base"])
+    base, other = (row for row in to_rows(found.tables["changes"]) if row["is_base"])
     assert other["key.0"] == "b"
     assert (base["key.0"], base["sequence"], base["value.0"], base["missing"]) == (
         "a",
@@ -39,7 +39,7 @@ def test_a_stream_continues_from_state_of_version_3() -> None:
         packed = history.pack(SPEC, table(rows))
         one, other = (history.step(SPEC, state_, [packed]) for state_ in (ours, theirs))
         ours, theirs = one.state, other.state
-        assert multiset(rows_of(one.output)) == multiset(rows_of(other.output))
+        assert multiset(to_rows(one.output)) == multiset(to_rows(other.output))
         assert len(one.output)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamops.joins.core import interval
-from streamops.testing.laws import rows_of
-from streamops.testing.laws.comparing import same_rows
+from streamops.testing.laws import to_rows
+from streamops.testing.laws.cases import same_rows
 from tests.golden.interval_states import HISTORIES, History, stepped, tables
 from tests.golden.reading import Format
 from tests.golden.states import NOW, SECOND
@@ -38,8 +38,8 @@ def test_a_stream_continues_from_stored_state(
     for left, right, second in more:
         watermark = NOW + second * SECOND
         step = stepped(spec, state, left, right, watermark)
-        expected = oracle.step(*map(rows_of, tables(left, right)), watermark)
-        same_rows(rows_of(step.output), expected.emitted, "emitted, and the oracle")
+        expected = oracle.step(*map(to_rows, tables(left, right)), watermark)
+        same_rows(to_rows(step.output), expected.emitted, "emitted, and the oracle")
         assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state

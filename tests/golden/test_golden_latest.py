@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.changes.core import latest
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.latest_states import BATCHES, FILE, MORE, SCHEMA, SPEC, spec_of, state, table
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
@@ -23,7 +23,7 @@ def test_state_of_version_4_equals_the_state_of_its_history() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 14_000_000
     assert found.tables["evicted"].num_rows == 1
-    (donors,) = (row["donors"] for row in rows_of(found.tables["rows"]) if row["key.0"] == "a")
+    (donors,) = (row["donors"] for row in to_rows(found.tables["rows"]) if row["key.0"] == "a")
     assert [(donor["sequence"]["offset"], donor["value.0"]) for donor in donors] == [(1, 1)]
 
 
@@ -34,7 +34,7 @@ def test_a_stream_continues_from_state_of_version_4() -> None:
             latest.step(SPEC, state_, [latest.pack(SPEC, table(rows))]) for state_ in (ours, theirs)
         ]
         ours, theirs = (step.state for step in pair)
-        assert multiset(rows_of(pair[0].output)) == multiset(rows_of(pair[1].output))
+        assert multiset(to_rows(pair[0].output)) == multiset(to_rows(pair[1].output))
         assert len(pair[0].output)
     assert len(BATCHES) == 5
 

@@ -10,7 +10,7 @@ import pytest
 from streamops.kernel.codec import decode
 from streamops.kernel.core import State
 from streamops.kernel.errors import StateFormatError
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.time.core import producers
 from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
 from tests.golden.reading import multiset
@@ -20,7 +20,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")["producers"]
     now = state()
     assert found.schema == now.tables["producers"].schema
-    assert multiset(rows_of(found)) == multiset(rows_of(now.tables["producers"]))
+    assert multiset(to_rows(found)) == multiset(to_rows(now.tables["producers"]))
     assert len(found) == 6  # one of them is awaited, so there is no clock
     producers.check(SPEC, State(now.watermark, {"producers": found}))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import running
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.running_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
@@ -33,13 +33,13 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     }
     oracle = RunningOracle(SPEC.by, answers, "retract")
     for rows in BATCHES:
-        oracle.step(rows_of(table(rows)), None)
+        oracle.step(to_rows(table(rows)), None)
     now = read()
     for rows in MORE:
         step = running.step(SPEC, now, [running.pack(SPEC, table(rows))], None)
         now = step.state
-        assert multiset(rows_of(step.output)) == multiset(
-            oracle.step(rows_of(table(rows)), None).emitted
+        assert multiset(to_rows(step.output)) == multiset(
+            oracle.step(to_rows(table(rows)), None).emitted
         )
 
 

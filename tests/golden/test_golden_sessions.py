@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import session
 from tests.golden.reading import Format, multiset
 from tests.golden.session_states import HISTORIES, NOW, SECOND, History
@@ -26,7 +26,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves(history: Histor
 def test_a_stream_goes_on_from_it(history: History) -> None:
     spec = history.spec
     found, now = (session.finish(spec, state) for state in (read(history), history.state()))
-    assert multiset(rows_of(found)) == multiset(rows_of(now))
+    assert multiset(to_rows(found)) == multiset(to_rows(now))
     assert len(found) > 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import sliding
 from tests.golden.reading import Format, multiset
 from tests.golden.sliding_states import HISTORIES, History
@@ -38,8 +38,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     for batch, second in more:
         watermark = NOW + second * SECOND
         step = sliding.step(spec, state, [sliding.pack(spec, table(batch))], watermark)
-        expected = oracle.step(rows_of(table(batch)), watermark)
-        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        expected = oracle.step(to_rows(table(batch)), watermark)
+        assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state

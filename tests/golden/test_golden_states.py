@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.kernel.core import StateFormat
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import grid as fixed
 from tests.golden.reading import Format, multiset
 from tests.golden.states import HISTORIES, History
@@ -44,8 +44,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     for batch, pace in more:
         rows, watermark = history.table(batch), history.at(pace)
         step = fixed.step(spec, state, [fixed.pack(spec, rows)], watermark)
-        expected = oracle.step(rows_of(rows), watermark)
-        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        expected = oracle.step(to_rows(rows), watermark)
+        assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts
         published += len(expected.emitted)
         state = step.state

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamops.joins.core import tables
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.reading import Format, multiset
 from tests.golden.table_states import HISTORIES, History, batch, stepped
 
@@ -29,8 +29,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     for left, right in history.more:
         step = stepped(history.spec, state, left, right)
         state = step.state
-        expected = oracle.step(*map(rows_of, batch(left, right)))
-        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        expected = oracle.step(*map(to_rows, batch(left, right)))
+        assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         published += len(expected.emitted)
     assert published > 0
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import timeline
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.reading import Format, multiset
 from tests.golden.timeline_states import HISTORY, ROWS, stepped, table
 
@@ -24,8 +24,8 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     for changes in HISTORY.more:
         step = stepped(HISTORY.spec, state, changes)
         state = step.state
-        expected = oracle.step(rows_of(table(changes)))
-        assert multiset(rows_of(step.output)) == multiset(expected.emitted)
+        expected = oracle.step(to_rows(table(changes)))
+        assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         published += len(expected.emitted)
     assert published > 5
 

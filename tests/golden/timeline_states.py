@@ -17,7 +17,7 @@ from streamops.joins.core import timeline
 from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.golden.states import FOLDER, SHARDS
 from tests.oracles.timeline import TimelineOracle
 
@@ -77,7 +77,7 @@ class History:
     def oracle(self) -> TimelineOracle:
         oracle = TimelineOracle(("user",), ("post",), "at", 2, lambda row: 0)
         for changes in self.batches:
-            oracle.step(rows_of(table(changes)))
+            oracle.step(to_rows(table(changes)))
         return oracle
 
 

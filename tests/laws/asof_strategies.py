@@ -15,7 +15,7 @@ from streamops import joins
 from streamops.joins.core import asof as temporal
 from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
 from streamops.spark.drive import resolve
-from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.strategies import STRANGERS, moments
 from tests.oracles.asof import AsofOracle, Fact
 from tests.oracles.windows import Expected, Row
@@ -98,7 +98,7 @@ def oracles(draw: st.DrawFn, pace: int) -> AsofOracle:
 
 
 @st.composite
-def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> PairCase:
+def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> Case:
     """Facts and versions in micro-batches: some empty, each somewhat later than the one before."""
     pace = draw(st.sampled_from([10_000, 4_000, 1_000]))
     settings, moment = draw(oracles(pace)), draw(moments)
@@ -125,14 +125,18 @@ def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> PairCase:
 
 
 def case_of(
-    spec: AsofSpec, settings: AsofOracle, batches: Sequence[Both], *, seed: int = 0
-) -> PairCase:
+    spec: AsofSpec,
+    settings: AsofOracle,
+    batches: Sequence[tuple[pa.Table, pa.Table]],
+    *,
+    seed: int = 0,
+) -> Case:
     """A case for the laws."""
 
-    def accepted(judged: Sequence[JudgedPair]) -> Sequence[Row]:
-        return over_accepted_rows(settings, judged)
+    def accepted(arrivals: Sequence[Arrival]) -> Sequence[Row]:
+        return over_accepted_rows(settings, arrivals)
 
-    return PairCase(
+    return Case(
         core=temporal,
         spec=spec,
         batches=tuple(batches),
@@ -142,7 +146,7 @@ def case_of(
     )
 
 
-def over_accepted_rows(settings: AsofOracle, judged: Sequence[JudgedPair]) -> list[Row]:
+def over_accepted_rows(settings: AsofOracle, arrivals: Sequence[Arrival]) -> list[Row]:
     """For each fact that was accepted, the answer by all that came before it was final.
 
     An answer is final once the watermark has passed the event time, plus the tolerance where it looks
@@ -152,10 +156,10 @@ def over_accepted_rows(settings: AsofOracle, judged: Sequence[JudgedPair]) -> li
     patience = settings.ahead + (settings.allowed_lateness if settings.retracts else 0)
     told: list[tuple[list[Row], int | None]] = []
     facts: list[tuple[int, Row]] = []
-    for number, (left, right, judged_by) in enumerate(judged):
+    for number, ((left, right), judged_by) in enumerate(arrivals):
         oracle, said = replace(settings.fresh(), watermark=judged_by), Expected()
-        told.append(([r for r in rows_of(right) if oracle.judge_version(r, said)], judged_by))
-        for row in rows_of(left):
+        told.append(([r for r in to_rows(right) if oracle.judge_version(r, said)], judged_by))
+        for row in to_rows(left):
             oracle.judge_fact(row, said)
         facts += [(number, fact.row) for fact in oracle.facts]
     results = Expected()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamops.changelog.table import DELTA_SEQUENCE, KeyedTable
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.core import Step
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
 from tests.oracles.windows import Row
@@ -207,18 +207,18 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 def changes_of(step: Step) -> list[Row]:
     """The emitted changes, in order."""
-    rows = [row for row in rows_of(step.output) if row["rejected"] is None]
+    rows = [row for row in to_rows(step.output) if row["rejected"] is None]
     return [{n: v for n, v in row.items() if n != "rejected"} for row in rows]
 
 
 def reasons(step: Step) -> Counter[str]:
-    rejected = (row["rejected"] for row in rows_of(step.output))
+    rejected = (row["rejected"] for row in to_rows(step.output))
     return Counter(value["reason"] for value in rejected if value is not None)
 
 
 def rejects(step: Step) -> Counter[Any]:
     """The rejected rows, with their reasons."""
-    rejected = (row["rejected"] for row in rows_of(step.output))
+    rejected = (row["rejected"] for row in to_rows(step.output))
     return Counter(comparable(value) for value in rejected if value is not None)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import windows
-from streamops.testing.laws import Case, Judged, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.windows.core import compare
 from streamops.windows.core.compare_spec import CompareSpec
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_9999_ENDS
@@ -138,23 +138,23 @@ def case_of(settings: CompareOracle, batches: Sequence[pa.Table], *, delay: int,
     """The case of this comparison over these micro-batches."""
     spec = spec_of(settings, delay)
 
-    def accepted(judged: Sequence[Judged]) -> list[Row]:
+    def accepted(arrivals: Sequence[Arrival]) -> list[Row]:
         oracle = settings.fresh()
-        for batch, judged_by in judged:
-            oracle.watermark = judged_by
-            oracle.step(rows_of(batch), None)
+        for (batch,), watermark in arrivals:
+            oracle.watermark = watermark
+            oracle.step(to_rows(batch), None)
         plain = [
             {name: row.get(name) for name in SCHEMAS[settings.revised].names}
             for row in oracle.arrived
         ]
         rows = table_of(plain, settings.revised).select(spec.input.names)
-        return rows_of(compare.run(spec, [compare.pack(spec, rows)]))
+        return to_rows(compare.run(spec, [compare.pack(spec, rows)]))
 
     return Case(
         core=compare,
         spec=spec,
-        batches=tuple(batch.select(spec.input.names) for batch in batches),
-        identity=(*spec.by, "window_start", "window_end"),
+        batches=tuple((batch.select(spec.input.names),) for batch in batches),
+        key=(*spec.by, "window_start", "window_end"),
         oracle=settings.fresh,
         accepted=accepted,
         seed=seed,

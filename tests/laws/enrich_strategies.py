@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamops import joins
 from streamops.joins.core import enrich as latest
 from streamops.joins.core.enrich_spec import EnrichSpec
-from streamops.testing.laws import JudgedPair, PairCase, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.asof_strategies import table_of
 from tests.laws.changes_strategies import moved
 from tests.oracles.enrich import EnrichOracle
@@ -47,7 +47,7 @@ NUMBERS = [0.0, -0.0, NAN]
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> PairCase:
+def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> Case:
     """Few keys, many changes, some contradicting others, and facts among them."""
     by = draw(st.sampled_from([(("word", "k"),), (("word", "k"), ("x", "x"))]))
     time = "ts" if draw(st.booleans()) else None
@@ -109,17 +109,17 @@ def spec_of(table: pa.Schema, **said: Any) -> EnrichSpec:
     return spec
 
 
-def case_of(
-    spec: EnrichSpec, oracle: EnrichOracle, batches: Sequence[Any], *, seed: int
-) -> PairCase:
+def case_of(spec: EnrichSpec, oracle: EnrichOracle, batches: Sequence[Any], *, seed: int) -> Case:
     """A case for the laws."""
 
-    def accepted(judged: Sequence[JudgedPair]) -> list[Row]:
+    def accepted(arrivals: Sequence[Arrival]) -> list[Row]:
         """What a batch says: all changes come first."""
-        left, right = ([row for each in judged for row in rows_of(each[at])] for at in (0, 1))
+        left, right = (
+            [row for batch, _ in arrivals for row in to_rows(batch[at])] for at in (0, 1)
+        )
         return list(oracle.fresh().step(left, right, None).emitted)
 
-    return PairCase(
+    return Case(
         core=latest,
         spec=spec,
         batches=tuple(batches),

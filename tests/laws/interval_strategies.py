@@ -14,7 +14,7 @@ from streamops import joins
 from streamops.joins.core import interval
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.spark.drive import resolve
-from streamops.testing.laws import Both, JudgedPair, PairCase, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.strategies import NAN, NUDGES, PACES, STRANGERS, moments
 from tests.oracles.interval import IntervalOracle
 from tests.oracles.windows import Row
@@ -63,7 +63,7 @@ BOTH = (("word", "key"), ("number", "number"))
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> PairCase:
+def histories(draw: st.DrawFn) -> Case:
     """A join, and micro-batches for it: some empty, each somewhat later than the one before."""
     settings, timestamp = draw(oracles()), draw(moments)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
@@ -101,7 +101,9 @@ def row_of(
     return (word, time, number, n) if side == 0 else (time, word, number, n)
 
 
-def tables_of(left: Sequence[tuple[Any, ...]], right: Sequence[tuple[Any, ...]]) -> Both:
+def tables_of(
+    left: Sequence[tuple[Any, ...]], right: Sequence[tuple[Any, ...]]
+) -> tuple[pa.Table, pa.Table]:
     """Rows as tuples in the order of the schemas, instants as microseconds."""
     return _table(left, LEFT), _table(right, RIGHT)
 
@@ -118,17 +120,21 @@ def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def case_of(
-    settings: IntervalOracle, batches: Sequence[Both], *, delay: int = 0, seed: int = 0
-) -> PairCase:
+    settings: IntervalOracle,
+    batches: Sequence[tuple[pa.Table, pa.Table]],
+    *,
+    delay: int = 0,
+    seed: int = 0,
+) -> Case:
     """The case of this join over these micro-batches."""
     spec = spec_of(settings, delay)
 
-    def accepted(judged: Sequence[JudgedPair]) -> list[Row]:
+    def accepted(arrivals: Sequence[Arrival]) -> list[Row]:
         oracle = settings.fresh()
-        for left, right, judged_by in judged:
-            oracle.watermark = judged_by
-            oracle.left += oracle.accepted(rows_of(left), 0)
-            oracle.right += oracle.accepted(rows_of(right), 1)
+        for (left, right), watermark in arrivals:
+            oracle.watermark = watermark
+            oracle.left += oracle.accepted(to_rows(left), 0)
+            oracle.right += oracle.accepted(to_rows(right), 1)
         rows = [
             [tuple(row.get(name) for name in schema.names) for row in arrived]
             for schema, arrived in zip(SCHEMAS, (oracle.left, oracle.right), strict=True)
@@ -138,16 +144,16 @@ def case_of(
             interval.pack(spec, left, "left"),
             interval.pack(spec, right.select(spec.right.schema.names), "right"),
         )
-        return rows_of(interval.run(spec, packed))
+        return to_rows(interval.run(spec, packed))
 
-    return PairCase(
+    return Case(
         core=interval,
         spec=spec,
         batches=tuple((left, right.select(spec.right.schema.names)) for left, right in batches),
         oracle=settings.fresh,
         accepted=accepted,
         # Whether a match was late is said by the stream alone.
-        aside=("status",) if settings.corrects else (),
+        ignore=("status",) if settings.corrects else (),
         seed=seed,
     )
 

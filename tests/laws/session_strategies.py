@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg_functions
-from streamops.testing.laws import Case, Judged, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.windows.core import session
 from streamops.windows.core.session_spec import SessionSpec
 from tests.laws.strategies import (
@@ -90,20 +90,20 @@ def case_of(settings: SessionOracle, batches: Sequence[pa.Table], *, delay: int,
     """The case of these sessions over these micro-batches."""
     spec = spec_of(settings, delay)
 
-    def accepted(judged: Sequence[Judged]) -> list[Row]:
+    def accepted(arrivals: Sequence[Arrival]) -> list[Row]:
         oracle = settings.fresh()
-        for batch, judged_by in judged:
-            oracle.watermark = judged_by
-            oracle.step(rows_of(batch), None)
+        for (batch,), watermark in arrivals:
+            oracle.watermark = watermark
+            oracle.step(to_rows(batch), None)
         rows = [tuple(each.row.get(f.name) for f in SESSIONS) for each in oracle.arrived]
         packed = session.pack(spec, table_of(rows).select(spec.input.names))
-        return rows_of(session.run(spec, [packed]))
+        return to_rows(session.run(spec, [packed]))
 
     return Case(
         core=session,
         spec=spec,
-        batches=tuple(batch.select(spec.input.names) for batch in batches),
-        identity=(*spec.by, "window_start", "window_end"),
+        batches=tuple((batch.select(spec.input.names),) for batch in batches),
+        key=(*spec.by, "window_start", "window_end"),
         oracle=settings.fresh,
         accepted=accepted,
         seed=seed,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import windows
-from streamops.testing.laws import Case, Judged, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.windows.core import sliding
 from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.laws.strategies import (
@@ -73,20 +73,20 @@ def case_of(settings: SlidingOracle, batches: Sequence[pa.Table], *, delay: int,
     """The case of these windows over these micro-batches."""
     spec = spec_of(settings, delay)
 
-    def accepted(judged: Sequence[Judged]) -> list[Row]:
+    def accepted(arrivals: Sequence[Arrival]) -> list[Row]:
         oracle = settings.fresh()
-        for batch, judged_by in judged:
-            oracle.watermark = judged_by
-            oracle.step(rows_of(batch), None)
+        for (batch,), watermark in arrivals:
+            oracle.watermark = watermark
+            oracle.step(to_rows(batch), None)
         rows = [tuple(row.get(f.name) for f in SCHEMA) for row in oracle.arrived]
         packed = sliding.pack(spec, table_of(rows).select(spec.input.names))
-        return rows_of(sliding.run(spec, [packed]))
+        return to_rows(sliding.run(spec, [packed]))
 
     return Case(
         core=sliding,
         spec=spec,
-        batches=tuple(batch.select(spec.input.names) for batch in batches),
-        identity=(*spec.by, spec.time),
+        batches=tuple((batch.select(spec.input.names),) for batch in batches),
+        key=(*spec.by, spec.time),
         oracle=settings.fresh,
         accepted=accepted,
         seed=seed,

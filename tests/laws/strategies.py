@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.columns import concat
-from streamops.testing.laws import Case, Judged, rows_of
+from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.testing.values import comparable
 from streamops.windows.core import grid as fixed
 from tests.oracles.windows import GridOracle, Interval, Row, WindowOracle, key_of
@@ -189,14 +189,14 @@ def table_of(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 def case_of(settings: GridOracle, spec: Any, batches: Sequence[pa.Table], seed: int) -> Case:
     """The case of these windows over these micro-batches."""
 
-    def accepted(judged: Sequence[Judged]) -> list[Row]:
-        return accepted_rows(settings, spec, judged)
+    def accepted(arrivals: Sequence[Arrival]) -> list[Row]:
+        return accepted_rows(settings, spec, arrivals)
 
     return Case(
         core=fixed,
         spec=spec,
-        batches=tuple(batch.select(spec.input.names) for batch in batches),
-        identity=(*spec.by, "window_start", "window_end"),
+        batches=tuple((batch.select(spec.input.names),) for batch in batches),
+        key=(*spec.by, "window_start", "window_end"),
         oracle=settings.fresh,
         accepted=accepted,
         seed=seed,
@@ -229,18 +229,18 @@ def empties_of(settings: GridOracle) -> dict[str, Any]:
     return {"empty": "publish", "empty_for": dt.timedelta(microseconds=settings.empty_for)}
 
 
-def accepted_rows(settings: GridOracle, spec: Any, judged: Sequence[Judged]) -> list[Row]:
+def accepted_rows(settings: GridOracle, spec: Any, arrivals: Sequence[Arrival]) -> list[Row]:
     """The batch result of each window over the rows that it accepted.
 
     A row can be late for one window and early enough for the next, so the core runs once per
     window that missed a row, and once for all the others together.
     """
-    everything = concat([batch for batch, _ in judged])
+    everything = concat([batch for (batch,), _ in arrivals])
     let_in, all_in = settings.fresh(), settings.fresh()
-    for batch, judged_by in judged:
-        let_in.watermark = judged_by
-        let_in.step(rows_of(batch), None)
-    all_in.step(rows_of(everything), None)
+    for (batch,), watermark in arrivals:
+        let_in.watermark = watermark
+        let_in.step(to_rows(batch), None)
+    all_in.step(to_rows(everything), None)
     together = results_of(settings, spec, everything)
 
     def alone(rows: list[Row]) -> dict[Any, Row]:
@@ -263,7 +263,7 @@ def accepted_rows(settings: GridOracle, spec: Any, judged: Sequence[Judged]) -> 
 def results_of(settings: GridOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
     """Results of the batch, by window."""
     results = (
-        row for row in rows_of(fixed.run(spec, [fixed.pack(spec, rows)])) if row.get("late") is None
+        row for row in to_rows(fixed.run(spec, [fixed.pack(spec, rows)])) if row.get("late") is None
     )
     return {comparable((key_of(row, settings.by), interval_of(row))): row for row in results}
 

@@ -20,9 +20,8 @@ from streamops import changes
 from streamops.changes.core import aggregate
 from streamops.kernel.columns import concat
 from streamops.testing import laws
-from streamops.testing.laws import rows_of
-from streamops.testing.laws.cases import cut
-from streamops.testing.laws.comparing import same_rows
+from streamops.testing.laws import to_rows
+from streamops.testing.laws.cases import same_rows, split_rows
 from tests.laws import playing
 from tests.oracles import aggregate as oracle
 from tests.oracles.windows import Row
@@ -140,15 +139,15 @@ def histories(draw: st.DrawFn) -> laws.Case:
     stored = {name: ANSWERS[name][0].columns for name in names if name in FROM_ROWS}
     seen = oracle.AggregateOracle(by, {name: ANSWERS[name][1] for name in names}, stored)
 
-    def accepted(accepted_rows: Sequence[laws.Judged]) -> list[Row]:
-        everything = concat([batch for batch, _ in accepted_rows])
-        return seen.fresh().step(rows_of(everything)).emitted
+    def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
+        everything = concat([batch for (batch,), _ in arrivals])
+        return seen.fresh().step(to_rows(everything)).emitted
 
     return laws.Case(
         core=aggregate,
         spec=spec,
-        batches=tuple(map(table_of, batches)),
-        identity=by,
+        batches=tuple((table_of(rows),) for rows in batches),
+        key=by,
         oracle=seen.fresh,
         accepted=accepted,
         seed=draw(st.integers(0, 2**16)),
@@ -166,13 +165,14 @@ def test_aggregates_of_changes_satisfy_the_law_that(
 @given(case=histories())
 def test_retracting_all_rows_leaves_no_state(case: laws.Case) -> None:
     state, published = aggregate.empty(case.spec), []
-    types = pa.array([UNDO[w] for w in concat(case.batches).column("_change_type").to_pylist()])
+    (everything,) = case.all_rows()
+    types = pa.array([UNDO[w] for w in everything.column("_change_type").to_pylist()])
     at = SCHEMA.get_field_index("_change_type")
-    undone = concat(case.batches).set_column(at, SCHEMA.field(at), types.cast(pa.string()))
-    for batch in (*case.batches, undone.slice(0, 3), undone.slice(3)):
+    undone = everything.set_column(at, SCHEMA.field(at), types.cast(pa.string()))
+    for (batch,) in (*case.batches, (undone.slice(0, 3),), (undone.slice(3),)):
         step = aggregate.step(case.spec, state, [aggregate.pack(case.spec, batch)])
         state = step.state
-        published += rows_of(step.output)
+        published += to_rows(step.output)
     assert state.rows == 0
     changes = [row["_change_type"] for row in published]
     assert changes.count("insert") == changes.count("delete")
@@ -186,24 +186,24 @@ def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
     routing = replace(case.spec, input=SCHEMA, rejected="route")
     restarted = playing.restart(aggregate, routing)
     dropped, state = aggregate.empty(case.spec), aggregate.empty(routing)
-    for whole in case.batches:
+    for (whole,) in case.batches:
         rows = [
             {**row, "_change_type": dice.choice([None, "", "upsert"])}
             if dice.random() < 0.3
             else row
-            for row in rows_of(whole)
+            for row in to_rows(whole)
         ]
         batch = table_of(rows)
-        pieces = [aggregate.pack(routing, piece) for piece in cut(batch, rng)]
+        pieces = [aggregate.pack(routing, piece) for piece in split_rows(batch, rng)]
         without = aggregate.step(case.spec, dropped, [aggregate.pack(case.spec, batch)])
         step = aggregate.step(routing, restarted(state), [concat(pieces)])
         dropped, state = without.state, step.state
         aggregate.check(routing, state)
-        drawn = rows_of(step.output)
+        drawn = to_rows(step.output)
         changes = [row for row in drawn if row.pop("rejected") is None]
-        same_rows(changes, rows_of(without.output), "with and without the rejected")
-        aside = [row["rejected"] for row in rows_of(step.output) if row["rejected"] is not None]
-        bad = [row for row in rows_of(batch) if row["_change_type"] not in UNDO]
+        same_rows(changes, to_rows(without.output), "with and without the rejected")
+        aside = [row["rejected"] for row in to_rows(step.output) if row["rejected"] is not None]
+        bad = [row for row in to_rows(batch) if row["_change_type"] not in UNDO]
         same_rows([item["row"] for item in aside], bad, "what is rejected, and delivered")
         assert {item["reason"] for item in aside} <= {"unknown_operation"}
         assert step.metrics == without.metrics

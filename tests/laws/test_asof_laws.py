@@ -16,16 +16,16 @@ pytestmark = pytest.mark.laws
 
 
 @given(case=histories())
-def test_temporal_joins_keep_every_law(case: laws.PairCase) -> None:
-    laws.keep_pair(case)
+def test_temporal_joins_keep_every_law(case: laws.Case) -> None:
+    laws.check_laws(case)
 
 
 @given(case=histories(waits_for="facts"))
 def test_joins_whose_facts_lead_the_watermark_keep_every_law_of_late_rows(
-    case: laws.PairCase,
+    case: laws.Case,
 ) -> None:
     # A version can be late that came before all facts: its time has no part in the watermark.
-    laws.keep_pair(case, [law for law in laws.PAIR if law.__name__ != "stream_equals_batch"])
+    laws.check_laws(case, [law for law in laws.CORE if law.__name__ != "stream_equals_batch"])
 
 
 @given(data=st.data())

@@ -16,9 +16,8 @@ from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.joins.core.timeline_spec import TimelineSpec
-from streamops.testing.laws import rows_of
-from streamops.testing.laws.cases import play, whole
-from streamops.testing.laws.comparing import same_rows
+from streamops.testing.laws import to_rows
+from streamops.testing.laws.cases import same_rows
 from tests.laws import (
     compare_strategies,
     enrich_strategies,
@@ -90,12 +89,12 @@ def test_a_restart_with_columns_in_another_order_changes_nothing(
     dice, core, state = random.Random(case.seed), case.core, case.core.empty(case.spec)
     restarted = playing.restart(core, case.spec)
     marks = case.watermarks(case.batches)
-    for batch, mark, expected in zip(case.batches, marks, play(case), strict=True):
+    for batch, mark, expected in zip(case.batches, marks, case.steps, strict=True):
         spec = turned(case.spec, dice)
         assert spec.identity == case.spec.identity
-        packed = replace(case, spec=spec).packed(batch, whole)
+        packed = replace(case, spec=spec).pack(batch)
         step = core.step(spec, restarted(state), packed, mark)
         state = step.state
         core.check(spec, state)
-        same_rows(rows_of(step.output), rows_of(expected.output), "in another order")
+        same_rows(to_rows(step.output), to_rows(expected.output), "in another order")
         assert step.metrics == expected.metrics

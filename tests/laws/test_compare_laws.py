@@ -19,4 +19,4 @@ JUDGED = (every_row_is_judged_once, every_late_row_that_is_delivered_is_counted_
 
 @given(case=histories())
 def test_comparisons_keep_every_law(case: laws.Case) -> None:
-    laws.keep(case, (*laws.CORE, *JUDGED))
+    laws.check_laws(case, (*laws.CORE, *JUDGED))

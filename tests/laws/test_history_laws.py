@@ -21,7 +21,7 @@ from streamops.changes.core.spec import ApplySpec
 from streamops.kernel.core import Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.changes_strategies import Case as LatestCase
@@ -93,7 +93,7 @@ def test_every_step_equals_the_oracle(case: Case) -> None:
     # Of what is sealed it is not known whether another change is the same, or in conflict.
     spec, oracle = dataclasses.replace(case.spec, horizon=10**12), case.oracle.fresh()
     for step, batch in zip(play(spec, case.batches), case.batches, strict=True):
-        expected = oracle.step(rows_of(batch))
+        expected = oracle.step(to_rows(batch))
         assert multisets(case.spec, changes_of(step)) == multisets(case.spec, expected.emitted)
         assert reasons(step) == Counter(expected.rejected)
         assert (step.metrics.stale, step.metrics.duplicates, step.metrics.ignored) == (
@@ -115,7 +115,7 @@ def test_the_table_equals_the_oracle_with_a_short_horizon(
 ) -> None:
     oracle, steps = case.oracle.fresh(), play(case.spec, case.batches)
     for number, batch in enumerate(case.batches):
-        oracle.step(rows_of(batch))
+        oracle.step(to_rows(batch))
         assert ordered(table(case.spec, steps[: number + 1])) == ordered(oracle.rows())
 
 
@@ -157,7 +157,7 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
 @given(case=cases())
 def test_repeated_deliveries_change_nothing_however_late(case: Case) -> None:
     oracle = case.oracle.fresh()
-    oracle.step(rows_of(case.rows))
+    oracle.step(to_rows(case.rows))
     batches = [case.rows.slice(0, number + 1) for number in range(len(case.rows))]
     assert ordered(table(case.spec, play(case.spec, batches))) == ordered(oracle.rows())
 
@@ -172,7 +172,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
         assert rejects(one) == rejects(other)
         assert one.metrics == other.metrics
         for name, rows in one.state.tables.items():
-            assert ordered(rows_of(rows)) == ordered(rows_of(other.state.tables[name]))
+            assert ordered(to_rows(rows)) == ordered(to_rows(other.state.tables[name]))
 
 
 @given(case=cases(odd=2))
@@ -180,7 +180,7 @@ def test_a_restart_changes_nothing(case: Case) -> None:
     restarted = play(case.spec, case.batches, playing.restart(history, case.spec))
     pairs = zip(play(case.spec, case.batches), restarted, strict=True)
     for one, other in pairs:
-        assert comparable(rows_of(one.output)) == comparable(rows_of(other.output))
+        assert comparable(to_rows(one.output)) == comparable(to_rows(other.output))
         assert one.metrics == other.metrics
 
 
@@ -199,7 +199,7 @@ def test_the_number_of_shards_does_not_matter(case: Case) -> None:
 def test_state_has_the_changes_within_the_horizon_and_one_more_of_each_key(case: Case) -> None:
     for step in play(case.spec, case.batches):
         newest = step.state.watermark
-        rows = rows_of(step.state.tables["changes"])
+        rows = to_rows(step.state.tables["changes"])
         if newest is None:
             continue
         of_key = Counter(

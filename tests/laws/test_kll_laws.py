@@ -27,7 +27,7 @@ EXACT = [law for law in EXACT if law.__name__ != "merging_is_associative"]
 
 
 @st.composite
-def members(draw: st.DrawFn, most: int) -> laws.Members:
+def members(draw: st.DrawFn, most: int) -> laws.SummaryCase:
     """Values in groups, some of them empty; few of them alike, or many, sorted or not."""
     count = draw(st.integers(0, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -43,20 +43,20 @@ def members(draw: st.DrawFn, most: int) -> laws.Members:
     groups = Groups(rng.integers(0, 3, count), 4)
     sketch = QuantileSketch("value", draw(st.sampled_from([8, 11, 20])), SHARES)
     seed = draw(st.integers(0, 2**16))
-    return laws.Members(sketch, pa.table({"value": column}), groups, seed=seed)
+    return laws.SummaryCase(sketch, pa.table({"value": column}), groups, seed=seed)
 
 
 @given(case=members(400))
-def test_sketches_of_quantiles_keep_these_laws_to_the_last_bit(case: laws.Members) -> None:
-    laws.keep(case, EXACT)
+def test_sketches_of_quantiles_keep_these_laws_to_the_last_bit(case: laws.SummaryCase) -> None:
+    laws.check_laws(case, EXACT)
 
 
 @given(case=members(8))
-def test_sketches_that_left_nothing_out_keep_every_law(case: laws.Members) -> None:
-    laws.keep(case, laws.SUMMARY)
+def test_sketches_that_left_nothing_out_keep_every_law(case: laws.SummaryCase) -> None:
+    laws.check_laws(case, laws.SUMMARY)
 
 
-def parts_of(case: laws.Members) -> list[list[pa.Array]]:
+def parts_of(case: laws.SummaryCase) -> list[list[pa.Array]]:
     """States over the rows, dealt out."""
     dealt = np.random.default_rng(case.seed).integers(0, 5, len(case.rows))
     return [
@@ -65,14 +65,16 @@ def parts_of(case: laws.Members) -> list[list[pa.Array]]:
     ]
 
 
-def merged(case: laws.Members, parts: Sequence[list[pa.Array]]) -> list[pa.Array]:
+def merged(case: laws.SummaryCase, parts: Sequence[list[pa.Array]]) -> list[pa.Array]:
     ids = np.tile(np.arange(case.groups.count), len(parts))
     states = [pa.concat_arrays(pieces) for pieces in zip(*parts, strict=True)]
     return case.summary.merge(Groups(ids, case.groups.count), states)
 
 
 @given(case=members(2_000))
-def test_however_values_were_cut_the_ranks_are_within_what_is_promised(case: laws.Members) -> None:
+def test_however_values_were_cut_the_ranks_are_within_what_is_promised(
+    case: laws.SummaryCase,
+) -> None:
     assert isinstance(case.summary, QuantileSketch)
     parts = parts_of(case)
     stepwise = parts[0]
@@ -106,7 +108,7 @@ def within_bounds(k: int, values: list[float], found: dict[str, list[float]]) ->
 
 
 @given(case=members(600))
-def test_it_is_the_sketch_of_plain_python(case: laws.Members) -> None:
+def test_it_is_the_sketch_of_plain_python(case: laws.SummaryCase) -> None:
     sketch = case.summary
     assert isinstance(sketch, QuantileSketch)
     column = case.rows.column("value").to_pylist()
@@ -131,7 +133,7 @@ def test_it_is_the_sketch_of_plain_python(case: laws.Members) -> None:
 
 
 @given(case=members(600))
-def test_bytes_are_read_back_as_they_were(case: laws.Members) -> None:
+def test_bytes_are_read_back_as_they_were(case: laws.SummaryCase) -> None:
     sketch = case.summary
     assert isinstance(sketch, QuantileSketch)
     states = merged(case, parts_of(case))

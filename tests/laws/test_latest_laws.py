@@ -20,7 +20,7 @@ from streamops.changes.core.spec import TableSpec
 from streamops.kernel.core import Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.changes_strategies import (
@@ -50,7 +50,7 @@ def table(spec: TableSpec, steps: Sequence[Step]) -> list[Any]:
 def test_every_step_equals_the_oracle(case: Case) -> None:
     oracle = case.oracle()
     for step, batch in zip(play(case.spec, case.batches), case.batches, strict=True):
-        expected = oracle.step(rows_of(batch))
+        expected = oracle.step(to_rows(batch))
         assert by_key(case.spec, changes_of(step)) == by_key(case.spec, expected.emitted)
         assert reasons(step) == Counter(expected.rejected)
         counts = step.metrics
@@ -97,8 +97,8 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
         assert rejects(one) == rejects(other)
         assert one.metrics == other.metrics
         for name, rows in one.state.tables.items():
-            theirs = rows_of(other.state.tables[name])
-            assert sorted(map(comparable, rows_of(rows))) == sorted(map(comparable, theirs))
+            theirs = to_rows(other.state.tables[name])
+            assert sorted(map(comparable, to_rows(rows))) == sorted(map(comparable, theirs))
 
 
 @given(case=histories(odd=2))
@@ -106,7 +106,7 @@ def test_a_restart_changes_nothing(case: Case) -> None:
     restarted = play(case.spec, case.batches, playing.restart(latest, case.spec))
     pairs = zip(play(case.spec, case.batches), restarted, strict=True)
     for one, other in pairs:
-        assert comparable(rows_of(one.output)) == comparable(rows_of(other.output))
+        assert comparable(to_rows(one.output)) == comparable(to_rows(other.output))
         assert one.metrics == other.metrics
 
 
@@ -141,5 +141,5 @@ def test_every_row_is_counted_and_state_has_one_row_per_key(case: Case) -> None:
     keys = set()
     for step, batch in zip(play(case.spec, case.batches), case.batches, strict=True):
         assert sum(reasons(step).values()) == step.metrics.rejected
-        keys |= {comparable([row[n] for n in case.spec.by]) for row in rows_of(batch)}
+        keys |= {comparable([row[n] for n in case.spec.by]) for row in to_rows(batch)}
         assert step.state.tables["rows"].num_rows <= len(keys)

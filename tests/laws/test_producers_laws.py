@@ -21,9 +21,8 @@ from streamops.kernel.columns import concat, take
 from streamops.kernel.core import State, Step
 from streamops.kernel.time import spark_watermark
 from streamops.testing import replay
-from streamops.testing.laws import rows_of
-from streamops.testing.laws.cases import cut
-from streamops.testing.laws.comparing import same_rows
+from streamops.testing.laws import to_rows
+from streamops.testing.laws.cases import same_rows, split_rows
 from streamops.time.core import producers as core
 from tests.oracles.producers import ProducersOracle, Row
 from tests.oracles.windows import WindowOracle
@@ -122,7 +121,7 @@ def same_ticks(left: Sequence[Step], right: Sequence[Step]) -> None:
         assert one.metrics == other.metrics
         assert one.state.watermark == other.state.watermark
         for name, table in one.state.tables.items():
-            same_rows(rows_of(table), rows_of(other.state.tables[name]), name)
+            same_rows(to_rows(table), to_rows(other.state.tables[name]), name)
 
 
 @given(history=histories())
@@ -130,7 +129,7 @@ def test_a_clock_is_as_its_oracle_says(history: History) -> None:
     oracle = ProducersOracle(history.idle, history.expected)
     for tick, rows in zip(play(history), history.batches, strict=True):
         assert asdict(tick.metrics) == oracle.step(rows)
-        kept = {row.pop("key.0"): row for row in rows_of(tick.state.tables["producers"])}
+        kept = {row.pop("key.0"): row for row in to_rows(tick.state.tables["producers"])}
         assert kept == {
             name: {"newest": NEVER if p.newest is None else p.newest, "seen": p.seen}
             for name, p in oracle.active.items()
@@ -147,7 +146,7 @@ def test_the_order_of_rows_in_a_micro_batch_does_not_matter(history: History) ->
 @given(history=histories())
 def test_rows_may_be_summed_up_by_any_number_of_tasks(history: History) -> None:
     rng = np.random.default_rng(history.seed)
-    same_ticks(play(history), play(history, pack=lambda table: cut(table, rng)))
+    same_ticks(play(history), play(history, pack=lambda table: split_rows(table, rng)))
 
 
 @given(history=histories())
@@ -163,9 +162,9 @@ def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> No
 @given(history=histories())
 def test_a_state_is_a_value(history: History) -> None:
     def twice(state: State) -> State:
-        before = rows_of(state.tables["producers"])
+        before = to_rows(state.tables["producers"])
         core.step(history.spec, state, [core.pack(history.spec, concat(history.tables))], None)
-        assert rows_of(state.tables["producers"]) == before
+        assert to_rows(state.tables["producers"]) == before
         return state
 
     same_ticks(play(history), play(history, between=twice))
@@ -178,7 +177,7 @@ def test_a_clock_never_goes_back_nor_past_an_active_producer_that_it_had_not_pas
     clock: int | None = None
     newest: dict[Any, int] = {}
     for tick in play(history):
-        now = {row["key.0"]: row["newest"] for row in rows_of(tick.state.tables["producers"])}
+        now = {row["key.0"]: row["newest"] for row in to_rows(tick.state.tables["producers"])}
         after = tick.metrics.clock
         if clock is not None:
             assert after is not None
@@ -198,12 +197,12 @@ def test_without_silence_and_newcomers_it_does_not_matter_how_a_stream_is_cut(
     calm = History(10**18, history.batches, history.seed)
     rng = np.random.default_rng(history.seed)
     greatest: dict[Any, int] = {}
-    for row in rows_of(everything):
+    for row in to_rows(everything):
         greatest[row["producer"]] = max(row["time"], greatest.get(row["producer"], row["time"]))
     # Everyone says something in the first micro-batch, before all else.
     hello = [(name, min(t for t in greatest.values()) - 1, 0) for name in greatest]
     for _ in range(3):
-        tables = [table_of(calm.spec, hello), *cut(everything, rng)]
+        tables = [table_of(calm.spec, hello), *split_rows(everything, rng)]
         told = play(calm, tables)[-1].metrics
         assert told.clock == min(greatest.values(), default=None)
         assert told.newest == max(greatest.values(), default=None)
@@ -257,7 +256,7 @@ def test_windows_behind_it_are_what_a_naive_simulation_says(history: History) ->
             [dict(zip(SCHEMA.names, row, strict=True)) for row in rows],
             sparks * 1_000 + LATENESS if sparks else None,
         )
-        same_rows(rows_of(result.table), expected.emitted, f"micro-batch {result.batch}")
+        same_rows(to_rows(result.table), expected.emitted, f"micro-batch {result.batch}")
         assert result.counts is not None
         assert asdict(result.counts) == expected.counts
         clock.step(rows)

@@ -16,7 +16,7 @@ from streamops import windows
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import concat
 from streamops.testing import laws
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import running
 from tests.oracles.running import RunningOracle
 from tests.oracles.windows import Row, value_of
@@ -80,16 +80,16 @@ def histories(draw: st.DrawFn) -> laws.Case:
     spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     oracle = RunningOracle(by, {name: ANSWERS[name][1] for name in names}, changes)
 
-    def accepted(decided: Sequence[laws.Judged]) -> list[Row]:
-        everything = concat([batch for batch, _ in decided])
-        return oracle.fresh().step(rows_of(everything), None).emitted
+    def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
+        everything = concat([batch for (batch,), _ in arrivals])
+        return oracle.fresh().step(to_rows(everything), None).emitted
 
     none = [] if batches else [SCHEMA.empty_table()]
     return laws.Case(
         core=running,
         spec=spec,
-        batches=tuple([*batches, *none]),
-        identity=by,
+        batches=tuple((batch,) for batch in [*batches, *none]),
+        key=by,
         oracle=oracle.fresh,
         accepted=accepted,
         seed=draw(st.integers(0, 2**16)),
@@ -98,4 +98,4 @@ def histories(draw: st.DrawFn) -> laws.Case:
 
 @given(case=histories())
 def test_running_aggregates_keep_every_law(case: laws.Case) -> None:
-    laws.keep(case)
+    laws.check_laws(case)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamops.kernel.hashing import shard_of
 from streamops.sketches.core import seen
 from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
@@ -103,7 +103,7 @@ play = partial(playing.annotate, seen)
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
     """What was said of each row; each came out once."""
-    rows = [row for table in tables for row in rows_of(table)]
+    rows = [row for table in tables for row in to_rows(table)]
     found = {row["id"]: comparable(row) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -132,7 +132,7 @@ def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
 def test_every_row_is_what_the_oracle_reports(case: Case) -> None:
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
-        rows, got = rows_of(batch), rows_of(out)
+        rows, got = to_rows(batch), to_rows(out)
         arguments = [row.pop(SEEN) for row in got]
         assert not any(row.pop(FULL) for row in got)
         assert comparable(got) == comparable(rows)  # the same rows, in the same order
@@ -145,14 +145,14 @@ def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
     batch = seen.run(case.spec, [seen.pack(case.spec, whole)])
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         out = pa.concat_tables(play(case.spec, batches)[0])
-        pairs = ((rows_of(t), t.column(SEEN).to_pylist()) for t in (batch, out))
+        pairs = ((to_rows(t), t.column(SEEN).to_pylist()) for t in (batch, out))
         one, other = (multiset(case.spec, *pair) for pair in pairs)
         assert one == other
 
 
 @given(case=histories())
 def test_the_batch_is_what_the_oracle_reports(case: Case) -> None:
-    rows = rows_of(case.rows)
+    rows = to_rows(case.rows)
     batch = seen.run(case.spec, [seen.pack(case.spec, case.rows)])
     arguments = batch.column(SEEN).to_pylist()
     assert "too_old" not in arguments
@@ -203,8 +203,8 @@ def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
     spec = change(case.spec, capacity=2, false_positive_rate=0.5, when_full=when_full)
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(spec, case.batches)[0], strict=True):
-        arguments = rows_of(out)
-        assert oracle.forgotten(rows_of(batch), [row[SEEN] for row in arguments]) == []
+        arguments = to_rows(out)
+        assert oracle.forgotten(to_rows(batch), [row[SEEN] for row in arguments]) == []
         if when_full == "rotate" and any(row[FULL] for row in arguments):
             oracle.first.clear()  # forgotten early, and said so
 

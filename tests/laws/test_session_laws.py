@@ -14,4 +14,4 @@ pytestmark = pytest.mark.laws
 
 @given(case=histories())
 def test_sessions_keep_every_law(case: laws.Case) -> None:
-    laws.keep(case, (*laws.CORE, every_row_is_judged_once))
+    laws.check_laws(case, (*laws.CORE, every_row_is_judged_once))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamops.joins.core import tables
 from streamops.kernel.core import Step
 from streamops.testing import fold, laws
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.laws.tables_strategies import (
     KEYS,
     NAMES,
@@ -69,7 +69,7 @@ def follow(history: History) -> None:
     for step, batch in zip(play(history, history.batches), history.batches, strict=True):
         rejected = [side.step(changes) for side, changes in zip(sides, batch, strict=True)]
         before = folded.there
-        emitted = rows_of(step.output)
+        emitted = to_rows(step.output)
         folded.step(emitted)
         assert folded.there == bag_of(recomputed(history, sides))
         # Nothing is said that did not happen: each row goes or comes, and not both.
@@ -127,7 +127,7 @@ def test_with_sequences_the_fold_is_that_of_any_order_and_cutting(history: Histo
         cuts = [slice(at, at + size) for at in range(0, longest, size)]
         folded = Folded()
         for step in play(history, [(sides[0][cut], sides[1][cut]) for cut in cuts]):
-            folded.step(rows_of(step.output))
+            folded.step(to_rows(step.output))
         found.append(folded.there)
     assert all(item == found[0] for item in found)
 
@@ -152,7 +152,7 @@ def test_inserts_of_rows_with_keys_may_come_again_and_contradict_in_any_order(
         follow(replace(history, batches=batches))
         folded = Folded()
         for step in play(history, batches):
-            folded.step(rows_of(step.output))
+            folded.step(to_rows(step.output))
         found.append(folded.there)
     assert all(item == found[0] for item in found)
 
@@ -164,7 +164,7 @@ def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) 
         steps = play(history, [*history.batches, history.ending])
         folded = Folded()
         for step in steps:
-            folded.step(rows_of(step.output))
+            folded.step(to_rows(step.output))
         assert not folded.there
         assert steps[-1].state.rows == 0
 
@@ -174,7 +174,7 @@ def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) 
 @given(history=histories(sequenced=False))
 def test_with_keys_the_output_folds_by_them(history: History) -> None:
     if history.spec.tables[0].key:
-        rows = [row for step in play(history, history.batches) for row in rows_of(step.output)]
+        rows = [row for step in play(history, history.batches) for row in to_rows(step.output)]
         fold(rows, key=["id", "rid", "k", "n"])
 
 
@@ -194,12 +194,12 @@ def test_the_inputs_may_interleave_in_any_way(history: History) -> None:
     for batches in ways:
         folded = Folded()
         for step in play(history, batches):
-            folded.step(rows_of(step.output))
+            folded.step(to_rows(step.output))
         found.append(folded.there)
     assert all(item == found[0] for item in found)
 
 
-def case_of(history: History) -> laws.PairCase:
+def case_of(history: History) -> laws.Case:
     table, how = history.spec.tables[0], history.spec.how
     left, right = oracles(history)
     identity = ["id", "rid", "k", "n"] if table.key else None
@@ -207,22 +207,22 @@ def case_of(history: History) -> laws.PairCase:
         left, right, ON, how, NAMES, identity, remembers=history.spec.remember_per_shard > 0
     )
 
-    def accepted(judged: Sequence[laws.JudgedPair]) -> list[Row]:
+    def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
         all_ = oracle.fresh()
-        lefts = [row for batch, _, _ in judged for row in rows_of(batch)]
-        rights = [row for _, batch, _ in judged for row in rows_of(batch)]
+        lefts = [row for (batch, _), _ in arrivals for row in to_rows(batch)]
+        rights = [row for (_, batch), _ in arrivals for row in to_rows(batch)]
         return all_.step(lefts, rights).emitted
 
     def both(batch: Batch) -> tuple[pa.Table, pa.Table]:
         return table_of(batch[0], SCHEMAS[0]), table_of(batch[1], SCHEMAS[1])
 
-    return laws.PairCase(
+    return laws.Case(
         core=tables,
         spec=history.spec,
         batches=tuple(map(both, history.batches or [([], [])])),
         oracle=oracle.fresh,
         accepted=accepted,
-        identity=None if identity is None else tuple(identity),
+        key=None if identity is None else tuple(identity),
         undo=() if history.spec.remember_per_shard else (both(history.ending),),
         seed=history.seed,
     )
@@ -230,12 +230,12 @@ def case_of(history: History) -> laws.PairCase:
 
 @given(history=IN_ORDER)
 def test_a_join_of_multisets_keeps_every_law_of_a_pair(history: History) -> None:
-    laws.keep_pair(case_of(history))
+    laws.check_laws(case_of(history))
 
 
 @given(history=SEQUENCED)
 def test_a_join_of_versions_keeps_every_law_of_a_pair(history: History) -> None:
-    laws.keep_pair(case_of(history))
+    laws.check_laws(case_of(history))
 
 
 @pytest.mark.parametrize("histories_", [BOGUS, DISORDERED], ids=["bogus", "disordered"])
@@ -243,11 +243,11 @@ def test_what_cannot_be_or_comes_late_breaks_no_law_but_that_of_the_batch(
     histories_: st.SearchStrategy[History],
 ) -> None:
     """In one batch all may be well that is not in pieces: a delete that comes before its insert."""
-    some = [law for law in laws.PAIR if "batch" not in law.__name__ or "within" in law.__name__]
-    assert len(some) == len(laws.PAIR) - 2
+    some = [law for law in laws.CORE if "batch" not in law.__name__ or "within" in law.__name__]
+    assert len(some) == len(laws.CORE) - 2
 
     @given(history=histories_)
     def law(history: History) -> None:
-        laws.keep_pair(replace(case_of(history), undo=()), some)
+        laws.check_laws(replace(case_of(history), undo=()), some)
 
     law()

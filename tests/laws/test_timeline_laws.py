@@ -19,7 +19,7 @@ from streamops.kernel.columns import concat
 from streamops.kernel.core import Input
 from streamops.kernel.hashing import xxhash64
 from streamops.testing import fold, laws
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.values import comparable
@@ -108,14 +108,14 @@ def cases(draw: st.DrawFn) -> laws.Case:
     spec = Timed(parameters, user, JOINED)
     oracle = TimelineOracle(user, key, "rank", cap, hashed)
 
-    def accepted(judged: Sequence[laws.Judged]) -> list[Row]:
-        return oracle.fresh().step(rows_of(concat([batch for batch, _ in judged]))).emitted
+    def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
+        return oracle.fresh().step(to_rows(concat([batch for (batch,), _ in arrivals]))).emitted
 
     return laws.Case(
         core=timeline,
         spec=spec,
-        batches=tuple(pa.Table.from_pylist(item, JOINED) for item in batches or [[]]),
-        identity=("user", "post"),
+        batches=tuple((pa.Table.from_pylist(item, JOINED),) for item in batches or [[]]),
+        key=("user", "post"),
         oracle=oracle.fresh,
         accepted=accepted,
         seed=draw(st.integers(0, 2**16)),
@@ -133,17 +133,17 @@ def test_the_newest_of_each_user_keep_the_law_that(
 @given(case=cases())
 def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
     state, published = timeline.empty(case.spec), []
-    everything = concat(case.batches)
+    (everything,) = case.all_rows()
     words = pa.array([UNDO[w] for w in everything.column("_change_type").to_pylist()], pa.string())
     at = JOINED.names.index("_change_type")
     undone = everything.set_column(at, JOINED.field(at), words)
     backwards = undone.take(pa.array(range(len(undone) - 1, -1, -1), pa.int64()))
-    for batch in (*case.batches, backwards.slice(0, 3), backwards.slice(3)):
+    for (batch,) in (*case.batches, (backwards.slice(0, 3),), (backwards.slice(3),)):
         step = timeline.step(case.spec, state, [timeline.pack(case.spec, batch)], None)
         state = step.state
-        published += rows_of(step.output)
+        published += to_rows(step.output)
     assert state.rows == 0
-    assert fold(published, key=case.identity) == []
+    assert fold(published, key=case.key) == []
 
 
 POSTS = pa.schema(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from streamops.time.core import track_clock
 from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
@@ -107,7 +107,7 @@ play = partial(playing.annotate, track_clock)
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
     """What was said of each row; each came out once."""
-    rows = [row for table in tables for row in rows_of(table)]
+    rows = [row for table in tables for row in to_rows(table)]
     found = {row["id"]: comparable(row) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -124,7 +124,7 @@ def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
 def test_every_row_is_said_what_the_oracle_says(case: Case) -> None:
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
-        rows, got = rows_of(batch), rows_of(out)
+        rows, got = to_rows(batch), to_rows(out)
         said = [(row.pop(OFFSET), row.pop(METHOD)) for row in got]
         assert comparable(got) == comparable(rows)  # the same rows, in the same order
         assert said == oracle.judge(rows)
@@ -135,7 +135,7 @@ def test_rows_that_come_behind_are_said_what_the_oracle_says(case: Case) -> None
     dice, oracle = random.Random(case.seed), case.oracle()
     order = sorted(range(len(whole := whole_of(case))), key=lambda i: i + dice.choice([0, 0, 5]))
     # No more than a horizon behind: what is further back may have been forgotten.
-    received = [row["received"] or 0 for row in rows_of(whole)]
+    received = [row["received"] or 0 for row in to_rows(whole)]
     newest, kept = None, []
     for i in order:
         if newest is None or received[i] >= newest - case.spec.horizon:
@@ -143,8 +143,8 @@ def test_rows_that_come_behind_are_said_what_the_oracle_says(case: Case) -> None
             newest = max(received[i], newest if newest is not None else received[i])
     batches = cut(whole.take(pa.array(kept, pa.int64())), dice)
     for batch, out in zip(batches, play(case.spec, batches)[0], strict=True):
-        said = [(row[OFFSET], row[METHOD]) for row in rows_of(out)]
-        assert said == oracle.judge(rows_of(batch))
+        said = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
+        assert said == oracle.judge(to_rows(batch))
 
 
 def whole_of(case: Case) -> pa.Table:
@@ -168,7 +168,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
     for left, right in zip(one[1], other[1], strict=True):
         assert left.watermark == right.watermark
         for name in left.tables:
-            pair = (sorted(map(comparable, rows_of(s.tables[name]))) for s in (left, right))
+            pair = (sorted(map(comparable, to_rows(s.tables[name]))) for s in (left, right))
             assert next(pair) == next(pair)
 
 
@@ -187,7 +187,7 @@ def test_devices_may_be_spread_over_any_number_of_shards(case: Case) -> None:
     together: dict[int, Any] = {}
     for word in dict.fromkeys(WORDS):
         mine = [
-            batch.filter(pa.array([row["word"] == word for row in rows_of(batch)], pa.bool_()))
+            batch.filter(pa.array([row["word"] == word for row in to_rows(batch)], pa.bool_()))
             for batch in case.batches
         ]
         together |= by_id(play(case.spec, mine)[0])
@@ -198,7 +198,7 @@ def test_devices_may_be_spread_over_any_number_of_shards(case: Case) -> None:
 def test_state_has_the_devices_of_two_horizons_and_few_cells_for_each(case: Case) -> None:
     oracle, seen = case.oracle(), []
     for batch, state in zip(case.batches, play(case.spec, case.batches)[1], strict=True):
-        oracle.judge(rows_of(batch))
+        oracle.judge(to_rows(batch))
         seen += [at for samples in oracle.samples.values() for at, _ in samples]
         cell = -(-case.spec.horizon // CELLS)
         young = [
@@ -212,5 +212,5 @@ def test_state_has_the_devices_of_two_horizons_and_few_cells_for_each(case: Case
 @given(case=histories())
 def test_a_corrected_event_is_never_later_than_by_its_own_message(case: Case) -> None:
     for out in play(case.spec, case.batches)[0]:
-        for row in rows_of(out):
+        for row in to_rows(out):
             assert row[OFFSET] is None or row[OFFSET] <= row["received"] - row["sent"]

@@ -1,4 +1,4 @@
-"""The two small operators of tests/spark/pair_cores.py, row by row."""
+"""The two operators of :mod:`tests.spark.pair_cores`, row by row in plain Python."""
 
 from __future__ import annotations
 
@@ -12,80 +12,84 @@ from tests.oracles.windows import Expected, Row
 
 @dataclass
 class EarlierOracle:
-    """How many right rows of its key are not younger than a left row."""
+    """For each left row: how many right rows of its key are not later."""
 
-    judged: int | None = None
+    watermark: int | None = None
     waiting: list[Row] = field(default_factory=list)
-    seen: list[Row] = field(default_factory=list)
+    right: list[Row] = field(default_factory=list)
 
     def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
         expected = Expected()
-        self._take(left, "left", "ts", self.waiting, expected)
-        self._take(right, "right", "at", self.seen, expected)
+        self._accept(left, "left", "ts", self.waiting, expected)
+        self._accept(right, "right", "at", self.right, expected)
         due = [r for r in self.waiting if watermark is not None and r["ts"] <= watermark]
         self.waiting = [row for row in self.waiting if row not in due]
-        expected.emitted = [self._answer(row) for row in due]
+        expected.emitted = [self._count(row) for row in due]
         expected.counts["results"] = len(due)
-        self.judged = watermark
+        self.watermark = watermark
         return expected
 
-    def _take(
-        self, rows: Sequence[Row], side: str, time: str, kept: list[Row], expected: Expected
+    def _accept(
+        self, rows: Sequence[Row], side: str, time: str, accepted: list[Row], expected: Expected
     ) -> None:
         for row in rows:
             expected.counts["rows"] += 1
-            when = row[time]
-            if when is None or not MIN_INSTANT <= when <= MAX_INSTANT:
+            instant = row[time]
+            if instant is None or not MIN_INSTANT <= instant <= MAX_INSTANT:
                 expected.counts["rejected"] += 1
                 expected.late.append(self._late(side, row, "null time", None))
-            elif self.judged is not None and when <= self.judged:
+            elif self.watermark is not None and instant <= self.watermark:
                 expected.counts["too_late"] += 1
-                expected.late.append(self._late(side, row, "too late", self.judged - when))
+                expected.late.append(self._late(side, row, "too late", self.watermark - instant))
             else:
                 expected.counts["on_time"] += 1
-                kept.append(row)
+                accepted.append(row)
 
     def _late(self, side: str, row: Row, reason: str, lateness: int | None) -> Row:
         rows = {"left": None, "right": None, side: row}
-        told = {"side": side, "reason": reason, "lateness": lateness, "watermark": self.judged}
-        return {"late": told | rows}
+        details = {
+            "side": side,
+            "reason": reason,
+            "lateness": lateness,
+            "watermark": self.watermark,
+        }
+        return {"late": details | rows}
 
-    def _answer(self, row: Row) -> Row:
-        alike = [r for r in self.seen if r["key"] == row["k"] and row["k"] is not None]
-        return {**row, "n": sum(r["at"] <= row["ts"] for r in alike)}
+    def _count(self, row: Row) -> Row:
+        matches = [r for r in self.right if r["key"] == row["k"] and row["k"] is not None]
+        return {**row, "n": sum(r["at"] <= row["ts"] for r in matches)}
 
     def finish(self) -> list[Row]:
-        return [self._answer(row) for row in self.waiting]
+        return [self._count(row) for row in self.waiting]
 
     def bound(self) -> int:
-        return len(self.waiting) + len(self.seen)
+        return len(self.waiting) + len(self.right)
 
 
 @dataclass
 class TallyOracle:
-    """How many rows of each key both sides have had."""
+    """The number of rows per key and side."""
 
-    kept: dict[Any, Row] = field(default_factory=dict)
+    results: dict[Any, Row] = field(default_factory=dict)
 
     def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
         expected = Expected()
         expected.counts["rows"] = len(left) + len(right)
-        touched = {}
+        arrived: dict[Any, dict[str, int]] = {}
         for name, key, rows in (("lefts", "k", left), ("rights", "key", right)):
             for row in rows:
-                told = touched.setdefault(row[key], {"lefts": 0, "rights": 0})
-                told[name] += 1
-        for key, came in touched.items():
-            before = self.kept.get(key)
+                arrived.setdefault(row[key], {"lefts": 0, "rights": 0})[name] += 1
+        for key, counts in arrived.items():
+            before = self.results.get(key)
             expected.counts["results" if before is None else "corrections"] += 1
             before = before or {"lefts": 0, "rights": 0, "revision": -1}
-            sums = {name: before[name] + came[name] for name in came}
-            self.kept[key] = {"k": key, **sums, "revision": before["revision"] + 1}
-            expected.emitted.append(self.kept[key])
+            sums = {name: before[name] + counts[name] for name in counts}
+            self.results[key] = {"k": key, **sums, "revision": before["revision"] + 1}
+            expected.emitted.append(self.results[key])
         return expected
 
     def finish(self) -> list[Row]:
         return []
 
     def bound(self) -> int:
-        return len(self.kept)
+        return len(self.results)

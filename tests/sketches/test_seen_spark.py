@@ -15,7 +15,7 @@ from streamops import aggregates as agg
 from streamops import sketches, windows
 from streamops.sketches.core.seen import METRICS
 from streamops.testing import at, micro_batches
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.oracles.seen import SeenOracle
 
 pytestmark = pytest.mark.spark
@@ -65,7 +65,7 @@ def expected() -> dict[int, str]:
     oracle = SeenOracle(("order.id", "shop"), "ts", 100_000_000, 4)
     found = {}
     for batch in SCRIPT:
-        arguments = oracle.judge(rows_of(pa.Table.from_pylist(batch, SCHEMA)))
+        arguments = oracle.judge(to_rows(pa.Table.from_pylist(batch, SCHEMA)))
         found |= {row["n"]: word for row, word in zip(batch, arguments, strict=True)}
     return found
 

@@ -1,4 +1,4 @@
-"""Two small operators with two inputs: one with time and one without, to see how they are wired."""
+"""Two small operators with two inputs, with and without event time, for tests of the pipeline."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ class Parameters:
 
 
 def _earlier(left: pa.Schema, right: pa.Schema) -> pa.Schema:
-    late = [("side", pa.string()), ("reason", pa.string()), ("lateness", pa.duration("us"))]
+    details = [("side", pa.string()), ("reason", pa.string()), ("lateness", pa.duration("us"))]
     rows = [("left", pa.struct(list(left))), ("right", pa.struct(list(right)[:2]))]
-    told = pa.struct([*late, ("watermark", INSTANT), *rows])
-    return pa.schema([*left, ("n", pa.int64()), ("late", told)])
+    late = pa.struct([*details, ("watermark", INSTANT), *rows])
+    return pa.schema([*left, ("n", pa.int64()), ("late", late)])
 
 
 def _tally(key: pa.Field) -> pa.Schema:
@@ -89,90 +89,90 @@ def _tally(key: pa.Field) -> pa.Schema:
 
 
 class Earlier:
-    """For each left row, once the watermark has passed it: how many right rows of its key are not
-    younger. Late rows are delivered as they came.
+    """Count, for each left row, the right rows of its key that are not later.
+
+    A left row is emitted once the watermark has passed it. Late rows go to the side output.
     """
 
     STATE = StateFormat("tests.earlier", 1)
 
     def layout(self, spec: Spec) -> dict[str, pa.Schema]:
-        return {side: of.schema for side, of in zip(SIDES, spec.inputs, strict=True)}
+        return {side: input_.schema for side, input_ in zip(SIDES, spec.inputs, strict=True)}
 
     def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
         return rows
 
     def empty(self, spec: Spec) -> State:
-        return State(None, {name: kind.empty_table() for name, kind in self.layout(spec).items()})
+        return State(None, {n: schema.empty_table() for n, schema in self.layout(spec).items()})
 
     def step(
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
     ) -> Step:
-        left, right = inputs
-        kept, late, counts = {}, [spec.output.empty_table()], Metrics()
-        for name, rows in (("left", left), ("right", right)):
-            good, refused, counted = self._judged(spec, state.watermark, name, rows)
-            kept[name] = concat([state.tables[name], good])
-            late.append(refused)
-            counts += counted
-        times = timestamp_micros(kept["left"].column(spec.inputs[0].time))[0]
+        stored, late, metrics = {}, [spec.output.empty_table()], Metrics()
+        for side, rows in zip(SIDES, inputs, strict=True):
+            accepted, late_rows, counted = self._split_late(spec, state.watermark, side, rows)
+            stored[side] = concat([state.tables[side], accepted])
+            late.append(late_rows)
+            metrics += counted
+        times = timestamp_micros(stored["left"].column(spec.inputs[0].time))[0]
         due = times <= (MIN_INSTANT - 1 if watermark is None else watermark)
-        emitted = self._answered(spec, kept["left"].filter(pa.array(due)), kept["right"])
-        after = {"left": kept["left"].filter(pa.array(~due)), "right": kept["right"]}
-        counts += Metrics(results=len(emitted))
-        return Step(State(watermark, after), emitted, concat(late), counts)
+        output = self._count(spec, stored["left"].filter(pa.array(due)), stored["right"])
+        after = {"left": stored["left"].filter(pa.array(~due)), "right": stored["right"]}
+        metrics += Metrics(results=len(output))
+        return Step(State(watermark, after), output, concat(late), metrics)
 
-    def _judged(
-        self, spec: Spec, mark: int | None, name: str, rows: pa.Table
+    def _split_late(
+        self, spec: Spec, watermark: int | None, side: SideName, rows: pa.Table
     ) -> tuple[pa.Table, pa.Table, Metrics]:
-        side = spec.inputs[SIDES.index(name)]
-        times, valid = timestamp_micros(rows.column(side.time))
-        bad = ~valid | (times < MIN_INSTANT) | (times > MAX_INSTANT)
-        late = ~bad & (times <= (MIN_INSTANT - 1 if mark is None else mark))
-        fine = rows.filter(pa.array(~bad & ~late))
-        counts = Metrics(len(rows), int(bad.sum()), len(fine), 0, int(late.sum()))
-        where = np.flatnonzero(bad | late)
-        refused = take(rows, where)
-        behind = pa.array(np.where(bad, 0, (mark or 0) - times)[where], mask=bad[where])
-        kind = spec.output.field("late").type
-        told: dict[str, pa.Array] = {
-            "side": pa.array([name] * len(where), pa.string()),
-            "reason": pa.array(np.where(bad[where], "null time", "too late"), pa.string()),
-            "lateness": behind.cast(pa.duration("us")),
-            "watermark": pa.array([mark] * len(where), pa.int64()).cast(INSTANT),
+        """Accepted rows, rows of the side output, and the metrics of both."""
+        times, valid = timestamp_micros(rows.column(spec.inputs[SIDES.index(side)].time))
+        invalid = ~valid | (times < MIN_INSTANT) | (times > MAX_INSTANT)
+        too_late = ~invalid & (times <= (MIN_INSTANT - 1 if watermark is None else watermark))
+        accepted = rows.filter(pa.array(~invalid & ~too_late))
+        metrics = Metrics(len(rows), int(invalid.sum()), len(accepted), 0, int(too_late.sum()))
+        at = np.flatnonzero(invalid | too_late)
+        late_rows = take(rows, at)
+        lateness = pa.array(np.where(invalid, 0, (watermark or 0) - times)[at], mask=invalid[at])
+        fields = spec.output.field("late").type
+        details: dict[str, pa.Array] = {
+            "side": pa.array([side] * len(at), pa.string()),
+            "reason": pa.array(np.where(invalid[at], "null time", "too late"), pa.string()),
+            "lateness": lateness.cast(pa.duration("us")),
+            "watermark": pa.array([watermark] * len(at), pa.int64()).cast(INSTANT),
         }
-        for each in ("left", "right"):
-            of = kind.field(each).type
-            columns = [combine_chunks(refused.column(f.name)) for f in of] if each == name else []
-            told[each] = (
-                pa.StructArray.from_arrays(columns, fields=list(of))
-                if columns
-                else pa.nulls(len(where), of)
-            )
-        struct = pa.StructArray.from_arrays([told[f.name] for f in kind], fields=list(kind))
-        whole = null_table(spec.output, len(where))
-        at = spec.output.get_field_index("late")
-        return fine, whole.set_column(at, spec.output.field(at), struct), counts
+        for name in SIDES:
+            type_ = fields.field(name).type
+            details[name] = pa.nulls(len(at), type_)
+            if name == side:
+                columns = [combine_chunks(late_rows.column(f.name)) for f in type_]
+                details[name] = pa.StructArray.from_arrays(columns, fields=list(type_))
+        late = pa.StructArray.from_arrays([details[f.name] for f in fields], fields=list(fields))
+        table, index = null_table(spec.output, len(at)), spec.output.get_field_index("late")
+        return accepted, table.set_column(index, spec.output.field(index), late), metrics
 
-    def _answered(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
-        mine, theirs = (
-            combine_chunks(left.column(spec.inputs[0].by[0])),
-            combine_chunks(right.column(spec.inputs[1].by[0])),
+    def _count(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
+        keys = [
+            combine_chunks(rows.column(input_.by[0]))
+            for rows, input_ in zip((left, right), spec.inputs, strict=True)
+        ]
+        codes = key_codes([pa.concat_arrays(keys)], len(left) + len(right))
+        left_codes, right_codes = codes[: len(left)], codes[len(left) :]
+        left_times, right_times = (
+            timestamp_micros(rows.column(input_.time))[0]
+            for rows, input_ in zip((left, right), spec.inputs, strict=True)
         )
-        codes = key_codes([pa.concat_arrays([mine, theirs])], len(left) + len(right))
-        keys, others = codes[: len(left)], codes[len(left) :]
-        times = timestamp_micros(left.column(spec.inputs[0].time))[0]
-        seen = timestamp_micros(right.column(spec.inputs[1].time))[0]
-        known = np.asarray(mine.is_valid())
         n = [
-            int(((others == key) & (seen <= time)).sum()) if there else 0
-            for key, time, there in zip(keys, times, known, strict=True)
+            int(((right_codes == code) & (right_times <= time)).sum()) if is_valid else 0
+            for code, time, is_valid in zip(
+                left_codes, left_times, np.asarray(keys[0].is_valid()), strict=True
+            )
         ]
         columns = [*left.columns, pa.array(n, pa.int64())]
         columns.append(pa.nulls(len(left), spec.output.field("late").type))
         return pa.table(columns, schema=spec.output)
 
     def finish(self, spec: Spec, state: State) -> pa.Table:
-        return self._answered(spec, state.tables["left"], state.tables["right"])
+        return self._count(spec, state.tables["left"], state.tables["right"])
 
     def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
         step = self.step(spec, self.empty(spec), inputs, None)
@@ -188,7 +188,7 @@ class Earlier:
 
 
 class Tally:
-    """How many rows of each key both sides have had, whenever it is more."""
+    """Count the rows of each key on both sides, and emit the counts whenever they change."""
 
     STATE = StateFormat("tests.tally", 1)
 
@@ -204,35 +204,30 @@ class Tally:
     def step(
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
     ) -> Step:
-        left, right = inputs
         before = state.tables["tally"]
-        name = spec.output.names[0]
-        keys = [
-            before.column(name),
-            left.column(spec.inputs[0].by[0]),
-            right.column(spec.inputs[1].by[0]),
-        ]
-        whole = pa.concat_arrays([combine_chunks(key) for key in keys])
-        groups, firsts = Groups.of(key_codes([whole], len(whole)))
-        parts = np.split(groups.ids, np.cumsum([len(before), len(left)]))
-        size = {"minlength": groups.count}
-        came = [np.bincount(part, **size) for part in parts[1:]]
-        was = {
-            each: np.bincount(parts[0], before.column(each).to_numpy(), **size).astype(np.int64)
-            for each in ("lefts", "rights", "revision")
+        names = spec.output.names[0], *(input_.by[0] for input_ in spec.inputs)
+        tables = before, *inputs
+        keys = pa.concat_arrays(
+            [combine_chunks(table[name]) for table, name in zip(tables, names, strict=True)]
+        )
+        groups, firsts = Groups.of(key_codes([keys], len(keys)))
+        ids = np.split(groups.ids, np.cumsum([len(table) for table in tables[:-1]]))
+        old, lefts, rights = (np.bincount(part, minlength=groups.count) for part in ids)
+        exists, changed = old > 0, lefts + rights > 0
+        counts = {
+            name: np.bincount(ids[0], before.column(name).to_numpy(), groups.count).astype(np.int64)
+            for name in ("lefts", "rights", "revision")
         }
-        known = np.bincount(parts[0], **size) > 0
-        touched = came[0] + came[1] > 0
-        revision = np.where(known, was["revision"] + touched, 0)
-        columns = [was["lefts"] + came[0], was["rights"] + came[1], revision]
-        after = pa.table([whole.take(pa.array(firsts)), *columns], schema=spec.output)
-        counts = Metrics(
-            rows=len(left) + len(right),
-            results=int((touched & ~known).sum()),
-            corrections=int((touched & known).sum()),
+        revision = np.where(exists, counts["revision"] + changed, 0)
+        columns = [counts["lefts"] + lefts, counts["rights"] + rights, revision]
+        after = pa.table([keys.take(pa.array(firsts)), *columns], schema=spec.output)
+        metrics = Metrics(
+            rows=sum(map(len, inputs)),
+            results=int((changed & ~exists).sum()),
+            corrections=int((changed & exists).sum()),
         )
         state = State(watermark, {"tally": after})
-        return Step(state, after.filter(pa.array(touched)), spec.output.empty_table(), counts)
+        return Step(state, after.filter(pa.array(changed)), spec.output.empty_table(), metrics)
 
     def finish(self, spec: Spec, state: State) -> pa.Table:
         return spec.output.empty_table()
@@ -251,8 +246,8 @@ class Tally:
 EARLIER, TALLY = Earlier(), Tally()
 
 
-def nothing_native(left: Any, right: Any, spec: Any, insists: bool) -> None:
-    """Spark has none of these."""
+def no_native_operator(left: Any, right: Any, spec: Any, insists: bool) -> None:
+    """Spark has no native equivalent."""
 
 
 def earlier(
@@ -265,7 +260,7 @@ def earlier(
     word: str = "",
     **options: Any,
 ) -> Operator:
-    """How many right rows are not younger than a left one."""
+    """Count, for each left row, the right rows of its key that are not later."""
     both = delay if isinstance(delay, (tuple, list)) else (delay, delay)
     delays = [None if d is None else parse_duration(d, parameter="delay", where="x") for d in both]
     micros = parse_duration(lag, parameter="lag", where="x", minimum=0)
@@ -274,11 +269,11 @@ def earlier(
 
 
 def tally(right: Any = None, *, by: Any = ("k", "key"), word: str = "", **options: Any) -> Operator:
-    """How many rows of each key both sides have had."""
+    """Count the rows of each key on both sides."""
     parameters = Parameters(tuple(by), (None, None), word=word)
     return _operator("joins.tally", parameters, TALLY, right, options)
 
 
 def _operator(name: str, parameters: Parameters, core: Any, right: Any, options: Any) -> Operator:
-    operator = Operator(name, parameters, core, right, nothing_native)
+    operator = Operator(name, parameters, core, right, no_native_operator)
     return operator.options(**{"shards": 2, **options})

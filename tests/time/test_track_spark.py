@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import time, windows
 from streamops.testing import at, micro_batches
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.oracles.tracking import TrackOracle
 
 pytestmark = pytest.mark.spark
@@ -85,7 +85,7 @@ def expected() -> dict[int, tuple[Any, str]]:
     oracle = TrackOracle(("device",), 3_600 * SECOND, 60 * SECOND)
     found = {}
     for batch in SCRIPT:
-        rows = rows_of(pa.Table.from_pylist(batch, SCHEMA))
+        rows = to_rows(pa.Table.from_pylist(batch, SCHEMA))
         for row, said, (offset, how) in zip(batch, rows, oracle.judge(rows), strict=True):
             if said["ts"] is None:
                 found[row["n"]] = (row["received"], "no_event_time")

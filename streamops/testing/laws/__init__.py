@@ -1,39 +1,28 @@
-"""The laws of a core, as functions: whoever writes a core subscribes to all of them.
+"""The laws of a core as functions: every core must satisfy all of them.
 
-A *case* is a core, its spec, a history of micro-batches and what is needed to judge it. A law
-takes a case and fails with an ``AssertionError`` that says what differs::
+A *case* is a core, its spec, and a history of micro-batches: tuples of one table per input. A law
+takes a case and fails with an ``AssertionError`` that shows the difference::
 
     @given(case=histories())
-    def test_my_core_keeps_every_law(case): laws.keep(case)
+    def test_my_core_satisfies_every_law(case): laws.check_laws(case)
 
-Watermarks are Spark's, computed from the history. Rows are compared as bags, and exactly: let
-the histories hold numbers whose sums are exact, such as multiples of 1/4. Summaries have a
-smaller case, :class:`Members`, and laws of their own, ``laws.SUMMARY``. A core with two inputs has
-a :class:`PairCase`, and keeps ``laws.PAIR``: :func:`keep_pair`.
+Watermarks are those that Spark computes from the history. Rows are compared as multisets, and
+exactly: draw numbers whose sums are exact, such as multiples of 1/4. Summaries have a case of their
+own, :class:`SummaryCase`, with the laws ``laws.SUMMARY``.
 """
 
-from streamops.testing.laws.cases import Case, Judged, Oracle, watermarks
-from streamops.testing.laws.comparing import rows_of
-from streamops.testing.laws.cores import CORE, keep
-from streamops.testing.laws.pair_cases import Both, JudgedPair, PairCase, PairOracle, inverse
-from streamops.testing.laws.pairs import PAIR, keep_pair
-from streamops.testing.laws.summaries import SUMMARY, Members
+from streamops.testing.laws.cases import Arrival, Case, Oracle, invert, to_rows
+from streamops.testing.laws.cores import CORE, check_laws
+from streamops.testing.laws.summaries import SUMMARY, SummaryCase
 
 __all__ = [
     "CORE",
-    "PAIR",
     "SUMMARY",
-    "Both",
+    "Arrival",
     "Case",
-    "Judged",
-    "JudgedPair",
-    "Members",
     "Oracle",
-    "PairCase",
-    "PairOracle",
-    "inverse",
-    "keep",
-    "keep_pair",
-    "rows_of",
-    "watermarks",
+    "SummaryCase",
+    "check_laws",
+    "invert",
+    "to_rows",
 ]

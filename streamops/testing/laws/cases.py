@@ -1,215 +1,194 @@
-"""A history to be judged, and how it is played, folded and compared."""
+"""A core with a history of micro-batches, and how the laws run and compare them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, key_codes, take, timestamp_micros
-from streamops.kernel.core import State, Step
-from streamops.kernel.groups import Groups, Ids
+from streamops.changelog.table import drop_tombstones
+from streamops.kernel.columns import concat, timestamp_micros
+from streamops.kernel.core import SIDES, State, Step
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
-from streamops.testing.laws.comparing import Row, rows_of
+from streamops.testing.values import comparable
 
 __all__ = [
+    "Arrival",
+    "Batch",
     "Case",
-    "History",
-    "Judged",
     "Oracle",
-    "among",
-    "cut",
-    "folded",
+    "Row",
+    "fold_steps",
+    "invert",
     "play",
-    "shards_of",
-    "times_in",
-    "times_of",
-    "watermarks",
-    "whole",
+    "same_rows",
+    "same_steps",
+    "same_tables",
+    "split_rows",
+    "to_rows",
 ]
 
-Batches = Sequence[pa.Table]
-Cutting = Callable[[pa.Table], list[pa.Table]]
-Judged = tuple[pa.Table, int | None]
-"""Rows of a micro-batch, and the watermark they were judged by."""
+Row = dict[str, Any]
+Batch = tuple[pa.Table, ...]
+"""A micro-batch: one table per input."""
+
+Arrival = tuple[Batch, int | None]
+"""A micro-batch, and the watermark by which its rows are late."""
+
+_OPPOSITE = {
+    "insert": "delete",
+    "delete": "insert",
+    "update_preimage": "update_postimage",
+    "update_postimage": "update_preimage",
+}
 
 
 class Oracle(Protocol):
-    """An obvious implementation of the same operator, row by row."""
+    """A simple implementation of the same operator, row by row."""
 
-    def step(self, rows: Sequence[Row], watermark: int | None) -> Any:
-        """Expected ``emitted`` and ``late`` (rows) and ``counts`` (a mapping)."""
+    @property
+    def step(self) -> Callable[..., Any]:
+        """From the rows of each input, and the watermark: the expected step.
+
+        The result has ``emitted`` and ``late`` (rows), and ``counts`` (the metrics as a mapping).
+        """
 
     def finish(self) -> Sequence[Row]:
         """Expected rows at the end of the stream."""
 
     def bound(self) -> int:
-        """Most entries that the state may have after the last step."""
+        """The maximum number of rows in state after the last step."""
 
 
-class History(Protocol):
-    """What the laws that all cores share know of a case, whether a batch is one table or two."""
-
-    @property
-    def core(self) -> Any:
-        """The core."""
-
-    @property
-    def spec(self) -> Any:
-        """Its spec."""
-
-    @property
-    def batches(self) -> Sequence[Any]:
-        """Micro-batches."""
-
-    @property
-    def oracle(self) -> Callable[[], Any]:
-        """Makes a fresh oracle."""
-
-    @property
-    def seed(self) -> int:
-        """For what the laws choose themselves."""
-
-    @property
-    def played(self) -> list[list[Step]]:
-        """The history as it stands, once it was played: most laws compare with it."""
-
-    def watermarks(self, batches: Sequence[Any]) -> list[int | None]:
-        """The operator's watermark in each micro-batch, as Spark would have it."""
-
-    def packed(self, batch: Any, cutting: Cutting) -> tuple[pa.Table, ...]:
-        """What the core's step takes of a micro-batch, packed in these pieces."""
-
-    def shuffled(self, batch: Any, rng: np.random.Generator) -> Any:
-        """The micro-batch in another order."""
-
-    def rows(self, batch: Any) -> tuple[list[Row], ...]:
-        """What the oracle's step takes of a micro-batch."""
-
-    def everything(self) -> Any:
-        """All micro-batches as one."""
-
-    def nothing(self) -> Any:
-        """A micro-batch without rows."""
-
-    def spread(self, shards: int, rng: np.random.Generator) -> Sequence[Sequence[Any]]:
-        """The micro-batches of each shard, rows of one key in one of them."""
-
-    @property
-    def timed(self) -> bool:
-        """Whether there is a watermark."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
-    """A history, and the core it is played to.
+    """A core, and the history that it processes.
 
     Parameters
     ----------
     core, spec : the operator
-    batches : sequence of Table
-        Micro-batches, with the columns of the input.
-    identity : tuple of str
-        Columns of the output that say which result a row is about.
+    batches : sequence of tuples of Table
+        Micro-batches: one table per input, with the columns of the input.
     oracle : callable
-        Makes a fresh oracle.
+        Creates an oracle.
     accepted : callable
-        The batch result over the rows that are not late, as ``core.run`` has it, given the
-        watermark that each micro-batch was judged by.
+        From the :data:`Arrival` of each micro-batch: the batch result over the rows that are not late,
+        as ``core.run`` returns it.
+    key : tuple of str, optional
+        Columns of the output that identify a result. None if the output is a multiset.
+    ignore : tuple of str
+        Columns of the output in which the results of a stream and a batch may differ.
+    undo : sequence of tuples of Table
+        If all inputs are change streams: micro-batches that retract the history, such as
+        :func:`invert` of it.
     seed : int
-        For what the laws choose themselves: cuttings, orders, shards.
+        For the cuttings, orders and shards that the laws choose.
     """
 
     core: Any
     spec: Any
-    batches: tuple[pa.Table, ...]
-    identity: tuple[str, ...]
+    batches: tuple[Batch, ...]
     oracle: Callable[[], Oracle]
-    accepted: Callable[[Sequence[Judged]], Sequence[Row]]
+    accepted: Callable[[Sequence[Arrival]], Sequence[Row]]
+    key: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ("revision", "timing")
+    undo: tuple[Batch, ...] = ()
     seed: int = 0
-    played: list[list[Step]] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def watermarks(self, batches: Batches) -> list[int | None]:
-        """See :class:`History`."""
-        return watermarks(self.spec, batches)
-
-    def packed(self, batch: pa.Table, cutting: Cutting) -> tuple[pa.Table]:
-        """See :class:`History`."""
-        pieces = [self.core.pack(self.spec, piece, "left") for piece in cutting(batch)]
-        return (concat(pieces),)
-
-    def shuffled(self, batch: pa.Table, rng: np.random.Generator) -> pa.Table:
-        """See :class:`History`."""
-        return take(batch, rng.permutation(len(batch)))
-
-    def rows(self, batch: pa.Table) -> tuple[list[Row]]:
-        """See :class:`History`."""
-        return (rows_of(batch),)
-
-    def everything(self) -> pa.Table:
-        """See :class:`History`."""
-        return concat(self.batches)
-
-    def nothing(self) -> pa.Table:
-        """See :class:`History`."""
-        return self.spec.inputs[0].schema.empty_table()
-
-    def spread(self, shards: int, rng: np.random.Generator) -> list[list[pa.Table]]:
-        """See :class:`History`."""
-        keys = [self.everything().column(name) for name in self.spec.inputs[0].by]
-        return among(shards_of(keys, len(self.everything()), shards, rng), self.batches, shards)
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The steps over the history without any change, with which most laws compare."""
+        return play(self, self.batches)
 
     @property
-    def timed(self) -> bool:
-        """See :class:`History`."""
-        return self.spec.inputs[0].time is not None
+    def has_event_time(self) -> bool:
+        """Whether there is a watermark."""
+        return any(input_.time is not None for input_ in self.spec.inputs)
+
+    def all_rows(self) -> Batch:
+        """All micro-batches as one."""
+        return tuple(map(concat, zip(*self.batches, strict=True))) or self.empty_batch()
+
+    def empty_batch(self) -> Batch:
+        """A micro-batch without rows."""
+        return tuple(input_.schema.empty_table() for input_ in self.spec.inputs)
+
+    def pack(
+        self, batch: Batch, split: Callable[[pa.Table], list[pa.Table]] = lambda rows: [rows]
+    ) -> list[pa.Table]:
+        """The packed rows of each input, packed in the pieces that ``split`` returns."""
+        return [
+            concat([self.core.pack(self.spec, piece, side) for piece in split(rows)])
+            for side, rows in zip(SIDES, batch, strict=False)
+        ]
+
+    def times(self, batch: Batch) -> list[int]:
+        """The valid event times of a micro-batch, over all inputs."""
+        times: list[int] = []
+        for input_, rows in zip(self.spec.inputs, batch, strict=True):
+            if input_.time is not None:
+                times += _valid_times(rows.column(input_.time))
+        return times
+
+    def count_invalid(self, batch: Batch) -> int:
+        """The number of rows whose event time is missing or invalid. Tombstones need none."""
+        batch = tuple(map(drop_tombstones, batch))
+        inputs = zip(self.spec.inputs, batch, strict=True)
+        rows = sum(len(rows) for input_, rows in inputs if input_.time is not None)
+        return rows - len(self.times(batch))
+
+    def watermarks(self, batches: Sequence[Batch]) -> list[int | None]:
+        """The operator's watermark in each micro-batch: the minimum over the inputs."""
+        lag, marks = self.spec.lag, list[int | None]()
+        timed = [(at, i) for at, i in enumerate(self.spec.inputs) if i.time is not None]
+        newest: dict[int, int | None] = {at: None for at, _ in timed}
+        for batch in batches:
+            mark = min(
+                (spark_watermark(newest[at], (input_.delay or 0) + lag) for at, input_ in timed),
+                default=0,
+            )
+            marks.append(mark * 1_000 + lag if mark else None)
+            for at, input_ in timed:
+                times = [newest[at], *_valid_times(batch[at].column(input_.time))]
+                newest[at] = max((t for t in times if t is not None), default=None)
+        return marks
 
 
-def watermarks(spec: Any, batches: Batches) -> list[int | None]:
-    """The operator's watermark in each micro-batch, as Spark would have it."""
-    delay = (spec.inputs[0].delay or 0) + spec.lag
-    result: list[int | None] = []
-    newest: int | None = None
-    for batch in batches:
-        sparks = spark_watermark(newest, delay)
-        result.append(sparks * 1_000 + spec.lag if sparks else None)
-        newest = max((t for t in (newest, *times_of(spec, batch)) if t is not None), default=None)
+def _valid_times(column: pa.ChunkedArray) -> list[int]:
+    times, valid = timestamp_micros(column)
+    result: list[int] = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)].tolist()
     return result
 
 
 def play(
-    case: History,
-    batches: Sequence[Any] | None = None,
+    case: Case,
+    batches: Sequence[Batch],
     marks: Sequence[int | None] | None = None,
     *,
-    between: Callable[[State], State] | None = None,
-    pack: Cutting | None = None,
+    between: Callable[[State], State] = lambda state: state,
+    split: Callable[[pa.Table], list[pa.Table]] = lambda rows: [rows],
 ) -> list[Step]:
-    """Play the history. Each step keeps the schemas and the invariants of the core."""
-    if all(each is None for each in (batches, marks, between, pack)):
-        if not case.played:
-            case.played.append(_play(case, case.batches, None, _as_it_is, whole))
-        return case.played[0]
-    batches = case.batches if batches is None else batches
-    return _play(case, batches, marks, between or _as_it_is, pack or whole)
+    """Run the core over micro-batches, and check the schemas and invariants of each step.
 
-
-def _play(
-    case: History,
-    batches: Sequence[Any],
-    marks: Sequence[int | None] | None,
-    between: Callable[[State], State],
-    pack: Cutting,
-) -> list[Step]:
-    core, spec = case.core, case.spec
+    Parameters
+    ----------
+    marks : sequence of int, optional
+        The watermarks, if they are not those of Spark.
+    between : callable
+        Called with the state before each step and after the last; returns the state to use.
+    split : callable
+        See :meth:`Case.pack`.
+    """
+    core, spec, state, steps = case.core, case.spec, case.core.empty(case.spec), []
     marks = case.watermarks(batches) if marks is None else marks
-    state, steps = core.empty(spec), []
     for batch, mark in zip(batches, marks, strict=True):
-        step = core.step(spec, between(state), case.packed(batch, pack), mark)
+        step = core.step(spec, between(state), case.pack(batch, split), mark)
         state = step.state
         core.check(spec, state)
         assert step.output.schema == step.late.schema == spec.output
@@ -219,54 +198,78 @@ def _play(
     return steps
 
 
-def _as_it_is(state: State) -> State:
-    return state
-
-
-def whole(batch: pa.Table) -> list[pa.Table]:
-    """The rows in one piece."""
-    return [batch]
-
-
-def cut(rows: pa.Table, rng: np.random.Generator) -> list[pa.Table]:
-    """The rows in the same order in other pieces, some of them empty."""
-    borders = np.sort(rng.integers(0, len(rows) + 1, int(rng.integers(0, 6))))
+def split_rows(
+    rows: pa.Table, rng: np.random.Generator, pieces: int | None = None
+) -> list[pa.Table]:
+    """Cut a table at random into pieces, some of them empty."""
+    count = int(rng.integers(1, 7)) if pieces is None else pieces
+    borders = np.sort(rng.integers(0, len(rows) + 1, count - 1))
     starts, ends = [0, *borders], [*borders, len(rows)]
-    return [rows.slice(s, e - s) for s, e in zip(starts, ends, strict=True)]
+    return [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
 
 
-def folded(case: Case, steps: Sequence[Step]) -> list[Row]:
-    """The table that these steps, and the end of the stream after them, add up to."""
-    published = [*(step.output for step in steps), case.core.finish(case.spec, steps[-1].state)]
-    rows = fold((row for table in published for row in rows_of(table)), key=case.identity)
-    added = ("revision", "timing")
-    return [{name: value for name, value in row.items() if name not in added} for row in rows]
+def fold_steps(case: Case, steps: Sequence[Step]) -> list[Row]:
+    """The table that the output of these steps, and of the end of the stream, folds to."""
+    state = steps[-1].state if steps else case.core.empty(case.spec)
+    published = [*(step.output for step in steps), case.core.finish(case.spec, state)]
+    rows = (row for table in published for row in to_rows(table))
+    table = fold(rows, rows="multiset") if case.key is None else fold(rows, key=case.key)
+    return [{name: v for name, v in row.items() if name not in case.ignore} for row in table]
 
 
-def shards_of(
-    keys: Sequence[pa.Array | pa.ChunkedArray], rows: int, shards: int, rng: np.random.Generator
-) -> Ids:
-    """A shard for each row, the same where the keys are equal."""
-    groups = Groups.of(key_codes(keys, rows))[0]
-    chosen: Ids = rng.integers(0, shards, groups.count)
-    return chosen[groups.ids]
+def invert(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+    """Micro-batches of change streams that retract these, the last change first.
+
+    An ``insert`` becomes a ``delete``, and a postimage becomes a preimage.
+    """
+    return tuple(tuple(map(_invert, batch)) for batch in reversed(batches))
 
 
-def among(shard_of: Ids, batches: Batches, shards: int) -> list[list[pa.Table]]:
-    """The batches of each shard, given the shard of each row of all of them."""
-    parts = np.split(shard_of, np.cumsum([len(batch) for batch in batches])[:-1])
-    pairs = list(zip(batches, parts, strict=True))
-    return [[batch.filter(pa.array(of == shard)) for batch, of in pairs] for shard in range(shards)]
+def _invert(rows: pa.Table) -> pa.Table:
+    backwards = rows.take(pa.array(np.arange(len(rows))[::-1]))
+    at = rows.schema.get_field_index("_change_type")
+    types = [_OPPOSITE.get(type_, type_) for type_ in backwards.column(at).to_pylist()]
+    return backwards.set_column(at, rows.schema.field(at), pa.array(types, rows.schema[at].type))
 
 
-def times_of(spec: Any, batch: pa.Table) -> list[int]:
-    """Event times of the rows that have a usable one. None without event time."""
-    time = spec.inputs[0].time
-    return [] if time is None else times_in(batch.column(time))
+def to_rows(table: pa.Table) -> list[Row]:
+    """The rows as Python values. Instants and durations are integers, in microseconds, at any depth."""
+    schema = pa.schema([(field.name, _integer_times(field.type)) for field in table.schema])
+    rows: list[Row] = table.cast(schema).to_pylist()
+    return rows
 
 
-def times_in(column: pa.ChunkedArray) -> list[int]:
-    """The usable ones among the event times of a column."""
-    times, valid = timestamp_micros(column)
-    placed: list[int] = times[valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)].tolist()
-    return placed
+def _integer_times(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_) or pa.types.is_time64(type_):
+        return pa.int64()
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _integer_times(field.type)) for field in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(_integer_times(type_.value_type))
+    return type_
+
+
+def same_steps(left: Sequence[Step], right: Sequence[Step], what: str) -> None:
+    """Check that output, late rows, metrics and states are equal, step by step."""
+    for number, (one, other) in enumerate(zip(left, right, strict=True)):
+        where = f"step {number}: unchanged, and {what}"
+        same_rows(to_rows(one.output), to_rows(other.output), where)
+        same_rows(to_rows(one.late), to_rows(other.late), where)
+        assert one.metrics == other.metrics, where
+        same_tables(one.state, other.state, where)
+
+
+def same_tables(left: State, right: State, what: str) -> None:
+    """Check that two states have equal rows."""
+    for name, table in left.tables.items():
+        same_rows(to_rows(table), to_rows(right.tables[name]), f"{what}: state {name!r}")
+
+
+def same_rows(left: Iterable[Row], right: Iterable[Row], what: str) -> None:
+    """Check that two multisets of rows are equal. A column that one side lacks must be null."""
+    ours, theirs = (Counter(map(_comparable_row, rows)) for rows in (left, right))
+    assert ours == theirs, f"{what}:\n  only first: {ours - theirs}\n  only second: {theirs - ours}"
+
+
+def _comparable_row(row: Row) -> Any:
+    return comparable({name: value for name, value in row.items() if value is not None})

@@ -1,4 +1,4 @@
-"""The laws of a summary: what is kept per group, and how two of them become one."""
+"""The laws of a summary: the state per group of an aggregate, and how states are merged."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ import pyarrow as pa
 
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.groups import Groups, Ids
-from streamops.testing.laws.comparing import rows_of
+from streamops.testing.laws.cases import to_rows
 from streamops.testing.values import comparable
 
-__all__ = ["SUMMARY", "Members"]
+__all__ = ["SUMMARY", "SummaryCase"]
 
 States = list[pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class SummaryCase:
     """Rows in groups, and a summary of them.
 
     Parameters
     ----------
     summary : Summary
     rows : Table
-        With the columns that the summary reads.
+        The columns that the summary reads.
     groups : Groups
-        Of the rows. A group may be empty.
+        Groups of the rows. A group may be empty.
     tolerance : float
-        0 demands equal states; else estimates may differ by this part of their value, or by
-        this much.
+        0 requires equal states. Otherwise, estimates may differ by this relative or absolute error.
     seed : int
-        For how the rows are dealt out.
+        For the random split of the rows.
     """
 
     summary: Summary
@@ -45,106 +44,106 @@ class Members:
     seed: int = 0
 
 
-def merging_parts_is_the_whole(case: Members) -> None:
-    """Rows dealt out to several states, and these merged, are the rows in one state."""
-    _same(case, _whole(case), _merged(case, _parts(case)), "the whole, and its parts merged")
+def merging_parts_is_the_whole(case: SummaryCase) -> None:
+    """The merged states of parts of the rows equal the state of all rows."""
+    _same(case, _whole(case), _merge(case, _parts(case)), "the whole, and its merged parts")
 
 
-def merging_is_commutative(case: Members) -> None:
+def merging_is_commutative(case: SummaryCase) -> None:
     """States may be merged in any order."""
     parts = _parts(case)
     order = np.random.default_rng(case.seed).permutation(len(parts))
     shuffled = [parts[i] for i in order]
-    _same(case, _merged(case, parts), _merged(case, shuffled), "in another order")
+    _same(case, _merge(case, parts), _merge(case, shuffled), "in another order")
 
 
-def merging_is_associative(case: Members) -> None:
+def merging_is_associative(case: SummaryCase) -> None:
     """States may be merged in any number of rounds."""
     parts = _parts(case)
     middle = len(parts) // 2
-    halves = [_merged(case, parts[:middle]), _merged(case, parts[middle:])]
+    halves = [_merge(case, parts[:middle]), _merge(case, parts[middle:])]
     stepwise = parts[0]
     for part in parts[1:]:
-        stepwise = _merged(case, [stepwise, part])
-    _same(case, _merged(case, parts), _merged(case, halves), "merged by halves")
-    _same(case, _merged(case, parts), stepwise, "merged one by one")
+        stepwise = _merge(case, [stepwise, part])
+    _same(case, _merge(case, parts), _merge(case, halves), "merged by halves")
+    _same(case, _merge(case, parts), stepwise, "merged one by one")
 
 
-def nothing_is_neutral(case: Members) -> None:
-    """A state merged with empty ones, or alone, stays what it is, to the last bit."""
+def an_empty_state_is_neutral(case: SummaryCase) -> None:
+    """Merging a state with empty ones, or alone, does not change it."""
     whole, empty = _whole(case), _empty(case)
-    for members in ([whole], [whole, empty], [empty, whole, empty]):
-        assert _bits(_merged(case, members)) == _bits(whole), "merged with nothing"
-    estimates = case.summary.estimate(_merged(case, [empty, empty]))
+    for states in ([whole], [whole, empty], [empty, whole, empty]):
+        assert _bits(_merge(case, states)) == _bits(whole), "merged with empty states"
+    estimates = case.summary.estimate(_merge(case, [empty, empty]))
     assert comparable(_values(estimates)) == comparable(_values(case.summary.estimate(empty)))
 
 
-def a_group_may_have_no_member(case: Members) -> None:
-    """Groups without a state, when states are merged, are as those without a row."""
+def a_group_may_have_no_states(case: SummaryCase) -> None:
+    """Merging no states gives the state of a group without rows."""
     none = [state[:0] for state in _whole(case)]
     groups = Groups(np.empty(0, np.int64), case.groups.count)
-    assert _bits(case.summary.merge(groups, none)) == _bits(_empty(case)), "without a member"
+    assert _bits(case.summary.merge(groups, none)) == _bits(_empty(case)), "without states"
 
 
-def groups_do_not_mix(case: Members) -> None:
-    """The state of a group is that of its rows alone."""
+def groups_do_not_mix(case: SummaryCase) -> None:
+    """The state of a group depends on the rows of this group only."""
     together = _bits(_whole(case))
     for group in range(case.groups.count):
-        mine = np.flatnonzero(case.groups.ids == group)
+        own = np.flatnonzero(case.groups.ids == group)
         alone = case.summary.update(
-            Groups(np.zeros(len(mine), np.int64), 1), case.rows.take(pa.array(mine))
+            Groups(np.zeros(len(own), np.int64), 1), case.rows.take(pa.array(own))
         )
-        assert _bits(alone)[0] == together[group], f"group {group}, alone and among others"
+        assert _bits(alone)[0] == together[group], f"group {group}, alone and with others"
 
 
-def states_are_as_declared(case: Members) -> None:
-    """One entry per group, of the types that ``fields`` and ``result`` name."""
-    for states in (_whole(case), _merged(case, _parts(case)), _empty(case)):
-        assert [state.type for state in states] == [kind for _, kind in case.summary.fields]
+def states_are_as_declared(case: SummaryCase) -> None:
+    """One state per group, of the types in ``fields`` and ``result``."""
+    for states in (_whole(case), _merge(case, _parts(case)), _empty(case)):
+        assert [state.type for state in states] == [type_ for _, type_ in case.summary.fields]
         assert {len(state) for state in states} == {case.groups.count}
         estimate = case.summary.estimate(states)
         assert (estimate.type, len(estimate)) == (case.summary.result, case.groups.count)
 
 
-SUMMARY: tuple[Callable[[Members], None], ...] = (
+SUMMARY: tuple[Callable[[SummaryCase], None], ...] = (
     merging_parts_is_the_whole,
     merging_is_commutative,
     merging_is_associative,
-    nothing_is_neutral,
-    a_group_may_have_no_member,
+    an_empty_state_is_neutral,
+    a_group_may_have_no_states,
     groups_do_not_mix,
     states_are_as_declared,
 )
 """Every law of a summary."""
 
 
-def _whole(case: Members) -> States:
+def _whole(case: SummaryCase) -> States:
     return case.summary.update(case.groups, case.rows)
 
 
-def _empty(case: Members) -> States:
+def _empty(case: SummaryCase) -> States:
     return case.summary.update(Groups(np.empty(0, np.int64), case.groups.count), case.rows[:0])
 
 
-def _parts(case: Members) -> list[States]:
-    """States over the rows, dealt out to two to five of them; one more saw nothing."""
+def _parts(case: SummaryCase) -> list[States]:
+    """States of two to five random parts of the rows, and an empty one."""
     rng = np.random.default_rng(case.seed)
     count = int(rng.integers(2, 6))
-    dealt = rng.integers(0, count, len(case.rows))
+    part_of = rng.integers(0, count, len(case.rows))
     parts = [
-        case.summary.update(case.groups.where(dealt == part), case.rows.filter(dealt == part))
+        case.summary.update(case.groups.where(part_of == part), case.rows.filter(part_of == part))
         for part in range(count)
     ]
     return [*parts, _empty(case)]
 
 
-def _merged(case: Members, parts: Sequence[States]) -> States:
+def _merge(case: SummaryCase, parts: Sequence[States]) -> States:
     ids: Ids = np.tile(np.arange(case.groups.count), len(parts))
     states = [pa.concat_arrays(pieces) for pieces in zip(*parts, strict=True)]
     return case.summary.merge(Groups(ids, case.groups.count), states)
 
 
-def _same(case: Members, left: States, right: States, what: str) -> None:
+def _same(case: SummaryCase, left: States, right: States, what: str) -> None:
     if not case.tolerance:
         assert _bits(left) == _bits(right), what
         return
@@ -158,9 +157,9 @@ def _same(case: Members, left: States, right: States, what: str) -> None:
 
 
 def _bits(states: States) -> list[Any]:
-    """The states of each group, comparable."""
+    """The states of each group as comparable values."""
     return list(zip(*(map(comparable, _values(state)) for state in states), strict=True))
 
 
 def _values(array: pa.Array) -> list[Any]:
-    return [row["value"] for row in rows_of(pa.table({"value": array}))]
+    return [row["value"] for row in to_rows(pa.table({"value": array}))]

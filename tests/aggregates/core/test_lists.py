@@ -16,7 +16,7 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.aggregates.samples import (
     COMPARABLE,
@@ -147,7 +147,7 @@ def test_the_rows_that_rank_highest_are_found_among_nulls(name: str) -> None:
     best = agg.top(3, "list", ranked_by=name, tie_break="seq")
     summary = bind(best)
     (found,) = summary.estimate(summary.update(one_group(len(rows)), rows)).to_pylist()
-    named = rows_of(rows.select(["seq", "list"]))
+    named = to_rows(rows.select(["seq", "list"]))
     given = [row | {name: rank} for row, rank in zip(named, arguments(name, ranks), strict=True)]
     assert found == stored_value(best, given, "ts", ranked)
 

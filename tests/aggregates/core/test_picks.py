@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.aggregates.samples import (
     INFINITY,
@@ -111,12 +111,12 @@ def test_values_of_every_type_can_be_first_and_last(name: str) -> None:
     for function, expected in (agg.first, values[0]), (agg.last, None):
         summary = bind(function(name, tie_break="seq"))
         states = summary.update(one_group(len(values)), table)
-        text = rows_of(pa.table({"found": summary.estimate(states)}))
-        wanted = rows_of(pa.table({"found": pa.array([expected], TYPES[name])}))
+        text = to_rows(pa.table({"found": summary.estimate(states)}))
+        wanted = to_rows(pa.table({"found": pa.array([expected], TYPES[name])}))
         assert comparable(text) == comparable(wanted)
         assert summary.result == TYPES[name]
         merged = summary.merge(one_group(2), [pa.concat_arrays([s, s]) for s in states])
-        assert comparable(rows_of(pa.table({"found": summary.estimate(merged)}))) == comparable(
+        assert comparable(to_rows(pa.table({"found": summary.estimate(merged)}))) == comparable(
             wanted
         )
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamops.joins.core import interval
 from streamops.kernel.core import State, Step
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.laws.interval_strategies import row_of, spec_of, tables_of
 from tests.oracles.interval import IntervalOracle
 
@@ -56,7 +56,7 @@ class Play:
         left, right = (
             sorted(
                 rows[f"column.{spec.stored_columns(side).index(spec.side(side).time)}"]
-                for rows in rows_of(tables[side])
+                for rows in to_rows(tables[side])
             )
             for side in ("left", "right")
         )
@@ -66,7 +66,7 @@ class Play:
 def describe(emitted: pa.Table) -> list[str]:
     """Rows in words: ``+ a 5 ~ 7 matched``; ``-`` where they are taken back."""
     lines = []
-    for row in rows_of(emitted):
+    for row in to_rows(emitted):
         sign = "-" if row.get("_change_type") == "delete" else "+"
         partner = f" ~ {row['at']}" if "at" in row else ""
         lines.append(f"{sign} {row['word']} {row['ts']}{partner} {row['status']}")

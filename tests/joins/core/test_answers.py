@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamops.joins.core import sides
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play
 
 
@@ -30,7 +30,7 @@ def test_the_tie_break_chooses_between_partners_of_one_time() -> None:
     for matches, n in (("first", 3), ("last", 8)):
         play = Play(0, 9, matches=matches, tie_break="n")
         step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
-        assert [row["n_right"] for row in rows_of(step.output)] == [n]
+        assert [row["n_right"] for row in to_rows(step.output)] == [n]
 
 
 def test_after_equal_tie_breaks_the_values_choose_in_any_order_of_arrival() -> None:
@@ -42,7 +42,7 @@ def test_after_equal_tie_breaks_the_values_choose_in_any_order_of_arrival() -> N
                 play.stepped([("a", 1)], arrived[:cut], 3),
                 play.stepped([], arrived[cut:], 10),
             ]
-            found = [row["number_right"] for step in steps for row in rows_of(step.output)]
+            found = [row["number_right"] for step in steps for row in to_rows(step.output)]
             assert found == [number]
 
 
@@ -50,7 +50,7 @@ def test_a_tie_break_that_is_null_is_below_all_others() -> None:
     for matches, n in (("first", None), ("last", 3)):
         play = Play(0, 9, matches=matches, tie_break="n")
         step = play.stepped([("a", 1)], [("a", 4, 3), ("a", 4, None)], 10)
-        assert [row["n_right"] for row in rows_of(step.output)] == [n]
+        assert [row["n_right"] for row in to_rows(step.output)] == [n]
 
 
 def test_one_click_can_be_the_first_of_two_searches() -> None:

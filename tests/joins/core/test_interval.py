@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamops.joins.core import interval, interval_results, sides
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play, describe
 
 
@@ -150,7 +150,7 @@ def test_a_straggler_takes_the_expired_row_back() -> None:
 def test_what_is_taken_back_comes_before_what_replaces_it() -> None:
     play = Play(0, 5, how="full", stragglers="retract", allowed_lateness=4_000)
     play.step([("a", 10_000)], [], 11_000)
-    changes = rows_of(play.stepped([], [("a", 10_003)], 11_000).output)
+    changes = to_rows(play.stepped([], [("a", 10_003)], 11_000).output)
     assert [row["_change_type"] for row in changes] == ["delete", "insert"]
 
 
@@ -173,7 +173,7 @@ def test_a_straggler_of_the_left_that_nothing_can_follow_expires_at_once() -> No
 def test_exactly_the_allowed_lateness_behind_is_too_late() -> None:
     play = Play(0, 5, stragglers="retract", allowed_lateness=1_000, too_late="route")
     play.step(watermark=5_000)
-    late = rows_of(play.stepped([("a", 4_000), ("a", 4_001)], []).late)
+    late = to_rows(play.stepped([("a", 4_000), ("a", 4_001)], []).late)
     assert [row["late"] for row in late] == [
         {
             "side": "left",
@@ -195,7 +195,7 @@ def test_an_anti_join_takes_back_that_nothing_followed() -> None:
 @pytest.mark.parametrize(("time", "reason"), [(None, "null_time"), (2**62, "time_out_of_range")])
 def test_rows_that_cannot_be_placed_are_delivered_or_counted(time: int | None, reason: str) -> None:
     step = Play(0, 5, how="full", stragglers="route").stepped([], [("a", time)], 9)
-    (late,) = [row["late"] for row in rows_of(step.late)]
+    (late,) = [row["late"] for row in to_rows(step.late)]
     assert (late["side"], late["reason"], late["watermark"]) == ("right", reason, None)
     assert late["right"]["at"] == time
     assert (step.metrics.rejected, step.metrics.on_time) == (1, 0)

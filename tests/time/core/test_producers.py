@@ -14,7 +14,7 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.time.core import producers as core
 
 TEXT = pa.string()
@@ -50,7 +50,7 @@ class Stream:
 
     @property
     def kept(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in rows_of(self.state.tables["producers"])]
+        return [tuple(row.values()) for row in to_rows(self.state.tables["producers"])]
 
 
 def test_before_anything_came_there_is_no_clock() -> None:

@@ -12,7 +12,7 @@ import pytest
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.time.core import track_clock
 from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
 
@@ -72,7 +72,7 @@ class Stream:
 
 
 def said(table: pa.Table) -> list[tuple[int | None, str | None]]:
-    return [(row[OFFSET], row[METHOD]) for row in rows_of(table)]
+    return [(row[OFFSET], row[METHOD]) for row in to_rows(table)]
 
 
 def test_nothing_comes_of_nothing() -> None:
@@ -199,7 +199,7 @@ def test_a_device_has_seventeen_cells_at_most_and_is_forgotten_after_two_horizon
     assert stream.state.watermark == 2310
     stream.step((2320, 1, "b"))
     assert stream.kept == [1, 1]
-    (left,) = rows_of(stream.state.tables["devices"])
+    (left,) = to_rows(stream.state.tables["devices"])
     assert left["key.0"] == "b"
 
 

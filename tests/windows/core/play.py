@@ -12,7 +12,7 @@ from streamops.aggregates.core.sums import Count, IntSum
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.grids import FixedGrid, Grid
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import grid as fixed
 from streamops.windows.core.grid_spec import GridSpec
 
@@ -110,7 +110,7 @@ class Stream:
 
 def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
     """Result rows in their order per key and window, as tuples without the end of the window."""
-    rows = [row for row in rows_of(emitted) if row.get("late") is None]
+    rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row.get("k") or "", row["window_start"]))  # stable
     hidden = ("window_end", "late")
     return [tuple(v for name, v in row.items() if name not in hidden) for row in rows]
@@ -118,7 +118,7 @@ def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
 
 def late(rows: pa.Table) -> list[tuple[Any, ...]]:
     """Late rows: reason, start of the window missed, lateness, watermark, time."""
-    said = ((row["window_start"], row["late"]) for row in rows_of(rows))
+    said = ((row["window_start"], row["late"]) for row in to_rows(rows))
     return sorted(
         (
             (told["reason"], start, told["lateness"], told["watermark"], told["row"]["t"])

@@ -16,7 +16,7 @@ import pytest
 from streamops.aggregates.core.sums import FloatSum, Mean, Variance
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.testing import fold
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import grid as fixed
 from streamops.windows.core import sliding
 from tests.windows.core import test_sliding
@@ -58,7 +58,7 @@ def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str,
         state, corrections = step.state, corrections + step.metrics.corrections
         said += [
             {n: v.hex() if isinstance(v, float) else v for n, v in row.items()}
-            for row in rows_of(step.output)
+            for row in to_rows(step.output)
         ]
     return said, corrections
 

@@ -15,7 +15,7 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.errors import CapacityError, ChangeStreamError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import compare
 from streamops.windows.core.compare_spec import CompareSpec, difference_type
 
@@ -85,7 +85,7 @@ class Stream:
         packed = compare.pack(self.spec, self.table(rows))
         step = compare.step(self.spec, self.state, [packed], watermark)
         compare.check(self.spec, step.state)
-        self.state, self.counts, self.late = step.state, step.metrics, rows_of(step.late)
+        self.state, self.counts, self.late = step.state, step.metrics, to_rows(step.late)
         return shown(step.output)
 
     def run(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
@@ -100,7 +100,7 @@ class Stream:
 
 def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
     """(start, value, previous, change, rate), and then what corrections add; of "a" and no key."""
-    rows = [row for row in rows_of(emitted) if row.get("late") is None]
+    rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row["window_start"], row["window_end"]))  # stable
     hidden = ("k", "window_end", "late")
     return [tuple(v for name, v in row.items() if name not in hidden) for row in rows]
@@ -481,5 +481,5 @@ def test_a_restart_reads_what_was_written() -> None:
     known = compare.STATE, stream.spec.identity, 3
     tables = decode(encode(*known, stream.state.tables), *known, where="test")
     assert {n: t.schema for n, t in tables.items()} == dict(compare.layout(stream.spec))
-    assert rows_of(tables["windows"]) == rows_of(stream.state.tables["windows"])
-    assert [row["revision"] for row in rows_of(tables["windows"])] == [0, -1, -1]
+    assert to_rows(tables["windows"]) == to_rows(stream.state.tables["windows"])
+    assert [row["revision"] for row in to_rows(tables["windows"])] == [0, -1, -1]

@@ -8,7 +8,7 @@ import pytest
 from streamops.aggregates.core.picks import ByTime
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import grid as fixed
 from tests.windows.core.play import SUM, Stream, batch, table
 
@@ -40,7 +40,7 @@ def test_one_row_is_published_once_the_watermark_is_at_the_end_of_its_window() -
 
 def test_a_window_carries_its_start_and_its_end() -> None:
     stream = Stream(10, 5)
-    rows = rows_of(batch(stream.spec, table([(7,)])))
+    rows = to_rows(batch(stream.spec, table([(7,)])))
     assert [(row["window_start"], row["window_end"]) for row in rows] == [(0, 10), (5, 15)]
 
 
@@ -237,7 +237,7 @@ def test_the_batch_takes_a_table_of_other_columns_and_labels_too() -> None:
     rows = table([(1,)])
     paris = rows.column("t").cast(pa.timestamp("us", tz="Europe/Paris"))
     given = rows.set_column(0, "t", paris).append_column("extra", [["x"]]).select([2, 3, 0, 1])
-    assert rows_of(batch(stream.spec, given)) == rows_of(batch(stream.spec, rows))
+    assert to_rows(batch(stream.spec, given)) == to_rows(batch(stream.spec, rows))
 
 
 def test_the_state_is_checked_and_shown_when_it_breaks_an_invariant() -> None:

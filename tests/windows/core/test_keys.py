@@ -14,7 +14,7 @@ from streamops.aggregates.core.sums import Count
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.kernel.grids import FixedGrid
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from streamops.windows.core import grid as fixed
 from tests.windows.core.play import GridOf, batch
@@ -78,9 +78,9 @@ def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> Non
     assert len(first.output) == len(values)
     again = fixed.pack(spec, rows(spec, values[::-1] * 2, 6))
     step = fixed.step(spec, restarted(spec, first.state), [again], 11)
-    corrected = [row for row in rows_of(step.output) if row["_change_type"] == "update_postimage"]
+    corrected = [row for row in to_rows(step.output) if row["_change_type"] == "update_postimage"]
     assert [row["n"] for row in corrected] == [3] * len(values)
-    keys = [comparable(row["k"]) for row in rows_of(rows(spec, values, 0))]
+    keys = [comparable(row["k"]) for row in to_rows(rows(spec, values, 0))]
     assert sorted(keys) == sorted(comparable(row["k"]) for row in corrected)
     assert all(comparable(row["k"]) == comparable(row["same"]) for row in corrected)
     fixed.check(spec, restarted(spec, step.state))
@@ -91,19 +91,19 @@ def test_late_rows_carry_keys_of_every_type(kind: pa.DataType) -> None:
     spec, values = spec_of(kind), KEYS[kind]
     before = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, [], 0))], 1_000)
     late = fixed.step(spec, before.state, [fixed.pack(spec, rows(spec, values, 5))], 1_000).late
-    wanted = rows_of(rows(spec, values, 5))
-    assert [comparable(row["late"]["row"]) for row in rows_of(late)] == list(
+    wanted = to_rows(rows(spec, values, 5))
+    assert [comparable(row["late"]["row"]) for row in to_rows(late)] == list(
         map(comparable, wanted)
     )
-    assert [comparable(row["k"]) for row in rows_of(late)] == [comparable(r["k"]) for r in wanted]
+    assert [comparable(row["k"]) for row in to_rows(late)] == [comparable(r["k"]) for r in wanted]
 
 
 def test_minus_zero_and_zero_are_one_key_as_in_spark() -> None:
     spec = spec_of(pa.float64(), stragglers="drop", too_late="drop")
-    found = rows_of(batch(spec, rows(spec, [-0.0, 0.0, -0.0], 5)))
+    found = to_rows(batch(spec, rows(spec, [-0.0, 0.0, -0.0], 5)))
     assert [row["n"] for row in found] == [3]
 
 
 def test_every_nan_is_one_key_as_in_spark() -> None:
     spec = spec_of(pa.float64(), stragglers="drop", too_late="drop")
-    assert [row["n"] for row in rows_of(batch(spec, rows(spec, [NAN, -NAN], 5)))] == [2]
+    assert [row["n"] for row in to_rows(batch(spec, rows(spec, [NAN, -NAN], 5)))] == [2]

@@ -6,7 +6,7 @@ import pytest
 
 from streamops.kernel.core import Metrics
 from streamops.kernel.time import MAX_INSTANT
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import grid as fixed
 from tests.windows.core.play import Stream, batch, table
 
@@ -23,7 +23,7 @@ def test_a_late_row_carries_its_key_its_window_and_itself_and_no_result() -> Non
     spec = Stream(10, stragglers="route").spec
     before = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, table([]))], 10).state
     late = fixed.step(spec, before, [fixed.pack(spec, table([(4, "b", 7)]))], 10).late
-    assert rows_of(late) == [
+    assert to_rows(late) == [
         {
             "k": "b",
             "window_start": 0,
@@ -77,7 +77,7 @@ def test_before_there_is_a_watermark_no_row_is_late() -> None:
 
 def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
     stream = Stream(10, stragglers="route")
-    rows = rows_of(batch(stream.spec, table([(25,), (1,), (None, "b")])))
+    rows = to_rows(batch(stream.spec, table([(25,), (1,), (None, "b")])))
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
     assert rows[2]["k"] == "b"
 
@@ -97,7 +97,7 @@ def test_beside_corrections_only_what_is_too_late_is_delivered(stragglers: str) 
 
 def test_a_late_row_has_neither_revision_nor_change_type() -> None:
     spec = Stream(10, stragglers="retract", too_late="route").spec
-    late = rows_of(batch(spec, table([(None,)])))
+    late = to_rows(batch(spec, table([(None,)])))
     assert (late[0]["revision"], late[0]["_change_type"]) == (None, None)
 
 

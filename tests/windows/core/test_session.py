@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.kernel.core import State
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.windows.core import session
 from tests.laws.session_strategies import spec_of, table_of
 from tests.oracles.sessions import SessionOracle
@@ -30,11 +30,11 @@ def lasting(spec: Any, *rows: tuple[int, str, int, bool]) -> pa.Table:
 
 
 def windows_of(table: pa.Table) -> list[tuple[int, int, int]]:
-    return [(row["window_start"], row["window_end"], row["n"]) for row in rows_of(table)]
+    return [(row["window_start"], row["window_end"], row["n"]) for row in to_rows(table)]
 
 
 def segments(state: State, key: str) -> list[dict[str, Any]]:
-    return [row for row in rows_of(state.tables["segments"]) if row["key.0"] == key]
+    return [row for row in to_rows(state.tables["segments"]) if row["key.0"] == key]
 
 
 @pytest.mark.parametrize("others", [(), ((60, "b"),)], ids=["alone", "beside another key"])
@@ -77,7 +77,7 @@ def test_a_closing_row_is_remembered_while_an_earlier_event_reaches_beyond_it() 
 
 def test_a_batch_is_its_results_and_the_rows_that_cannot_be_placed() -> None:
     spec = sessions(stragglers="route", early="every batch")
-    rows = rows_of(session.run(spec, [packed(spec, (0, "a"), (10, "a"), (21, "b"))]))
+    rows = to_rows(session.run(spec, [packed(spec, (0, "a"), (10, "a"), (21, "b"))]))
     assert [(r["word"], r["window_start"], r["window_end"], r["n"]) for r in rows] == [
         ("a", 0, 20, 2),
         ("b", 21, 31, 1),

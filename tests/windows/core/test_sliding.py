@@ -15,7 +15,7 @@ from streamops.kernel.aggregation import Summary
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.testing.laws import rows_of
+from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from streamops.windows.core import sliding
 from streamops.windows.core.sliding_spec import SlidingSpec
@@ -65,7 +65,7 @@ class Stream:
         packed = sliding.pack(self.spec, given(rows))
         step = sliding.step(self.spec, self.state, [packed], watermark)
         sliding.check(self.spec, step.state)
-        self.state, self.counts, self.late = step.state, step.metrics, rows_of(step.late)
+        self.state, self.counts, self.late = step.state, step.metrics, to_rows(step.late)
         return shown(step.output)
 
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
@@ -89,7 +89,7 @@ def given(rows: Sequence[tuple[Any, ...] | int | None]) -> pa.Table:
 
 def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
     """Result rows in their order per key and time, as tuples."""
-    rows = [row for row in rows_of(emitted) if row.get("late") is None]
+    rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row.get("k") or "", row["t"]))  # stable
     return [tuple(v for name, v in row.items() if name != "late") for row in rows]
 
@@ -339,7 +339,7 @@ def test_what_cannot_be_placed_is_counted_where_nothing_is_delivered() -> None:
 
 def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
     stream = Stream(10, stragglers="route")
-    rows = rows_of(sliding.run(stream.spec, [sliding.pack(stream.spec, given([25, 1, None]))]))
+    rows = to_rows(sliding.run(stream.spec, [sliding.pack(stream.spec, given([25, 1, None]))]))
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
 
 
@@ -393,9 +393,9 @@ def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> Non
     again = test_keys.rows(given_, values[::-1] * 2, 5)
     second = sliding.step(spec, restarted(spec, first.state), [again], 11)
     third = sliding.step(spec, restarted(spec, second.state), [again], 11)
-    corrected = [r for r in rows_of(third.output) if r["_change_type"] == "update_postimage"]
+    corrected = [r for r in to_rows(third.output) if r["_change_type"] == "update_postimage"]
     assert [(r["n"], r["revision"]) for r in corrected] == [(5, 2)] * len(values)
-    keys = [comparable(row["k"]) for row in rows_of(test_keys.rows(given_, values, 0))]
+    keys = [comparable(row["k"]) for row in to_rows(test_keys.rows(given_, values, 0))]
     assert sorted(keys) == sorted(comparable(row["k"]) for row in corrected)
     assert all(comparable(row["k"]) == comparable(row["same"]) for row in corrected)
     sliding.check(spec, restarted(spec, third.state))
