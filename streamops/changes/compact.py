@@ -32,8 +32,7 @@ from streamops.kernel.parameters import (
     require_name,
 )
 from streamops.kernel.time import Duration
-from streamops.spark.columns import arrow_schema, column
-from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.columns import arrow_schema, column, comparable, refuse_incomparable
 from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import show_fields
 

@@ -12,8 +12,14 @@ from pyspark.sql import functions as F
 from streamops.changes.frames import refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.kernel.parameters import parse_distinct_names
-from streamops.spark.columns import arrow_schema, column, relax_nulls, require_frame
-from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.columns import (
+    arrow_schema,
+    column,
+    comparable,
+    refuse_incomparable,
+    relax_nulls,
+    require_frame,
+)
 
 __all__ = ["Difference", "Differences", "differences"]
 

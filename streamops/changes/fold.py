@@ -31,8 +31,13 @@ from streamops.changes.frames import has_null_part, refuse_others, refuse_stream
 from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
-from streamops.spark.columns import arrow_schema, column, require_frame
-from streamops.spark.comparing import comparable, refuse_incomparable
+from streamops.spark.columns import (
+    arrow_schema,
+    column,
+    comparable,
+    refuse_incomparable,
+    require_frame,
+)
 from streamops.spark.operator import show_fields
 
 __all__ = ["FoldTransform", "Rows", "fold"]

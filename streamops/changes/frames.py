@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError
-from streamops.spark.columns import column, refuse_duplicates
-from streamops.spark.comparing import parts_of
+from streamops.spark.columns import column, fields_by_position, refuse_duplicates
 
 __all__ = ["has_null_part", "refuse_others", "refuse_stream", "require_columns"]
 
@@ -45,7 +44,7 @@ def has_null_part(frame: DataFrame, sequence: Sequence[str]) -> Column:
 
 
 def _has_null(value: Column, dtype: DataType) -> Column:
-    parts = parts_of(value, dtype) if isinstance(dtype, StructType) else []
+    parts = fields_by_position(value, dtype) if isinstance(dtype, StructType) else []
     return reduce(Column.__or__, (_has_null(*part) for part in parts), value.isNull())
 
 

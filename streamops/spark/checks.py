@@ -1,4 +1,4 @@
-"""What an operator needs of a session and a frame, checked while the plan is built."""
+"""Checks of a session and of frames while the plan is built."""
 
 from __future__ import annotations
 
@@ -54,20 +54,19 @@ def carried_watermark(
 ) -> int | None:
     """Delay, in microseconds, of the watermark that a streaming frame brings.
 
-    None if it brings none and the operator defines its own. A watermark counts where it says
-    something about the column ``time``: it is on that column, or on a window that the column
-    was taken from.
+    None if it brings none and the operator defines its own. The watermark must be on the column
+    ``time``, or on a window whose start or end the column is.
 
     Parameters
     ----------
     of_results : bool
-        Whether the rows are results of windows. Then a window with a watermark is that of an
-        aggregation of Spark's, which has published what it allows to be late.
+        Whether the rows are results of windows. A window with a watermark is then the result of a
+        Spark aggregation, which leaves no room for late rows.
 
     Raises
     ------
     ColumnNotFound
-        There is no column ``time``, so nothing can be said of its watermark.
+        There is no column ``time``.
     WatermarkError
         ``WATERMARK_MISSING``, ``WATERMARK_LOST``, ``WATERMARK_TWICE`` or ``WATERMARK_TOO_TIGHT``.
     """
@@ -80,13 +79,13 @@ def carried_watermark(
             return None
         raise WatermarkError(
             "WATERMARK_MISSING",
-            "a streaming frame needs a watermark, or its state would grow for ever",
+            "a streaming frame needs a watermark, or its state would grow without bound",
             where=where,
             got=f"a frame without a watermark, and no delay (event time {time!r})",
             expected="delay=..., or a frame with withWatermark(...)",
-            fix='say how long results wait for late rows: delay="30 seconds"',
+            fix='set how long results wait for late rows: delay="30 seconds"',
         )
-    about = [f for f in marks if f.name == time] or [f for f in marks if _of_a_window(f)]
+    about = [f for f in marks if f.name == time] or [f for f in marks if _is_on_window(f)]
     name = (about or marks)[0].name
     if delay is not None:
         raise WatermarkError(
@@ -102,7 +101,7 @@ def carried_watermark(
     if not about:
         raise WatermarkError(
             "WATERMARK_MISSING",
-            f"the frame's watermark is on {name!r} and says nothing about {time!r}",
+            f"the frame's watermark is on {name!r}, and not on {time!r}",
             where=where,
             got=f"time={time!r} on a frame with a watermark on {name!r}",
             expected=f"a watermark on {time!r}, or delay=... and no watermark",
@@ -111,10 +110,10 @@ def carried_watermark(
         )
     mark = about[0].metadata
     carried = int(mark[WATERMARK]) * 1_000
-    # An operator before this one publishes as its own watermark passes: with more lateness than
-    # it has, ours would be ahead of it, and find its results late. Spark's own has none.
-    spent = of_results and isinstance(about[0].dataType, StructType)
-    room = int(mark.get(LATENESS, 0 if spent else carried))
+    # The results of an upstream operator follow its own watermark. With a greater lateness, the
+    # watermark of this operator would be ahead of them. Spark's own operators have no lateness.
+    is_native = of_results and isinstance(about[0].dataType, StructType)
+    room = int(mark.get(LATENESS, 0 if is_native else carried))
     if lag > room:
         raise WatermarkError(
             "WATERMARK_TOO_TIGHT",
@@ -126,7 +125,7 @@ def carried_watermark(
             "watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",
             fix="leave allowed_lateness out: Spark's windows are not corrected. For stragglers, take "
             "windows of streamops before, with the same allowed_lateness"
-            if spent
+            if is_native
             else "call withWatermark with delay + allowed_lateness, or leave it to the operator: "
             "delay=...; in a chain, give the first operator the lateness",
         )
@@ -134,50 +133,49 @@ def carried_watermark(
 
 
 def _refuse_lost(frame: object, time: str, *, where: str) -> None:
-    """Refuse a frame that had a watermark further up and has none any more.
+    """Refuse a frame whose watermark was lost upstream.
 
-    With a second one Spark gives up in the middle of the query, or waits for ever.
+    With a second watermark, Spark fails in the middle of the query, or waits forever.
     """
     if not isinstance(frame, DataFrame) or not has_node(frame, "EventTimeWatermark"):
         return
     raise WatermarkError(
         "WATERMARK_LOST",
-        "there is a watermark further up that the columns do not carry any more, and Spark does not "
-        "allow a second one",
+        "the query has a watermark upstream that no column of the frame carries any more, and Spark "
+        "does not allow a second one",
         where=where,
         got=f"a frame without a watermark, behind withWatermark(...) or an operator with one (event "
         f"time {time!r})",
-        expected="a watermark that comes as far as here, or none further up",
-        fix="keep the column that has it, behind windows window_end; or leave withWatermark(...) out "
-        "further up and give the operator there delay=..., if it needs one: what that puts out has it; "
-        "dropDuplicatesWithinWatermark(...) can stand behind it",
+        expected="a frame with the column that carries the watermark, or no watermark upstream",
+        fix="keep the column with the watermark, such as window_end of windows; or remove "
+        "withWatermark(...) upstream and pass delay=... to the operator there, whose output carries the "
+        "watermark; move dropDuplicatesWithinWatermark(...) behind it",
     )
 
 
-def _of_a_window(field: StructField) -> bool:
-    """Whether the watermark is on a window, whose start and end are columns in their own right.
+def _is_on_window(field: StructField) -> bool:
+    """Whether the watermark is on a window, from whose columns ``time`` may have been selected.
 
-    Spark marks the struct of its windows, our operators mark ``window_end``: whether ``time`` was
-    taken from there, the plan does not tell.
+    Spark marks the struct of a window, the operators of streamops mark ``window_end``.
     """
-    ours = STATE_API in field.metadata and INSTANT not in field.metadata
-    return isinstance(field.dataType, StructType) or ours
+    is_window_end = STATE_API in field.metadata and INSTANT not in field.metadata
+    return isinstance(field.dataType, StructType) or is_window_end
 
 
 def metric_name(frame: DataFrame, name: str, *others: DataFrame) -> tuple[str, list[str]]:
-    """A name not taken by an operator further up in the same query, and all that are taken then.
+    """A name of metrics that no upstream operator of the query has, and all names that are taken.
 
     Parameters
     ----------
     frame : DataFrame
         The operator's input.
     name : str
-        The name wanted for its counts.
+        The preferred name.
     others : DataFrame
         Further inputs.
     """
     taken: list[str] = []
-    for field in (field for each in (frame, *others) for field in each.schema.fields):
+    for field in (field for input_ in (frame, *others) for field in input_.schema.fields):
         taken += [n for n in (field.metadata or {}).get(METRICS, "").split(",") if n]
     unique, number = name, 1
     while unique in taken:
@@ -187,7 +185,7 @@ def metric_name(frame: DataFrame, name: str, *others: DataFrame) -> tuple[str, l
 
 
 def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
-    """Refuse what Spark would refuse, in words of its own, when the query starts.
+    """Refuse a chain of operators that Spark would refuse when the query starts.
 
     Parameters
     ----------
@@ -201,11 +199,11 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
     Raises
     ------
     SpecError
-        ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator nothing may follow, or
+        ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator that no other may follow, or
         ``applyInPandasWithState`` would follow an aggregation, or itself.
     """
-    behind = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
-    if "applyInPandasWithState" in behind:
+    upstream = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
+    if "applyInPandasWithState" in upstream:
         raise SpecError(
             "STATE_API_NOT_CHAINABLE",
             "no stateful operator may follow applyInPandasWithState in the same query",
@@ -218,16 +216,16 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
     if following == "applyInPandasWithState" and following in taken:
         raise SpecError(
             "STATE_API_NOT_CHAINABLE",
-            "applyInPandasWithState may stand only once in a query",
+            "a query may have applyInPandasWithState only once",
             where=where,
             got="state_api='applyInPandasWithState' on a frame from an operator with the same",
             expected="state_api='transformWithStateInPandas' in one of the two",
             fix="leave state_api out in one of them; it needs RocksDB",
         )
-    if "native" in behind and following == "applyInPandasWithState":
+    if "native" in upstream and following == "applyInPandasWithState":
         raise SpecError(
             "STATE_API_NOT_CHAINABLE",
-            "applyInPandasWithState may not follow an aggregation of Spark's in the same query",
+            "applyInPandasWithState may not follow a Spark aggregation in the same query",
             where=where,
             got="state_api='applyInPandasWithState' on a frame from an operator with "
             "engine='native'",
@@ -274,88 +272,87 @@ def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
 
 
 def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
-    """Refuse a frame that has a column of ours: to Spark, upper and lower case are one.
+    """Refuse a frame that already has a column of this name, regardless of case.
 
     Raises
     ------
     SchemaError
         ``NAME_TAKEN``.
     """
-    there = {name.lower(): name for name in frame.schema.names}
+    existing = {name.lower(): name for name in frame.schema.names}
     for name in adds:
-        if name.lower() in there:
-            was = there[name.lower()]
+        if name.lower() in existing:
+            taken = existing[name.lower()]
             raise SchemaError(
                 "NAME_TAKEN",
-                f"the frame has a column {was!r} already",
+                f"the frame already has a column {taken!r}",
                 where=where,
                 got=f"columns {', '.join(frame.schema.names)}",
                 expected=f"a frame without {', '.join(adds)}",
-                fix=f"df.withColumnRenamed({was!r}, ...) before this operator",
+                fix=f"df.withColumnRenamed({taken!r}, ...) before this operator",
             )
 
 
 def refuse_revised(frame: DataFrame, *, where: str) -> None:
-    """Refuse results that are told again, or late rows among them, where every row counts.
+    """Refuse revisions and side output where every row must count once.
 
-    An operator marks the columns that tell them apart. Who drops these has said which rows count.
+    Operators mark the columns that distinguish these rows. A frame without those columns is accepted.
 
     Raises
     ------
     SchemaError
         ``ROWS_REVISED``.
     """
-    said = [field.name for field in frame.schema.fields if REVISED in (field.metadata or {})]
-    if not said:
+    marked = [field.name for field in frame.schema.fields if REVISED in (field.metadata or {})]
+    if not marked:
         return
-    late = "late" in said
+    late = "late" in marked
     raise SchemaError(
         "ROWS_REVISED",
-        "a result would count as often as it was told"
-        if len(said) > late
+        "each revision of a result would be counted again"
+        if len(marked) > late
         else "late rows would count as results",
         where=where,
-        got=f"results of an operator that revises or routes, with {', '.join(said)}",
+        got=f"results of an operator that revises or routes, with {', '.join(marked)}",
         expected="rows that each count once",
-        fix='stragglers="drop" in the operator before; or say which rows count, and drop the columns: '
+        fix='stragglers="drop" in the operator before; or select the rows that count, and drop the columns: '
         '.where("late IS NULL").drop("late")'
         if late
-        else 'stragglers="drop" in the operator before; or say which rows count, and drop the columns, '
-        f"such as the on-time results alone: {_on_time(frame.schema.names, said)}"
-        if REVISION in said
-        else "fold them to a table first, in foreachBatch or behind the stream",
+        else 'stragglers="drop" in the operator before; or select the rows that count, and drop the columns, '
+        f"such as the on-time results alone: {_on_time(frame.schema.names, marked)}"
+        if REVISION in marked
+        else "fold them to a table first, in foreachBatch or downstream",
     )
 
 
 def refuse_upserts(frame: DataFrame, *, where: str) -> None:
-    """Refuse updates without the row before, where this has to be taken back.
+    """Refuse updates without preimages where the previous row must be retracted.
 
     Raises
     ------
     SchemaError
         ``NO_PREIMAGES``.
     """
-    said = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
-    if said:
+    marked = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
+    if marked:
         raise SchemaError(
             "NO_PREIMAGES",
-            "an update would add its row and leave the one before",
+            "an update would add its row without removing the previous one",
             where=where,
-            got=f"upserts, by {', '.join(said)}: what they replace is not there",
-            expected="a change stream, with each update as its two images",
-            fix="df.transform(changes.normalize(...)) in between, which remembers the rows before; or "
-            'preimages="publish" in from_debezium, "delete" in from_delta, where each update has its '
-            "row before",
+            got=f"upserts without preimages, in {', '.join(marked)}",
+            expected="a change stream in which each update has a preimage and a postimage",
+            fix="df.transform(changes.normalize(...)) first, which stores the current rows; or "
+            'preimages="publish" in from_debezium, "delete" in from_delta, which read the previous rows',
         )
 
 
-def _on_time(names: Sequence[str], said: Sequence[str]) -> str:
-    """How to take the results that were published on time, each once."""
-    # Early results begin with revision 0, and what is taken back has that of its publication.
+def _on_time(names: Sequence[str], marked: Sequence[str]) -> str:
+    """The expression that selects the on-time results, each once."""
+    # Early results begin with revision 0, and a retraction has the revision of its result.
     which = "timing = 'on_time'" if "timing" in names else f"{REVISION} = 0"
-    if CHANGE_TYPE in said:
+    if CHANGE_TYPE in marked:
         which += f" AND {CHANGE_TYPE} IN ('{INSERT}', '{POSTIMAGE}')"
-    return f'.where("{which}").drop({", ".join(map(repr, said))})'
+    return f'.where("{which}").drop({", ".join(map(repr, marked))})'
 
 
 def _version(package: str) -> str:

@@ -2,8 +2,7 @@
 
 The frame is read by two branches of a union. In one of them the rows stay as they are. In the other
 branch the state operator of the clock emits one row per micro-batch, with the time of the clock. The
-watermark is defined above the union, so that it lies below whatever follows; the rows of the clock are
-filtered out there.
+watermark is defined after the union, where the rows of the clock are filtered out.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ def define_watermark(
     frame: DataFrame,
     ticks: DataFrame,
     metadata: Mapping[str, Any],
-    name: str,
+    observed: str,
 ) -> DataFrame:
     """Add a watermark to a frame.
 
     Parameters
     ----------
     time : str
-        The event-time column, which gets the mark of the watermark.
+        The event-time column.
     delay : int
         How far the watermark is behind the clock, in microseconds.
     frame : DataFrame
@@ -55,27 +54,27 @@ def define_watermark(
         One row per micro-batch: the columns ``clock`` and ``newest``, and further metrics.
     metadata : mapping
         For the next operator.
-    name : str
-        Under which the metrics of the ticks are observed.
+    observed : str
+        Name of the observed metrics.
     """
-    # Spark observes nothing but aggregates; there is one row.
-    metrics = {each: F.max(F.col(each)) for each in ticks.columns}
+    # Spark observes aggregates only; there is one row.
+    metrics = {name: F.max(F.col(name)) for name in ticks.columns}
     # A progress shows an instant without its time zone. The microseconds can be compared.
-    exact = {f"{each}_micros": metrics[each] for each in _INSTANTS}
-    metrics |= {each: F.timestamp_micros(metrics[each]) for each in _INSTANTS} | exact
-    ticks = ticks.observe(name, *(value.alias(each) for each, value in metrics.items()))
+    exact = {f"{name}_micros": metrics[name] for name in _INSTANTS}
+    metrics |= {name: F.timestamp_micros(metrics[name]) for name in _INSTANTS} | exact
+    ticks = ticks.observe(observed, *(value.alias(name) for name, value in metrics.items()))
     fields = frame.schema.fields
     clock = F.timestamp_micros("clock").alias(_CLOCK)
     nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in fields]
     rows = frame.select("*", F.lit(None).cast("timestamp").alias(_CLOCK))
-    # A tick before the first producer has no clock, as rows have none: it must not pass for a row.
+    # A tick before the first producer has no clock, as the rows: it must not be taken for a row.
     united = rows.union(ticks.where(F.col("clock").isNotNull()).select(*nothing, clock))
     milliseconds = delay // 1_000
     marked = united.withWatermark(_CLOCK, f"{milliseconds} milliseconds")
-    # A condition that follows on a column of the rows would be pushed below the union, where
-    # the clock's rows have nothing but nulls, and Spark would drop the clock. It is not
-    # pushed past a filter that is not deterministic, as the number of a task is to Spark.
-    kept = marked.where(F.col(_CLOCK).isNull() & (F.spark_partition_id() >= 0))
+    # Spark would push a later filter on a column of the rows below the union, where the rows of the
+    # clock are null, and drop the clock. It does not push a filter past one that is not
+    # deterministic, such as a condition on the partition.
+    result = marked.where(F.col(_CLOCK).isNull() & (F.spark_partition_id() >= 0))
     mark = {WATERMARK: milliseconds, METRICS: metadata[METRICS], INSTANT: True}
     if metadata[STATE_API] == "applyInPandasWithState":
         mark[ONCE] = metadata[STATE_API]
@@ -83,11 +82,11 @@ def define_watermark(
     for field in fields:
         own = {**(field.metadata or {}), **(mark if field.name == time else {})}
         columns.append(column(field.name).alias(field.name, metadata=own))
-    return kept.select(*columns)
+    return result.select(*columns)
 
 
 def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
-    """Refuse a frame that has a watermark already, on whatever column.
+    """Refuse a frame that already has a watermark, on any column.
 
     Raises
     ------
@@ -102,8 +101,8 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
             where=where,
             got=f"a frame with a watermark on {marks[0]!r}",
             expected=f"a frame without a watermark: this operator defines one on {time!r}",
-            fix=f"leave withWatermark({marks[0]!r}, ...) out; put this operator before all that "
-            "are given a delay",
+            fix=f"remove withWatermark({marks[0]!r}, ...); apply this operator before all operators with "
+            "a delay",
         )
 
 

@@ -1,4 +1,4 @@
-"""Names and types at the border to Spark. Names are quoted, never pasted."""
+"""Columns and types of Spark: quoted names, conversion to and from Arrow, comparison, validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import require_name, suggest_timestamp
@@ -18,135 +26,191 @@ from streamops.kernel.parameters import require_name, suggest_timestamp
 __all__ = [
     "arrow_schema",
     "column",
+    "comparable",
     "contains_type",
+    "fields_by_position",
     "instant_field",
     "make_nullable",
     "map_type",
     "refuse_collated",
     "refuse_duplicates",
+    "refuse_incomparable",
     "relax_nulls",
     "require_frame",
     "require_name",
-    "require_names",
     "spark_schema",
     "suggest_timestamp",
     "type_name",
 ]
 
-# Spark 4.1 and 4.2 say "in UTC" by another word than 4.3.
+# The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
 _IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"}
     if "timezone" in inspect.signature(to_arrow_type).parameters
     else {"timestamp_utc": True}
 )
 
+_INCOMPARABLE = {"interval", "geometry", "geography"}
 _BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
 
 
 def column(name: str) -> Column:
-    """The column of exactly this name, whatever characters are in it."""
+    """The column with exactly this name, which may contain any characters."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def map_type(
-    kind: DataType,
-    leaf: Callable[[DataType], DataType] = lambda each: each,
+    dtype: DataType,
+    leaf: Callable[[DataType], DataType] = lambda inner: inner,
     *,
     relax: bool = False,
 ) -> DataType:
-    """The type with others in place of those that hold none, at every depth.
+    """Replace the types that contain no other type, at every depth.
 
     Parameters
     ----------
-    kind : DataType
+    dtype : DataType
     leaf : function
-        What takes the place of a type that holds no other.
+        Returns the replacement of a type that contains no other.
     relax : bool
-        Whether nulls are allowed at every depth, as in a row that may be null as a whole.
+        Whether to allow nulls at every depth, as in a row that may be null as a whole.
 
     Examples
     --------
     >>> from pyspark.sql.types import IntegerType, StringType
-    >>> map_type(ArrayType(IntegerType(), False), lambda each: StringType(), relax=True)
+    >>> map_type(ArrayType(IntegerType(), False), lambda inner: StringType(), relax=True)
     ArrayType(StringType(), True)
     """
-    match kind:
+    match dtype:
         case StructType():
             return StructType(
                 [
                     StructField(
-                        each.name,
-                        map_type(each.dataType, leaf, relax=relax),
-                        relax or each.nullable,
-                        each.metadata,
+                        field.name,
+                        map_type(field.dataType, leaf, relax=relax),
+                        relax or field.nullable,
+                        field.metadata,
                     )
-                    for each in kind.fields
+                    for field in dtype.fields
                 ]
             )
         case ArrayType():
-            element = map_type(kind.elementType, leaf, relax=relax)
-            return ArrayType(element, relax or kind.containsNull)
+            element = map_type(dtype.elementType, leaf, relax=relax)
+            return ArrayType(element, relax or dtype.containsNull)
         case MapType():
-            key = map_type(kind.keyType, leaf, relax=relax)
-            value = map_type(kind.valueType, leaf, relax=relax)
-            return MapType(key, value, relax or kind.valueContainsNull)
-    return leaf(kind)
+            key = map_type(dtype.keyType, leaf, relax=relax)
+            value = map_type(dtype.valueType, leaf, relax=relax)
+            return MapType(key, value, relax or dtype.valueContainsNull)
+    return leaf(dtype)
 
 
-def contains_type(kind: DataType, is_meant: Callable[[DataType], bool]) -> bool:
-    """Whether this is said of the type, or of one inside of it, at whatever depth.
+def contains_type(dtype: DataType, predicate: Callable[[DataType], bool]) -> bool:
+    """Whether the predicate holds for a type, or for a type inside of it at any depth.
 
     Examples
     --------
-    >>> contains_type(ArrayType(StructType()), lambda each: isinstance(each, StructType))
+    >>> contains_type(ArrayType(StructType()), lambda inner: isinstance(inner, StructType))
     True
     """
-    match kind:
+    match dtype:
         case StructType():
-            inner = [each.dataType for each in kind.fields]
+            inner = [field.dataType for field in dtype.fields]
         case ArrayType():
-            inner = [kind.elementType]
+            inner = [dtype.elementType]
         case MapType():
-            inner = [kind.keyType, kind.valueType]
+            inner = [dtype.keyType, dtype.valueType]
         case _:
             inner = []
-    return is_meant(kind) or any(contains_type(each, is_meant) for each in inner)
+    return predicate(dtype) or any(contains_type(part, predicate) for part in inner)
 
 
 def relax_nulls(frame: DataFrame) -> DataFrame:
-    """The same rows, in columns that may be null at every depth, which changes no value.
+    """Declare every column nullable at every depth. No value changes.
 
-    A struct that is null itself while one of its fields may not be, as beside a row without a partner,
-    is one that PySpark cannot hand over as Arrow.
+    PySpark cannot convert to Arrow a struct that is null while one of its fields is declared not
+    null, as in a row without a partner.
     """
-    kinds = {each.name: each.dataType for each in frame.schema.fields}
-    loose = {name: map_type(kind, relax=True) for name, kind in kinds.items()}
-    return frame.select(
-        *(
-            # What is as it should be is not cast: not every type can be cast to itself.
-            column(name) if loose[name] == kind else column(name).cast(loose[name]).alias(name)
-            for name, kind in kinds.items()
-        )
-    )
+    columns = []
+    for field in frame.schema.fields:
+        value, relaxed = column(field.name), map_type(field.dataType, relax=True)
+        # Cast only if necessary: not every type can be cast to itself.
+        if relaxed != field.dataType:
+            value = value.cast(relaxed).alias(field.name)
+        columns.append(value)
+    return frame.select(*columns)
 
 
 def make_nullable(value: Column) -> Column:
-    """The same, declared to be null at times, which changes no value.
-
-    A struct that is null itself while one of its fields may not be is one that PySpark cannot
-    hand over as Arrow. Spark's optimizer takes the condition out again.
-    """
+    """Declare a column nullable, see :func:`relax_nulls`. Spark's optimizer removes the condition."""
     return F.when(value.isNotNull(), value)
 
 
-def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None = None) -> pa.Schema:
-    """The frame's columns, or only those of these names, as Arrow types, timestamps in UTC.
+def comparable(value: Column, dtype: DataType) -> Column:
+    """Convert a value to one that Spark can compare, equal where the values are equal.
+
+    Maps become arrays of their entries, sorted by key; variants become JSON.
+    """
+    if isinstance(dtype, VariantType):
+        return F.to_json(value)
+    if not contains_type(dtype, lambda inner: isinstance(inner, MapType | VariantType)):
+        return value
+    if isinstance(dtype, MapType):
+        value_type = dtype.valueType
+        return F.transform(
+            F.array_sort(F.map_keys(value)),
+            lambda key: F.struct(
+                key.alias("key"), comparable(value[key], value_type).alias("value")
+            ),
+        )
+    if isinstance(dtype, ArrayType):
+        element = dtype.elementType
+        return F.transform(value, lambda item: comparable(item, element))
+    assert isinstance(dtype, StructType), dtype
+    parts = [
+        comparable(part, inner).alias(f"c{i}")
+        for i, (part, inner) in enumerate(fields_by_position(value, dtype))
+    ]
+    return F.when(value.isNotNull(), F.struct(*parts))
+
+
+def fields_by_position(value: Column, dtype: StructType) -> list[tuple[Column, DataType]]:
+    """The fields of a struct by position, because Spark rejects names that differ only in case."""
+    fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(dtype.fields)]
+    renamed = value.cast(StructType(fields))
+    return [(renamed[field.name], field.dataType) for field in fields]
+
+
+def refuse_incomparable(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
+    """Refuse columns whose values Spark cannot compare.
 
     Raises
     ------
     SchemaError
-        ``DUPLICATE_COLUMN``: two columns of one name, as the session compares names.
-        ``TYPE_NOT_CARRIED``: a type that Spark does not hand over to Python as Arrow.
+        ``COLUMN_TYPE``.
+    """
+    read = set(names)
+    for field in frame.schema.fields:
+        if field.name in read and contains_type(
+            field.dataType, lambda inner: inner.typeName() in _INCOMPARABLE
+        ):
+            raise SchemaError(
+                "COLUMN_TYPE",
+                f"column {field.name!r} has values that Spark cannot compare",
+                where=where,
+                got=f"{field.name!r} of type {field.dataType.simpleString()}",
+                expected="any other type, also maps and variants",
+                fix="cast the column, to string or binary, or drop it",
+            )
+
+
+def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None = None) -> pa.Schema:
+    """The Arrow schema of a frame, or of some of its columns. Timestamps are in UTC.
+
+    Raises
+    ------
+    SchemaError
+        ``DUPLICATE_COLUMN``: two columns have the same name, as the session compares names.
+        ``TYPE_NOT_CARRIED``: Spark cannot convert a type to Arrow.
     """
     refuse_duplicates(frame, where=where)
     fields = []
@@ -154,22 +218,22 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
         if only is not None and field.name not in only:
             continue
         try:
-            kind = to_arrow_type(map_type(field.dataType, relax=True), **_IN_UTC)
+            dtype = to_arrow_type(map_type(field.dataType, relax=True), **_IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
             raise SchemaError(
                 "TYPE_NOT_CARRIED",
-                f"column {field.name!r} has a type that cannot be handed to Python",
+                f"column {field.name!r} has a type that Python operators cannot read",
                 where=where,
                 got=field.dataType.simpleString(),
-                expected="a type that Spark carries as Arrow",
+                expected="a type that Spark can convert to Arrow",
                 fix="cast the column, or drop it before the operator",
             ) from error
-        fields.append(pa.field(field.name, kind))
+        fields.append(pa.field(field.name, dtype))
     return pa.schema(fields)
 
 
 def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
-    """Refuse two columns of one name, as the session compares names.
+    """Refuse two columns with the same name, as the session compares names.
 
     Raises
     ------
@@ -179,7 +243,7 @@ def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
     names = [field.name for field in frame.schema.fields]
     twice = _duplicates(names, names)
     if not twice:
-        # To Spark, names that differ only in case are one name, unless it is told otherwise.
+        # By default, names are not case-sensitive in Spark.
         twice = _duplicates(names, [name.lower() for name in names])
         if twice and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
             twice = []
@@ -195,16 +259,16 @@ def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
 
 
 def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
-    """Refuse strings that Spark compares by other rules than byte by byte.
+    """Refuse strings that Spark does not compare byte by byte.
 
-    Arrow does not carry the collation: the kernel would tell apart what Spark holds equal.
+    Arrow has no collation, so the kernel would distinguish values that are equal in Spark.
     """
     read = set(names)
     for field in frame.schema.fields:
-        if field.name in read and contains_type(field.dataType, _collated):
+        if field.name in read and contains_type(field.dataType, _has_collation):
             raise SchemaError(
                 "COLLATED_COLUMN",
-                f"column {field.name!r} has a collation that the kernel does not know",
+                f"column {field.name!r} has a collation, which the kernel does not support",
                 where=where,
                 got=field.dataType.simpleString(),
                 expected="string, compared byte by byte (UTF8_BINARY)",
@@ -214,12 +278,12 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Spark's types for Arrow columns; timestamps are instants."""
+    """The Spark schema of Arrow columns. Timestamps with a time zone are instants."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def type_name(kind: pa.DataType) -> str:
-    """Spark's word for the type, or Arrow's where Spark has none.
+def type_name(dtype: pa.DataType) -> str:
+    """Spark's name of a type, or Arrow's if Spark does not have the type.
 
     Examples
     --------
@@ -227,22 +291,22 @@ def type_name(kind: pa.DataType) -> str:
     ('array<bigint>', 'timestamp')
     """
     try:
-        return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
+        return from_arrow_type(dtype, prefer_timestamp_ntz=True).simpleString()
     except Exception:  # PySpark's own error type moved between releases
-        return str(kind)
+        return str(dtype)
 
 
 def _duplicates(names: list[str], compared: list[str]) -> list[str]:
     pairs = zip(names, compared, strict=True)
-    return sorted({name for name, each in pairs if compared.count(each) > 1})
+    return sorted({name for name, form in pairs if compared.count(form) > 1})
 
 
-def _collated(kind: DataType) -> bool:
-    return bool(getattr(kind, "collation", _BINARY) != _BINARY)
+def _has_collation(dtype: DataType) -> bool:
+    return bool(getattr(dtype, "collation", _BINARY) != _BINARY)
 
 
 def require_frame(value: object, what: str, *, where: str) -> DataFrame:
-    """Refuse what is given in place of a frame, such as the name of a table.
+    """Refuse a value that is not a DataFrame, such as the name of a table.
 
     Raises
     ------
@@ -267,10 +331,10 @@ def instant_field(
     *,
     role: str,
     where: str,
-    accepts: Callable[[DataType], bool] = lambda kind: False,
+    accepts: Callable[[DataType], bool] = lambda dtype: False,
     expected: str = "timestamp",
 ) -> StructField:
-    """The field of a column that holds instants.
+    """The field of a column with instants.
 
     Parameters
     ----------
@@ -278,9 +342,9 @@ def instant_field(
     name, role, where : str
         For the error: the column, the parameter that names it, the operator.
     accepts : function
-        Which types do beside timestamp.
+        Whether a type other than timestamp is accepted.
     expected : str
-        All types that do, in words.
+        The accepted types, for the error.
 
     Raises
     ------
@@ -303,26 +367,3 @@ def instant_field(
             fix=suggest_timestamp(name, field.dataType.simpleString()),
         )
     return field
-
-
-def require_names(where: str, **named: Any) -> None:
-    """Refuse parameters that are no names of columns, or name the same column twice.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME`` or ``SAME_COLUMN``.
-    """
-    roles: dict[str, str] = {}
-    for role, name in named.items():
-        require_name(name, parameter=role, where=where)
-        if name in roles:
-            raise SpecError(
-                "SAME_COLUMN",
-                f"`{roles[name]}` and `{role}` name the same column",
-                where=where,
-                got=f"{roles[name]}={name!r}, {role}={name!r}",
-                expected="a column for each",
-                fix=f"name the column that holds what `{role}` says",
-            )
-        roles[name] = role

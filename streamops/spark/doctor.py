@@ -1,4 +1,4 @@
-"""Say what is wrong with an environment or with a running session, and how to mend it."""
+"""Find problems of an environment or of a running session, and how to fix them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamops.spark.java import find_java
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, ROCKSDB, TIMEZONE, effective
 
-if TYPE_CHECKING:  # the doctor must be able to say that PySpark is missing
+if TYPE_CHECKING:  # the doctor must be able to report that PySpark is missing
     from pyspark.sql import SparkSession
 
 __all__ = ["Finding", "diagnose", "examine", "prove"]
@@ -29,19 +29,19 @@ _WORKER_IMPORTS = "pyspark, pandas, pyarrow, numpy, google.protobuf, streamops"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Parameters
     ----------
     name : str
-        What was looked at.
+        What was checked.
     ok : bool
-        Whether it is as streamops needs it.
+        Whether it meets the requirements of streamops.
     found : str
         What was found.
     remedy : str
-        How to mend it; empty where there is nothing to mend. Beside ``ok`` a hint: what is wrong only
-        for sessions that are started otherwise than by ``streamops.local_session()``.
+        How to fix it; empty if there is nothing to fix. If ``ok`` is true, a hint for sessions that
+        ``streamops.local_session()`` does not start.
     """
 
     name: str
@@ -56,12 +56,12 @@ def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
     Parameters
     ----------
     environ : mapping, optional
-        The environment to look in; that of this process by default.
+        The environment; by default that of this process.
 
     Returns
     -------
     list of Finding
-        One entry for each thing looked at, wrong or not. No Spark is started.
+        One per check. Spark is not started.
     """
     environ = os.environ if environ is None else environ
     return [
@@ -73,32 +73,32 @@ def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
 
 
 def diagnose(spark: SparkSession, environ: Mapping[str, str] | None = None) -> list[Finding]:
-    """Examine the settings of a running session, classic or Connect, changing nothing.
+    """Examine the settings of a running session, classic or Connect. Nothing is changed.
 
     Parameters
     ----------
     spark : SparkSession
-        The session to look at; only its version and its configuration are read.
+        The session, of which the version and the configuration are read.
     environ : mapping, optional
-        The environment of the driver; that of this process by default.
+        The environment of the driver; by default that of this process.
 
     Returns
     -------
     list of Finding
-        One entry for each setting looked at, wrong or not.
+        One per setting.
     """
     environ = os.environ if environ is None else environ
     settings = {key: effective(spark, key) or "" for key in _SETTINGS}
-    return [_version("Spark", "pyspark", spark.version), *_judge(settings, environ)]
+    return [_version("Spark", "pyspark", spark.version), *_check_settings(settings, environ)]
 
 
 def prove(spark: SparkSession) -> Finding:
-    """Run a small stateful query on a session to see whether it works in earnest.
+    """Run a small stateful query, to check that the session works.
 
     Parameters
     ----------
     spark : SparkSession
-        The session to try.
+        The session.
 
     Returns
     -------
@@ -108,10 +108,10 @@ def prove(spark: SparkSession) -> Finding:
     from streamops.spark.smoke_query import count_in_state
 
     name = "stateful query"
-    remedy = "mend the problems above first; then see the first error in Spark's own output"
+    remedy = "fix the problems above first; then see the first error in Spark's own output"
     try:
         counts = count_in_state(spark)
-    except Exception as error:  # whatever went wrong, saying so is the job of this function
+    except Exception as error:  # any failure is the finding
         return Finding(name, False, _first_line(error), remedy)
     if counts != {0: 10, 1: 10}:
         return Finding(name, False, f"counted {counts}, not 10 rows for each of 2 keys", remedy)
@@ -151,14 +151,14 @@ def _version(name: str, package: str, version: str) -> Finding:
 
 
 def _worker(environ: Mapping[str, str]) -> Finding:
-    """Judge the interpreter that Spark's workers would use, by starting it."""
+    """Check the interpreter of Spark's Python workers, by starting it."""
     name = "Python workers"
     remedy = f"export PYSPARK_PYTHON={sys.executable}"
     chosen = environ.get("PYSPARK_PYTHON")
     wrong = partial(Finding, name, False, remedy=remedy)
     if not chosen:
-        told = "for sessions of your own; streamops.local_session() does so where it is not set"
-        wrong = partial(Finding, name, True, remedy=f"{remedy} {told}")
+        hint = "for your own sessions; streamops.local_session() sets it if it is not set"
+        wrong = partial(Finding, name, True, remedy=f"{remedy} {hint}")
     label = f"PYSPARK_PYTHON={chosen}" if chosen else "python3 on PATH (PYSPARK_PYTHON is not set)"
     program = shutil.which(chosen or "python3", path=environ.get("PATH", ""))
     if program is None:
@@ -168,7 +168,7 @@ def _worker(environ: Mapping[str, str]) -> Finding:
         done = subprocess.run(
             [program, "-c", code],
             env=dict(environ),
-            cwd=tempfile.gettempdir(),  # a worker must not depend on where we happen to be
+            cwd=tempfile.gettempdir(),  # a worker must not depend on the current directory
             capture_output=True,
             text=True,
             timeout=120,
@@ -190,11 +190,11 @@ def _worker(environ: Mapping[str, str]) -> Finding:
 _SETTINGS = (MASTER, PARTITIONS, PROVIDER, TIMEZONE)
 
 
-def _judge(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     provider = settings[PROVIDER]
     yield _setting(
         "state store",
-        "RocksDB" in provider,  # platforms ship it under class names of their own
+        "RocksDB" in provider,  # platforms have their own class names
         provider or "not set",
         f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the query starts',
     )
@@ -203,10 +203,10 @@ def _judge(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[
         "time zone",
         timezone in {"UTC", "Etc/UTC", "Z", "+00:00"},
         timezone or "not set",
-        f'spark.conf.set("{TIMEZONE}", "UTC"): else text is read as, and shown in, local time',
+        f'spark.conf.set("{TIMEZONE}", "UTC"): otherwise text is parsed and shown in local time',
     )
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,(\d+))?\])?", settings[MASTER])
-    if local is None:  # a cluster: its size, retries and interpreters are its owner's choice
+    if local is None:  # a cluster: its size, retries and interpreters are configured elsewhere
         return
     cores = os.cpu_count() or 1 if local[1] == "*" else int(local[1] or 1)
     partitions = settings[PARTITIONS]
@@ -225,7 +225,7 @@ def _judge(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[
         " task ends the query",
     )
     if "SPARK_CONNECT_MODE_ENABLED" in environ and "SPARK_LOCAL_REMOTE" not in environ:
-        return  # the server runs elsewhere, in an environment of its own
+        return  # the server has its own environment
     python = environ.get("PYSPARK_PYTHON")
     yield _setting(
         "worker interpreter",
@@ -237,8 +237,8 @@ def _judge(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[
 
 def _is_this_interpreter(program: str, environ: Mapping[str, str]) -> bool:
     found = shutil.which(program, path=environ.get("PATH", ""))
-    # All virtual environments of one Python are links to the same file: the folder tells
-    # them apart, and the file tells two Pythons of one folder apart.
+    # The interpreters of virtual environments are links to one file: the folder distinguishes
+    # them, and the file distinguishes two Pythons in one folder.
     return found is not None and all(
         read(found) == read(sys.executable) for read in (os.path.dirname, os.path.realpath)
     )

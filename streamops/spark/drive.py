@@ -112,20 +112,20 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     if operator.check is not None:
         operator.check(frames[0])
     schemas = []
-    for each, reads, where in zip(frames, operator.parameters.reads, operator.sides, strict=True):
+    for input_, reads, where in zip(frames, operator.parameters.reads, operator.sides, strict=True):
         only = reads if operator.project is not None else None
-        schemas.append(arrow_schema(each, where=where, only=only))
-        refuse_collated(each, reads, where=where)
+        schemas.append(arrow_schema(input_, where=where, only=only))
+        refuse_collated(input_, reads, where=where)
     carried = _carried_watermarks(operator, frames)
     spec = resolve(operator, tuple(schemas), carried)
     parameters = operator.parameters
-    for each, accepts, where in zip(
+    for input_, accepts, where in zip(
         frames, parameters.accepts_revisions, operator.sides, strict=True
     ):
         if not accepts:
-            refuse_revised(each, where=where)
+            refuse_revised(input_, where=where)
         if parameters.needs_preimages:
-            refuse_upserts(each, where=where)
+            refuse_upserts(input_, where=where)
     if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
         refuse_policy(frames[0].sparkSession, where=operator.name)
     name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])
@@ -177,7 +177,7 @@ def resolve(
     for one, other in zip(left.by, right.by, strict=True):
         types = left.schema.field(one).type, right.schema.field(other).type
         if types[0] != types[1]:
-            names = [type_name(each) for each in types]
+            names = [type_name(dtype) for dtype in types]
             raise SchemaError(
                 "KEY_TYPES_DIFFER",
                 "the key columns of the two inputs have different types",
@@ -227,7 +227,7 @@ def _frames(
     if operator.initial is not None:
         right, initial = operator.initial(operator, frame, right)
     frames = (frame, right)
-    modes = ["streaming" if each.isStreaming else "batch" for each in frames]
+    modes = ["streaming" if input_.isStreaming else "batch" for input_ in frames]
     if len(set(modes)) > 1:
         batch = SIDES[modes.index("batch")]
         raise SpecError(
@@ -437,7 +437,7 @@ def _state_api(query: _Query) -> StateApi:
     if len(once) > 1 and all(once):
         raise SpecError(
             "STATE_API_NOT_CHAINABLE",
-            "applyInPandasWithState may stand only once in a query",
+            "a query may have applyInPandasWithState only once",
             where=query.operator.name,
             got="an operator with state_api='applyInPandasWithState' before either frame",
             expected="state_api='transformWithStateInPandas' in one of the two",

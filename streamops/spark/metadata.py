@@ -1,4 +1,4 @@
-"""Notes of operators for the next one, in the metadata of columns, and whether they are still true."""
+"""Column metadata by which operators of one query inform the next one."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ __all__ = [
 ]
 
 WATERMARK = "spark.watermarkDelayMs"
-"""Key under which Spark shows a watermark in a column's metadata."""
+"""Key of a column with a watermark, set by Spark: its delay in milliseconds."""
 
 STATE_API = "streamops.state_api"
-"""Key under which an operator tells, in its output, which state API it uses."""
+"""Key of the state API that the operator uses."""
 
 ONCE = "streamops.once"
-"""Key under which a clock tells which state API the query cannot use a second time."""
+"""Key of a state API that the query cannot use a second time, set by a clock."""
 
 METRICS = "streamops.metrics"
-"""Key under which an operator tells which names of counts are taken."""
+"""Key of the names of observed metrics that are taken."""
 
 LATENESS = "streamops.allowed_lateness"
-"""Key under which an operator tells how late, in microseconds, its corrections may come."""
+"""Key of the lateness, in microseconds, that corrections of the operator may have."""
 
 INSTANT = "streamops.instant"
-"""Key under which an operator tells that its event time is not the end of a window: its watermark
-says nothing about any other column."""
+"""Key of an event time that is not the end of a window: the watermark applies to this column only."""
 
 REVISED = "streamops.revised"
 """Key of the columns that distinguish revisions and late rows from rows that count once."""
@@ -55,35 +54,35 @@ _NODES = {
     "EventTimeWatermark": {WATERMARK, LATENESS, INSTANT},
     "CollectMetrics": {STATE_API, ONCE, METRICS},
 }
-"""Notes for the next operator of a query, by the node that a plan has where they are true."""
+"""Keys by the node that a plan contains if they are valid."""
 
 
 def drop_stale_metadata(frame: DataFrame) -> DataFrame:
-    """The frame, without what operators of another query have noted on its columns.
+    """Drop metadata that operators of another query have left on the columns.
 
-    Notes are stored with the columns, in Parquet for one. A stream that is read from there seems to
-    have a watermark, but never gets one: nothing would be published, and nothing be forgotten.
+    Metadata is stored with the columns, for example in Parquet. A stream read from there would appear
+    to have a watermark that never arrives: no result would be emitted, and no state evicted.
     """
-    noted = {key for field in frame.schema.fields for key in field.metadata or ()}
+    keys = {key for field in frame.schema.fields for key in field.metadata or ()}
     if not frame.isStreaming:
         return frame
     stale: set[str] = set()
-    for node, notes in _NODES.items():
-        if noted & notes and not has_node(frame, node):
-            stale |= notes
+    for node, of_node in _NODES.items():
+        if keys & of_node and not has_node(frame, node):
+            stale |= of_node
     if not stale:
         return frame
     columns = []
     for field in frame.schema.fields:
-        true = {k: v for k, v in (field.metadata or {}).items() if k not in stale}
-        columns.append(column(field.name).alias(field.name, metadata=true))
+        valid = {k: v for k, v in (field.metadata or {}).items() if k not in stale}
+        columns.append(column(field.name).alias(field.name, metadata=valid))
     return frame.select(*columns)
 
 
 def operator_metadata(
     spec: Spec, delay: int | None, *, metrics: Sequence[str], api: str, once: str | None
 ) -> dict[str, Any]:
-    """What the next operator of a query must know, for the metadata of one column of the output.
+    """Metadata for the next operator of the query, for one column of the output.
 
     Parameters
     ----------
@@ -100,9 +99,9 @@ def operator_metadata(
     """
     metadata: dict[str, Any] = {METRICS: ",".join(metrics), STATE_API: api}
     if delay is not None and spec.event_time is not None:
-        # Results that waited lie behind the watermark though they are on time: what follows must be
-        # as patient with them as Spark's watermark is. A Python map, or taking a field of a window,
-        # loses the mark on the column; the watermark itself remains.
+        # Results that were held back are behind the watermark though they are on time, so the next
+        # operator must wait as long as Spark's watermark does. A Python map, or selecting a field of
+        # a window, loses the mark of the column; the watermark itself remains.
         metadata |= {WATERMARK: delay // 1_000, LATENESS: spec.lag - spec.held_back}
         if len(spec.inputs) > 1 or "window_start" not in spec.output.names:
             metadata[INSTANT] = True
@@ -110,7 +109,7 @@ def operator_metadata(
 
 
 def add_metadata(frame: DataFrame, name: str, metadata: Mapping[str, Any]) -> DataFrame:
-    """Add something for the next operator to the metadata of one column."""
+    """Add metadata for the next operator to one column."""
     columns = []
     for field in frame.schema.fields:
         value = column(field.name)
@@ -120,12 +119,12 @@ def add_metadata(frame: DataFrame, name: str, metadata: Mapping[str, Any]) -> Da
 
 
 def has_node(frame: Any, name: str) -> bool:
-    """Whether a DataFrame's plan has a node of this name, such as ``EventTimeWatermark``."""
+    """Whether the plan of a DataFrame has a node of this name, such as ``EventTimeWatermark``."""
     return re.search(rf"^[\s:+~-]*{name} ", _plan(frame), re.MULTILINE) is not None
 
 
 def _plan(frame: Any) -> str:
-    """The plan as it was analysed, a node per line. There is no public way that does not print it."""
+    """The analyzed plan, one node per line. PySpark has no public method that does not print it."""
     if hasattr(frame, "_jdf"):
         return str(frame._jdf.queryExecution().analyzed().toString())
     return str(frame._explain_string(extended=True))

@@ -69,7 +69,7 @@ def pack_input(
     # By position: PySpark's Python maps fail on names with dots or backticks in them.
     names = spec.inputs[index].schema.names
     columns = [column(name) for name in names] if project is None else project()
-    renamed = [each.alias(f"c{i}") for i, each in enumerate(columns)]
+    renamed = [value.alias(f"c{i}") for i, value in enumerate(columns)]
     pack = packer(core, spec, index, shards, newest=delay is not None)
     packs = frame.select(*renamed).mapInArrow(pack, PACKED)
     if delay is None:

@@ -1,4 +1,4 @@
-"""What a query's progress says, in plain values, whether it comes from the JVM or over Connect."""
+"""Read the progress of a query, from the JVM or over Connect."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _BEYOND = re.compile(r"\+?\d{5,}-")
 
 
-def parse_metrics(told: Any) -> dict[str, Any]:
-    """Observed metrics by name; none where the operator told none."""
-    row: dict[str, Any] = {} if told is None else told.asDict()
-    if row.keys() == {"values", "schema"}:  # so they come over Connect
+def parse_metrics(observed: Any) -> dict[str, Any]:
+    """Return observed metrics by name; empty if there are none."""
+    row: dict[str, Any] = {} if observed is None else observed.asDict()
+    if row.keys() == {"values", "schema"}:  # over Connect
         return dict(zip((f["name"] for f in row["schema"]["fields"]), row["values"], strict=True))
     return row
 
 
 def parse_progress_time(text: str | None) -> int | None:
-    """Microseconds since 1970 of an instant in a progress; the end of the calendar if beyond it.
+    """Return the microseconds since 1970 of an instant, at most the end of the year 9999.
 
     Examples
     --------

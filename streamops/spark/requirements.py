@@ -1,4 +1,4 @@
-"""The packages that streamops needs, and which versions of them will do."""
+"""The packages that streamops requires, and their versions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "datasketch": ("2", "3"),
     "tzdata": ("2024.1", None),
 }
-"""For each package: the oldest version that will do, and the first that will not."""
+"""By package: the oldest supported version, and the first unsupported one."""
 
 
 def requirement(package: str) -> str:
-    """What pip is told to install.
+    """Return the requirement of a package, for pip.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def requirement(package: str) -> str:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The release of a version, to compare by; a candidate counts as its release.
+    """Return the release of a version, for comparisons. A candidate counts as its release.
 
     Examples
     --------

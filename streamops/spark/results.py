@@ -1,4 +1,4 @@
-"""Results as Spark would declare them, whichever engine computed them."""
+"""Declare results with the types and comments of the columns that they come from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from streamops.spark.metadata import REVISED, WATERMARK
 
 __all__ = ["comments", "declare", "restore"]
 
+_SIDE_OUTPUT = ("late", "rejected")
 _REVISING = (REVISION, CHANGE_TYPE, "late")
+"""Columns that distinguish revisions and side output from rows that count once."""
 
 
 def declare(
@@ -25,11 +27,10 @@ def declare(
     spec: Spec,
     metadata: Mapping[str, Any] | None,
 ) -> DataFrame:
-    """Declare the result with the types and comments that the columns of the inputs have.
+    """Declare a result with the types and comments of the input columns.
 
-    Arrow has one type for times and one for day-time intervals, and no collation: on the way
-    through the kernel, ``time(0)`` would become ``time(6)``. Every column may be null, as in
-    the output of the kernel.
+    Several Spark types are one type in Arrow: ``time(0)`` and ``time(6)``, the day-time intervals,
+    strings of any collation. Every column is nullable, as in the output of the kernel.
 
     Parameters
     ----------
@@ -38,113 +39,105 @@ def declare(
     frames : sequence of DataFrame
         The inputs of the operator.
     spec : Spec
-        The operator.
     metadata : mapping, optional
-        What the next operator must know. It is added to the event-time column; if the output has
-        none, to the first column.
+        Column metadata for the next operator. It is added to the event-time column; if the output
+        has none, to the first column.
     """
-    own = [{field.name: field for field in frame.schema.fields} for frame in frames]
-    origins = {
-        name: (own[at][of], spec.inputs[at].schema.field(of).type)
-        for name, (at, of) in spec.origins.items()
-    }
-    notes = {name: comments(field) for name, (field, _) in origins.items()}
-    if len(frames) == 1:
-        names = spec.inputs[0].schema.names
-        late = {"row": StructType([own[0][name] for name in names if name in own[0]])}
-    else:
-        found = {
-            side: _late_row(spec.output, side, fields)
-            for side, fields in zip(SIDES, own, strict=True)
-        }
-        late = {side: row for side, row in found.items() if row}
-    marked = spec.event_time or spec.output.names[0]
-    notes[marked] = {**notes.get(marked, {}), **(metadata or {})}
-    return _declared(rows, spec.output, origins, late, notes)
+    inputs = [{field.name: field for field in frame.schema.fields} for frame in frames]
+    output = spec.output
+    types = {field.name: field.dataType for field in spark_schema(output).fields}
+    origins = {name: inputs[at][source] for name, (at, source) in spec.origins.items()}
+    for name, (at, source) in spec.origins.items():
+        # The output has the values of the input column, or lists of them.
+        is_same = output.field(name).type == spec.inputs[at].schema.field(source).type
+        origin = origins[name].dataType
+        types[name] = _original_type(types[name], origin if is_same else ArrayType(origin))
+    side_rows = _side_output_rows(spec, inputs)
+    for name in _SIDE_OUTPUT:
+        if name in types and name not in origins:
+            types[name] = _with_row_types(types[name], side_rows)
+    marked = spec.event_time or output.names[0]
+    columns = []
+    for field in rows.schema.fields:
+        name, added = field.name, comments(origins[field.name]) if field.name in origins else {}
+        if name == marked:
+            added |= metadata or {}
+        if name in _REVISING and (name not in origins or REVISED in (origins[name].metadata or {})):
+            added[REVISED] = True
+        columns.append(
+            _cast(field, types[name]).alias(name, **({"metadata": added} if added else {}))
+        )
+    return rows.select(*columns)
 
 
 def restore(rows: DataFrame, frame: DataFrame) -> DataFrame:
     """Restore types and comments of columns that passed through the kernel unchanged."""
-    own = {field.name: field for field in frame.schema.fields}
+    originals = {field.name: field for field in frame.schema.fields}
     columns = []
-    for passed in rows.schema.fields:
-        value = column(passed.name)
-        if passed.name in own:
-            field = own[passed.name]
-            value = value if field.dataType == passed.dataType else value.cast(field.dataType)
-            value = value.alias(passed.name, metadata=field.metadata or {})
+    for field in rows.schema.fields:
+        value = column(field.name)
+        if field.name in originals:
+            original = originals[field.name]
+            if original.dataType != field.dataType:
+                value = value.cast(original.dataType)
+            value = value.alias(field.name, metadata=original.metadata or {})
         columns.append(value)
     return rows.select(*columns)
 
 
-def _declared(
-    rows: DataFrame,
-    output: pa.Schema,
-    origins: Mapping[str, tuple[StructField, pa.DataType]],
-    late: Mapping[str, StructType],
-    notes: Mapping[str, dict[str, Any]],
-) -> DataFrame:
-    made = {field.name: field.dataType for field in spark_schema(output).fields}
-    for aside in ("late", "rejected"):  # rows that are no results, as they came
-        if aside in made and aside not in origins:
-            made[aside] = _with_rows(made[aside], late)
-    columns = []
-    for field in rows.schema.fields:
-        name = field.name
-        kind = made[name]
-        if name in origins:
-            origin, came = origins[name]
-            alike = output.field(name).type == came
-            kind = _own(kind, origin.dataType if alike else ArrayType(origin.dataType))
-        told = notes.get(name, {})
-        if name in _REVISING and (name not in origins or REVISED in _noted(origins[name][0])):
-            told = {**told, REVISED: True}
-        columns.append(_column(field, kind).alias(name, **({"metadata": told} if told else {})))
-    return rows.select(*columns)
+def comments(field: StructField) -> dict[str, Any]:
+    """The metadata of a column that users set, without that of Spark and of operators."""
+    internal = ("__", "streamops.", WATERMARK)
+    return {k: v for k, v in (field.metadata or {}).items() if not k.startswith(internal)}
 
 
-def _noted(field: StructField) -> dict[str, Any]:
-    return field.metadata or {}
+def _side_output_rows(
+    spec: Spec, inputs: Sequence[Mapping[str, StructField]]
+) -> dict[str, StructType]:
+    """The types of the input rows in the side output, by the field that contains them."""
+    if len(inputs) == 1:
+        names = spec.inputs[0].schema.names
+        return {"row": StructType([inputs[0][name] for name in names if name in inputs[0]])}
+    late = spec.output.field("late").type if "late" in spec.output.names else None
+    if late is None or not pa.types.is_struct(late):
+        return {}
+    rows: dict[str, StructType] = {}
+    for side, fields in zip(SIDES, inputs, strict=True):
+        if late.get_field_index(side) >= 0:
+            rows[side] = StructType([fields[inner.name] for inner in late.field(side).type])
+    return rows
 
 
-def _late_row(output: pa.Schema, side: str, own: Mapping[str, StructField]) -> StructType | None:
-    """The type of a late row of this side, where the output has such rows."""
-    late = output.field("late").type if "late" in output.names else None
-    if late is None or not pa.types.is_struct(late) or late.get_field_index(side) < 0:
-        return None
-    return StructType([own[field.name] for field in late.field(side).type])
+def _with_row_types(tag: Any, rows: Mapping[str, StructType]) -> StructType:
+    fields = []
+    for field in tag.fields:
+        dtype = field.dataType
+        if field.name in rows:
+            dtype = _original_type(dtype, rows[field.name])
+        fields.append(StructField(field.name, dtype, True))
+    return StructType(fields)
 
 
-def _column(field: StructField, kind: DataType) -> Column:
+def _cast(field: StructField, dtype: DataType) -> Column:
     value = column(field.name)
     if not field.nullable:
         value = make_nullable(value)
-    return value if field.dataType == kind else value.cast(kind)
+    return value if field.dataType == dtype else value.cast(dtype)
 
 
-def _with_rows(aside: Any, rows: Mapping[str, StructType]) -> StructType:
-    kinds = [_own(f.dataType, rows[f.name]) if f.name in rows else f.dataType for f in aside.fields]
-    named = zip(aside.fields, kinds, strict=True)
-    return StructType([StructField(field.name, kind, True) for field, kind in named])
-
-
-def _own(made: DataType, own: DataType) -> DataType:
-    """The frame's own type, where it is a variant of the one that came back; nulls at any depth."""
-    if isinstance(made, StructType) and isinstance(own, StructType):
-        pairs = zip(made.fields, own.fields, strict=True)
+def _original_type(returned: DataType, original: DataType) -> DataType:
+    """The type of the input column, where it is a variant of the type that Arrow returned."""
+    if isinstance(returned, StructType) and isinstance(original, StructType):
         return StructType(
-            [StructField(m.name, _own(m.dataType, o.dataType), True, comments(o)) for m, o in pairs]
+            [
+                StructField(r.name, _original_type(r.dataType, o.dataType), True, comments(o))
+                for r, o in zip(returned.fields, original.fields, strict=True)
+            ]
         )
-    if isinstance(made, ArrayType) and isinstance(own, ArrayType):
-        return ArrayType(_own(made.elementType, own.elementType), True)
-    if isinstance(made, MapType) and isinstance(own, MapType):
-        key, value = _own(made.keyType, own.keyType), _own(made.valueType, own.valueType)
-        return MapType(key, value, True)
-    # A type of the user's own comes back as what it is made of.
-    return own if type(own) is type(made) else made
-
-
-def comments(field: StructField) -> dict[str, Any]:
-    """What a user said about the column: its comment. Not what Spark or an operator noted."""
-    noted = ("__", "streamops.", WATERMARK)
-    return {k: v for k, v in (field.metadata or {}).items() if not k.startswith(noted)}
+    if isinstance(returned, ArrayType) and isinstance(original, ArrayType):
+        return ArrayType(_original_type(returned.elementType, original.elementType), True)
+    if isinstance(returned, MapType) and isinstance(original, MapType):
+        key = _original_type(returned.keyType, original.keyType)
+        return MapType(key, _original_type(returned.valueType, original.valueType), True)
+    # A user-defined type is returned as the type that stores it.
+    return original if type(original) is type(returned) else returned

@@ -1,4 +1,4 @@
-"""Start the local Spark session that suits streamops."""
+"""Start a local Spark session with the recommended settings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from streamops.spark.settings import Difference, differences, local_settings
 
 __all__ = ["SessionDiffersWarning", "local_session"]
 
-# PySpark writes an error that it raises while it analyses a plan to these loggers as well, as
-# one line of some ten thousand characters with the JVM's stack.
+# PySpark also logs the errors that it raises while it analyzes a plan, as one line of some ten
+# thousand characters with the stack of the JVM.
 _ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 class SessionDiffersWarning(UserWarning):
-    """A session was already running, and its settings are not the ones asked for."""
+    """A session was already running, and its settings differ from the requested ones."""
 
 
 def local_session(
@@ -38,34 +38,31 @@ def local_session(
 ) -> SparkSession:
     """Start a local Spark session with the settings that stateful streaming needs.
 
-    Java is looked for in ``JAVA_HOME``, on ``PATH``, and in the extra ``streamops[java]``; the
-    one that is found becomes this process's ``JAVA_HOME``, also where that was set to one that
-    does not start Spark. Set for this process, where they are not set yet: ``PYSPARK_PYTHON``
-    (this interpreter; Spark would take the first ``python3`` on ``PATH``) and
-    ``SPARK_LOCAL_IP`` (127.0.0.1).
-    Spark logs errors only, and no longer logs each error of a plan that it also raises.
+    Java is searched in ``JAVA_HOME``, on ``PATH``, and in the extra ``streamops[java]``, and becomes
+    ``JAVA_HOME`` of this process. ``PYSPARK_PYTHON`` (this interpreter; by default Spark uses the
+    first ``python3`` on ``PATH``) and ``SPARK_LOCAL_IP`` (127.0.0.1) are set for this process if
+    they are not set. Spark logs errors only, and does not log the errors of a plan that it raises.
 
-    A session that is already running is returned as it is: its settings are not touched.
-    Where they are not the ones asked for, a `SessionDiffersWarning` lists the differences;
-    stop that session first to have the ones asked for.
+    A session that is already running is returned unchanged. If its settings differ from the
+    requested ones, a `SessionDiffersWarning` lists the differences; stop that session first to
+    start one with the requested settings.
 
     Parameters
     ----------
     cores : int, default 2
-        How many tasks run at once. A failed task is tried four times, which plain
-        ``local[N]`` never does.
+        Number of concurrent tasks. A failed task is tried four times, unlike in ``local[N]``.
     shuffle_partitions : int, optional
-        Partitions of a shuffle, and so of the state; as many as `cores` by default. Spark's
-        own default of 200 makes every small micro-batch pay for 200 commits.
+        Partitions of a shuffle, and of state; by default `cores`. With Spark's default of 200,
+        every micro-batch commits 200 state stores.
     app_name : str, default "streamops"
         The name of the application.
     memory : str, default "1g"
-        The heap of the JVM. Only the first session of a process decides it.
+        Heap of the JVM. It is fixed by the first session of the process.
     timezone : str, default "UTC"
-        The session's time zone: how timestamps are parsed and shown by Spark.
-        (``DataFrame.collect`` follows the time zone of the *process* instead.)
+        Time zone of the session, in which Spark parses and shows timestamps.
+        (``DataFrame.collect`` uses the time zone of the *process*.)
     conf : mapping of str to str, optional
-        Further settings of Spark; they win over the ones above.
+        Further settings of Spark, which override the ones above.
 
     Returns
     -------
@@ -77,8 +74,7 @@ def local_session(
     SpecError
         ``CORES_NOT_POSITIVE`` or ``PARTITIONS_NOT_POSITIVE``.
     RequirementError
-        ``JAVA_NOT_FOUND``; ``SPARK_REMOTE_SET`` where the environment asks for a remote
-        session instead.
+        ``JAVA_NOT_FOUND``; ``SPARK_REMOTE_SET``: the environment requests a remote session.
 
     Examples
     --------
@@ -106,7 +102,7 @@ def local_session(
 def _running_session() -> SparkSession | None:
     try:
         return SparkSession.active()
-    except PySparkRuntimeError:  # there is neither an active nor a default session
+    except PySparkRuntimeError:  # no session is running
         return None
 
 
@@ -114,7 +110,7 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
         raise RequirementError(
             "SPARK_REMOTE_SET",
-            "a local session was asked for, but the environment names a remote one",
+            "a local session was requested, but the environment requests a remote one",
             where="streamops.local_session",
             got=f"SPARK_REMOTE={os.environ['SPARK_REMOTE']}",
             expected="SPARK_REMOTE not set",
@@ -129,9 +125,7 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _wording(found: list[Difference]) -> str:
-    lines = [
-        f"  {each.key}: {each.found or 'not set'} (asked for: {each.wanted})" for each in found
-    ]
+    lines = [f"  {key}: {value or 'not set'} (requested: {wanted})" for key, value, wanted in found]
     return "\n".join(
-        ["a Spark session is already running and is used as it is; it differs in", *lines]
+        ["a Spark session is already running and is used unchanged; it differs in", *lines]
     )

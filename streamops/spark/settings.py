@@ -1,4 +1,4 @@
-"""The settings of Spark that suit streamops, as data, and how a session compares with them."""
+"""The recommended settings of Spark, and the comparison of a session with them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 class Difference(NamedTuple):
-    """A setting of a running session that is not what was asked for.
+    """A setting of a running session that differs from the requested one.
 
     Parameters
     ----------
     key : str
         The name of the setting.
     found : str or None
-        Its value in the session; None where it has none.
+        Its value in the session; None if it is not set.
     wanted : str
-        The value asked for.
+        The requested value.
     """
 
     key: str
@@ -58,7 +58,7 @@ def local_settings(
     timezone: str = "UTC",
     conf: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the settings of Spark that `local_session` starts a session with.
+    """Return the settings of the session that `local_session` starts.
 
     Parameters
     ----------
@@ -101,53 +101,58 @@ def local_settings(
 
 
 def effective(spark: SparkSession, key: str) -> str | None:
-    """Return the value of a setting in a session, be it set or Spark's default.
+    """Return the value of a setting in a session, which may be Spark's default.
 
     Parameters
     ----------
     spark : SparkSession
-        The session to ask, classic or Connect.
+        The session, classic or Connect.
     key : str
         The name of the setting.
 
     Returns
     -------
     str or None
-        Its value; None where there is none, or where the platform does not tell.
+        Its value; None if there is none, or if the platform does not reveal it.
     """
     try:
         return spark.conf.get(key)
-    except Exception:  # its type differs between classic, Connect and the platforms
+    except Exception:  # its type depends on classic, Connect and the platform
         return None
 
 
 def differences(spark: SparkSession, settings: Mapping[str, str]) -> list[Difference]:
-    """Compare a running session with the settings that were asked for.
+    """Compare a running session with the requested settings.
 
     Parameters
     ----------
     spark : SparkSession
         A running session, classic or Connect.
     settings : mapping of str to str
-        What `local_settings` returned.
+        The result of `local_settings`.
 
     Returns
     -------
     list of Difference
-        One entry for each setting that is another in the session. The application's name
-        does not count, and any provider that is a RocksDB counts as RocksDB.
+        One per setting that differs, except the name of the application. All RocksDB providers are
+        equal.
     """
     found = [
         Difference(key, effective(spark, key), wanted)
         for key, wanted in settings.items()
         if key != "spark.app.name"
     ]
-    return [each for each in found if each.found != each.wanted and not _both_rocksdb(each)]
+    return [
+        difference
+        for difference in found
+        if difference.found != difference.wanted and not _both_rocksdb(difference)
+    ]
 
 
-def _both_rocksdb(each: Difference) -> bool:
-    # Platforms ship RocksDB under class names of their own.
-    return each.key == PROVIDER and "RocksDB" in (each.found or "") and "RocksDB" in each.wanted
+def _both_rocksdb(difference: Difference) -> bool:
+    # Platforms have their own class names of RocksDB.
+    found = difference.found or ""
+    return difference.key == PROVIDER and "RocksDB" in found and "RocksDB" in difference.wanted
 
 
 def _refuse_below_one(code: str, parameter: str, value: int) -> None:
@@ -157,13 +162,13 @@ def _refuse_below_one(code: str, parameter: str, value: int) -> None:
             f"`{parameter}` must be at least 1",
             where="streamops.local_session",
             got=value,
-            expected="a whole number, 1 or more",
+            expected="an integer, 1 or more",
             fix=f"leave `{parameter}` out, or pass the number of cores to use",
         )
 
 
 def refuse_policy(spark: SparkSession, *, where: str) -> None:
-    """Refuse a session in which the slower of two streams does not hold the watermark.
+    """Refuse a session whose watermark is not the minimum of those of the inputs.
 
     Raises
     ------
@@ -174,11 +179,11 @@ def refuse_policy(spark: SparkSession, *, where: str) -> None:
     if policy.lower() != "min":
         raise RequirementError(
             "WATERMARK_POLICY",
-            "the session lets the faster of two streams set the watermark: rows of the slower one "
-            "would be late, and others be called unmatched before their partners come",
+            "the watermark of the session is the maximum of those of the streams: rows of the slower "
+            "stream would be late, and rows reported as unmatched before their partners arrive",
             where=where,
             got=f"{_POLICY}={policy}",
-            expected="min, Spark's own default",
+            expected="min, the default of Spark",
             fix=f'spark.conf.set("{_POLICY}", "min") before the query starts, with a new checkpoint: '
-            "Spark keeps the policy there",
+            "Spark stores the policy there",
         )

@@ -1,4 +1,4 @@
-"""A small stateful query that shows whether a session can run what streamops needs."""
+"""A small stateful query that tests a session."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class _RunningCount(StatefulProcessor):
 
 
 def count_in_state(spark: SparkSession) -> dict[int, int]:
-    """Count 20 rows of two keys over two micro-batches, with the counts kept as state.
+    """Count 20 rows of two keys over two micro-batches, with the counts in state.
 
-    It takes Java, Python workers, Arrow, protobuf and the state store to get the answer.
+    The query uses Java, Python workers, Arrow, protobuf and the state store.
 
     Parameters
     ----------
     spark : SparkSession
-        The session to try.
+        The session.
 
     Returns
     -------
     dict of int to int
-        The last count of each key: ``{0: 10, 1: 10}`` where everything works.
+        The last count of each key: ``{0: 10, 1: 10}`` if everything works.
     """
-    name = f"streamops_proof_{uuid4().hex}"
-    with tempfile.TemporaryDirectory(prefix="streamops-proof-") as folder:
+    name = f"streamops_smoke_{uuid4().hex}"
+    with tempfile.TemporaryDirectory(prefix="streamops-smoke-") as folder:
         rows = spark.range(20).selectExpr("id % 2 AS key")
         rows.repartition(2).write.parquet(f"{folder}/rows")
         query = (

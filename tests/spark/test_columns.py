@@ -1,4 +1,4 @@
-"""Names and types at the border to Spark, without Spark."""
+"""Names and types of Spark columns, without a session."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LOWER = StringType("UTF8_LCASE")
 class FakeFrame:
     """A frame that is nothing but its columns, of a session that knows one setting."""
 
-    def __init__(self, case_sensitive: str = "false", **kinds: Any) -> None:
-        self.schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
+    def __init__(self, case_sensitive: str = "false", **types: Any) -> None:
+        self.schema = StructType([StructField(name, dtype) for name, dtype in types.items()])
         self.sparkSession = self.conf = self
         self.case_sensitive = case_sensitive
 
@@ -36,12 +36,12 @@ class FakeFrame:
         return self.case_sensitive
 
 
-def struct(**kinds: Any) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+def struct(**types: Any) -> StructType:
+    return StructType([StructField(name, dtype) for name, dtype in types.items()])
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "dtype",
     [
         LOWER,
         ArrayType(LOWER),
@@ -49,18 +49,18 @@ def struct(**kinds: Any) -> StructType:
         MapType(IntegerType(), LOWER),
         struct(inner=struct(text=LOWER)),
     ],
-    ids=lambda kind: kind.simpleString(),
+    ids=lambda dtype: dtype.simpleString(),
 )
-def test_a_collation_is_found_at_any_depth(kind: Any) -> None:
+def test_a_collation_is_found_at_any_depth(dtype: Any) -> None:
     with pytest.raises(SchemaError) as caught:
-        refuse_collated(FakeFrame(k=kind), ["k"], where="windows.tumbling")
+        refuse_collated(FakeFrame(k=dtype), ["k"], where="windows.tumbling")
     assert caught.value.code == "COLLATED_COLUMN"
-    refuse_collated(FakeFrame(k=kind), ["other"], where="windows.tumbling")
+    refuse_collated(FakeFrame(k=dtype), ["other"], where="windows.tumbling")
 
 
 def test_a_field_is_not_a_collation_because_of_its_name() -> None:
-    kind = struct(collate_id=IntegerType(), text=StringType())
-    refuse_collated(FakeFrame(k=kind), ["k"], where="windows.tumbling")
+    dtype = struct(collate_id=IntegerType(), text=StringType())
+    refuse_collated(FakeFrame(k=dtype), ["k"], where="windows.tumbling")
 
 
 def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
@@ -69,7 +69,7 @@ def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
     assert (caught.value.code, caught.value.got) == ("DUPLICATE_COLUMN", "X, x")
 
 
-def test_names_that_differ_only_in_case_are_two_where_spark_is_told_so() -> None:
+def test_names_that_differ_only_in_case_are_distinct_if_spark_is_case_sensitive() -> None:
     frame = FakeFrame("true", x=IntegerType(), X=IntegerType())
     assert arrow_schema(frame, where="windows.tumbling").names == ["x", "X"]
 
@@ -87,7 +87,7 @@ def test_what_is_not_text_is_not_a_name(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "word"),
+    ("dtype", "word"),
     [
         (pa.int64(), "bigint"),
         (pa.list_(pa.float64()), "array<double>"),
@@ -98,8 +98,8 @@ def test_what_is_not_text_is_not_a_name(value: Any) -> None:
     ],
     ids=str,
 )
-def test_types_are_named_as_spark_names_them_where_it_does(kind: pa.DataType, word: str) -> None:
-    assert type_name(kind) == word
+def test_types_have_the_names_of_spark(dtype: pa.DataType, word: str) -> None:
+    assert type_name(dtype) == word
 
 
 @pytest.mark.parametrize("module", [columns, requirements])

@@ -39,7 +39,7 @@ class FakeSession:
 
 
 def named(findings: list[Finding], name: str) -> Finding:
-    (found,) = [each for each in findings if each.name == name]
+    (found,) = [finding for finding in findings if finding.name == name]
     return found
 
 
@@ -60,8 +60,8 @@ def fake_python(folder: Path, text: str) -> dict[str, str]:
 def test_an_environment_as_it_should_be_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_java", lambda environ: Java(Path("/java"), 17, "PATH"))
     findings = examine(HERE)
-    assert [each for each in findings if not each.ok] == []
-    assert [each.name for each in findings] == ["Python", "Java", *REQUIRED, "Python workers"]
+    assert [finding for finding in findings if not finding.ok] == []
+    assert [finding.name for finding in findings] == ["Python", "Java", *REQUIRED, "Python workers"]
 
 
 def test_the_bounds_are_those_of_the_package_itself() -> None:
@@ -116,7 +116,7 @@ def test_a_version_is_compared_by_its_release(version: str, release: tuple[int, 
     assert numbers(version) == release
 
 
-def test_a_missing_package_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
@@ -148,7 +148,7 @@ def test_another_python_on_the_path_is_a_hint_that_a_local_session_does_not_need
     found = named(examine(fake_python(tmp_path, "echo 3.8")), "Python workers")
     assert found.ok
     assert "python3 on PATH (PYSPARK_PYTHON is not set) is Python 3.8" in found.found
-    assert found.remedy.startswith(f"export PYSPARK_PYTHON={sys.executable} for sessions of your")
+    assert found.remedy.startswith(f"export PYSPARK_PYTHON={sys.executable} for your own sessions")
 
 
 def test_a_workers_interpreter_that_does_not_exist_is_found_out() -> None:
@@ -163,8 +163,8 @@ def test_a_workers_interpreter_that_does_not_exist_is_found_out() -> None:
 
 def test_the_librarys_own_local_session_has_no_problems() -> None:
     findings = diagnose(FakeSession(local_settings()), HERE)
-    assert [each for each in findings if not each.ok] == []
-    assert [each.name for each in findings] == [
+    assert [finding for finding in findings if not finding.ok] == []
+    assert [finding.name for finding in findings] == [
         "Spark",
         "state store",
         "time zone",
@@ -179,7 +179,7 @@ def test_a_spark_that_is_too_old_is_found_out() -> None:
     assert (found.ok, found.found) == (False, "3.5.8 is too old")
 
 
-def test_a_setting_that_a_platform_hides_is_said_to_be_not_set() -> None:
+def test_a_setting_that_a_platform_hides_is_reported_as_not_set() -> None:
     found = named(diagnose(FakeSession({}), HERE), "state store")
     assert (found.ok, found.found) == (False, "not set")
 
@@ -223,10 +223,10 @@ def test_a_local_master_without_retries_is_a_problem(master: str, ok: bool) -> N
     assert ",4]" in found.remedy
 
 
-def test_a_cluster_is_not_told_how_many_partitions_and_retries_it_wants() -> None:
+def test_partitions_and_retries_of_a_cluster_are_not_checked() -> None:
     settings = local_settings() | {MASTER: "spark://host:7077", PARTITIONS: "200"}
     findings = diagnose(FakeSession(settings), {})
-    assert [each.name for each in findings] == ["Spark", "state store", "time zone"]
+    assert [finding.name for finding in findings] == ["Spark", "state store", "time zone"]
 
 
 def test_workers_on_another_interpreter_are_a_problem(tmp_path: Path) -> None:
@@ -240,17 +240,17 @@ def test_the_first_python_on_the_path_may_be_the_right_one() -> None:
     assert diagnosis("worker interpreter", {}, {"PATH": folder}).ok
 
 
-def test_the_interpreter_of_a_server_elsewhere_is_not_judged() -> None:
+def test_the_interpreter_of_a_remote_server_is_not_checked() -> None:
     environ = {"SPARK_CONNECT_MODE_ENABLED": "1"}
     findings = diagnose(FakeSession(local_settings()), environ)
-    assert "worker interpreter" not in [each.name for each in findings]
+    assert "worker interpreter" not in [finding.name for finding in findings]
     assert not diagnosis("worker interpreter", {}, environ | {"SPARK_LOCAL_REMOTE": "1"}).ok
 
 
 # --- the proof
 
 
-def test_a_stateful_query_that_fails_is_reported_in_its_own_words(
+def test_a_stateful_query_that_fails_is_reported_with_its_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(spark: Any) -> dict[int, int]:
@@ -269,7 +269,7 @@ def test_a_stateful_query_that_counts_wrongly_is_a_problem(monkeypatch: pytest.M
 
 @pytest.mark.spark
 def test_a_running_session_is_diagnosed_and_proved(spark: SparkSession) -> None:
-    assert {each.name: each.ok for each in diagnose(spark)} == {
+    assert {finding.name: finding.ok for finding in diagnose(spark)} == {
         "Spark": True,
         "state store": True,
         "time zone": True,
@@ -284,8 +284,8 @@ CONNECT = """
 from pyspark.sql import SparkSession
 from streamops.spark.doctor import diagnose
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
-for each in diagnose(spark):
-    print(each.name, each.ok)
+for finding in diagnose(spark):
+    print(finding.name, finding.ok)
 spark.stop()
 """
 

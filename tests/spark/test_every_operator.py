@@ -58,7 +58,7 @@ class Case:
 
     @property
     def has_replay(self) -> bool:
-        return all(isinstance(each, Operator) for each in self.chain)
+        return all(isinstance(operator, Operator) for operator in self.chain)
 
 
 def columns(text: str) -> pa.Schema:
@@ -383,12 +383,12 @@ def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
 def through(case: Case, frames: list[DataFrame], name: str) -> DataFrame:
     """The result of the operator, with metrics of its own name, on two shards."""
     result = frames[0]
-    for number, each in enumerate(case.chain):
-        if isinstance(each, Operator):
-            each = each.options(name=f"{name}_{number}", shards=2)
+    for number, operator in enumerate(case.chain):
+        if isinstance(operator, Operator):
+            operator = operator.options(name=f"{name}_{number}", shards=2)
             if len(frames) > 1:
-                each = replace(each, right=frames[1])
-        result = result.transform(each)
+                operator = replace(operator, right=frames[1])
+        result = result.transform(operator)
     return result
 
 
@@ -396,7 +396,7 @@ def batch_frames(spark: SparkSession, case: Case) -> list[DataFrame]:
     tables = [case.tables(number) for number in range(4)]
     return [
         spark.createDataFrame(
-            pa.concat_tables(each[side] for each in tables), schema=spark_schema(schema)
+            pa.concat_tables(batch[side] for batch in tables), schema=spark_schema(schema)
         )
         for side, schema in enumerate(case.schemas)
     ]
@@ -481,7 +481,7 @@ def at_once(case: Case) -> list[str]:
     """The result over all rows at once, in which nothing is late."""
     tables = [case.tables(number) for number in range(4)]
     whole: Any = tuple(
-        pa.concat_tables(each[side] for each in tables) for side in range(len(case.schemas))
+        pa.concat_tables(batch[side] for batch in tables) for side in range(len(case.schemas))
     )
     single = len(case.schemas) == 1
     results = replay(

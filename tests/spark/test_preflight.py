@@ -24,7 +24,7 @@ class FakeFrame:
     """A frame that is nothing but its columns and a session that is nothing but its settings."""
 
     def __init__(self, *columns: tuple[str, Any, dict[str, Any]], **conf: str) -> None:
-        self.schema = StructType([StructField(n, kind, True, mark) for n, kind, mark in columns])
+        self.schema = StructType([StructField(n, dtype, True, mark) for n, dtype, mark in columns])
         self.sparkSession = self.conf = self
         self.settings = conf
 
@@ -32,14 +32,14 @@ class FakeFrame:
         return self.settings.get(key.rsplit(".", 1)[1], default)
 
 
-def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **said: Any) -> Any:
-    given: dict[str, Any] = {"delay": None, "lag": 0} | said
+def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **arguments: Any) -> Any:
+    given: dict[str, Any] = {"delay": None, "lag": 0} | arguments
     return carried_watermark(FakeFrame(*columns), **given, time=time, where="windows.tumbling")
 
 
-def refused(*columns: tuple[str, Any, dict[str, Any]], **said: Any) -> WatermarkError:
+def refused(*columns: tuple[str, Any, dict[str, Any]], **arguments: Any) -> WatermarkError:
     with pytest.raises(WatermarkError) as caught:
-        carried(*columns, **said)
+        carried(*columns, **arguments)
     return caught.value
 
 
@@ -51,7 +51,7 @@ def test_without_a_watermark_the_operator_defines_one() -> None:
     assert carried(("ts", INSTANT, {}), delay=5_000_000) is None
 
 
-def test_a_frame_without_a_watermark_is_told_both_ways_to_one() -> None:
+def test_a_frame_without_a_watermark_is_refused_with_both_remedies() -> None:
     error = refused(("ts", INSTANT, {}))
     assert error.code == "WATERMARK_MISSING"
     assert error.got == "a frame without a watermark, and no delay (event time 'ts')"
@@ -62,7 +62,7 @@ def test_a_watermark_on_another_column_is_not_taken_for_one_on_the_event_time() 
     error = refused(("ingested", INSTANT, MINUTE), ("ts", INSTANT, {}))
     assert str(error) == (
         "[WATERMARK_MISSING] windows.tumbling: "
-        "the frame's watermark is on 'ingested' and says nothing about 'ts'\n"
+        "the frame's watermark is on 'ingested', and not on 'ts'\n"
         "  got:       time='ts' on a frame with a watermark on 'ingested'\n"
         "  expected:  a watermark on 'ts', or delay=... and no watermark\n"
         "  fix:       leave withWatermark('ingested', ...) out and pass delay=\"30 seconds\", say, "
@@ -70,7 +70,7 @@ def test_a_watermark_on_another_column_is_not_taken_for_one_on_the_event_time() 
     )
 
 
-def test_a_mistyped_event_time_is_told_the_nearest_name_and_nothing_of_watermarks() -> None:
+def test_a_mistyped_event_time_is_refused_with_the_nearest_name() -> None:
     for columns in ((("ts", INSTANT, {}),), (("ts", INSTANT, MINUTE),)):
         with pytest.raises(ColumnNotFound) as caught:
             carried(*columns, time="tss")
@@ -157,7 +157,7 @@ def test_apply_in_pandas_with_state_may_not_follow_an_aggregation() -> None:
         state_api(behind("native"), "applyInPandasWithState", where="windows.tumbling")
     assert str(caught.value) == (
         "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
-        "applyInPandasWithState may not follow an aggregation of Spark's in the same query\n"
+        "applyInPandasWithState may not follow a Spark aggregation in the same query\n"
         "  got:       state_api='applyInPandasWithState' on a frame from an operator with "
         "engine='native'\n"
         "  expected:  state_api='transformWithStateInPandas', or no aggregation before\n"
@@ -183,7 +183,7 @@ def test_what_spark_lets_follow_is_let_follow(api: str, following: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "got"), [(None, "no protobuf"), ("5.29.0rc1", "5.29.0rc1")])
-def test_a_missing_or_old_protobuf_is_said_with_the_bound_of_the_package(
+def test_a_missing_or_old_protobuf_is_refused_with_the_bound_of_the_package(
     monkeypatch: pytest.MonkeyPatch, version: str | None, got: str
 ) -> None:
     def found(package: str) -> str:
@@ -200,7 +200,7 @@ def test_a_missing_or_old_protobuf_is_said_with_the_bound_of_the_package(
     assert caught.value.fix == 'pip install "protobuf>=6.33.5"'
 
 
-def test_a_state_store_that_is_not_rocksdb_is_said() -> None:
+def test_a_state_store_that_is_not_rocksdb_is_refused() -> None:
     with pytest.raises(RequirementError) as caught:
         state_api(FakeFrame(("ts", INSTANT, {})), "auto", where="windows.tumbling")
     assert caught.value.code == "ROCKSDB_REQUIRED"
@@ -217,7 +217,7 @@ def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
         refuse_unchainable(behind_a_clock(), "applyInPandasWithState", where="windows.tumbling")
     assert str(caught.value) == (
         "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
-        "applyInPandasWithState may stand only once in a query\n"
+        "a query may have applyInPandasWithState only once\n"
         "  got:       state_api='applyInPandasWithState' on a frame from an operator with "
         "the same\n"
         "  expected:  state_api='transformWithStateInPandas' in one of the two\n"
@@ -226,10 +226,12 @@ def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
 
 
 @pytest.mark.parametrize("following", ["native", "transformWithStateInPandas"])
-def test_any_other_may_follow_a_clock_that_has_it(following: str) -> None:
+def test_other_state_apis_may_follow_a_clock_with_apply_in_pandas_with_state(
+    following: str,
+) -> None:
     refuse_unchainable(behind_a_clock(), following, where="windows.tumbling")
 
 
-def test_a_clock_that_leaves_it_to_others_says_nothing_of_it() -> None:
+def test_a_clock_without_a_state_api_of_its_own_does_not_restrict_others() -> None:
     frame = FakeFrame(("ts", INSTANT, {**MINUTE, INSTANT_MARK: True}))
     refuse_unchainable(frame, "applyInPandasWithState", where="windows.tumbling")

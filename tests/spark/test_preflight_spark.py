@@ -1,4 +1,4 @@
-"""What is missing is said while the plan is built, before any query starts."""
+"""Requirements and contradictions are reported while the plan is built, before a query starts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_batch_needs_no_watermark(spark: SparkSession) -> None:
     assert frame.transform(tumbling()).columns == ["window_start", "window_end", "n"]
 
 
-def test_a_missing_rocksdb_is_said_with_both_remedies(spark: SparkSession) -> None:
+def test_a_missing_rocksdb_is_refused_with_both_remedies(spark: SparkSession) -> None:
     before = spark.conf.get(preflight.PROVIDER)
     spark.conf.set(
         preflight.PROVIDER,
@@ -72,7 +72,7 @@ def test_a_missing_rocksdb_is_said_with_both_remedies(spark: SparkSession) -> No
         spark.conf.set(preflight.PROVIDER, before)
 
 
-def test_a_missing_or_old_protobuf_is_said(
+def test_a_missing_or_old_protobuf_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(package: str) -> str:
@@ -85,13 +85,13 @@ def test_a_missing_or_old_protobuf_is_said(
 
 
 def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> None:
-    said = {"delay": "1 minute", "stragglers": "retract", "allowed_lateness": "1 hour"}
+    arguments = {"delay": "1 minute", "stragglers": "retract", "allowed_lateness": "1 hour"}
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
-        events(spark).transform(tumbling(engine="native", **said))
+        events(spark).transform(tumbling(engine="native", **arguments))
 
 
 @pytest.mark.parametrize(
-    ("said", "names", "fix"),
+    ("arguments", "names", "fix"),
     [
         (
             {"stragglers": "update", "allowed_lateness": "1 hour"},
@@ -108,11 +108,11 @@ def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> N
         ({"stragglers": "route"}, "late", '.where("late IS NULL").drop("late")'),
     ],
 )
-def test_results_that_are_told_again_and_late_rows_are_not_aggregated_by_mistake(
-    spark: SparkSession, said: dict[str, Any], names: str, fix: str
+def test_revisions_and_late_rows_are_not_aggregated_by_mistake(
+    spark: SparkSession, arguments: dict[str, Any], names: str, fix: str
 ) -> None:
     hourly = windows.tumbling("1 hour", time="window_start", agg={"n": agg.sum("n")})
-    results = events(spark).transform(tumbling(delay="1 minute", **said))
+    results = events(spark).transform(tumbling(delay="1 minute", **arguments))
     with pytest.raises(SchemaError, match="ROWS_REVISED") as caught:
         results.transform(hourly)
     assert caught.value.got.endswith(f"with {names}")
@@ -121,7 +121,7 @@ def test_results_that_are_told_again_and_late_rows_are_not_aggregated_by_mistake
         results.where("n > 1").transform(
             windows.running(by="window_start", agg={"distinct": agg.approx_count_distinct("n")})
         )
-    # Who drops what tells them apart has said which rows count.
+    # A user who drops the columns that distinguish them has selected the rows that count.
     assert "n" in results.drop(*names.split(", ")).transform(hourly).columns
     # A column of the user's own that is called like one of ours is none of ours.
     own = events(spark).withColumn("revision", F.lit(1)).withColumn("late", F.lit(None))
@@ -226,7 +226,7 @@ def test_two_columns_of_one_name_are_refused(spark: SparkSession) -> None:
         frame.transform(tumbling(delay="1 minute"))
 
 
-def test_names_unlike_in_case_only_are_one_name_unless_spark_is_told_otherwise(
+def test_names_that_differ_only_in_case_are_equal_unless_spark_is_case_sensitive(
     spark: SparkSession,
 ) -> None:
     spark.conf.set("spark.sql.caseSensitive", "true")

@@ -100,7 +100,7 @@ def test_a_rocksdb_of_another_vendor_is_no_difference() -> None:
     running = FakeSession(local_settings() | {PROVIDER: "com.vendor.RocksDBStateStoreProvider"})
     assert differences(running, local_settings()) == []
     running = FakeSession(local_settings() | {PROVIDER: "HDFSBackedStateStoreProvider"})
-    assert [each.key for each in differences(running, local_settings())] == [PROVIDER]
+    assert [difference.key for difference in differences(running, local_settings())] == [PROVIDER]
 
 
 def test_where_the_environment_asks_for_a_remote_session_a_local_one_is_refused(
@@ -113,14 +113,14 @@ def test_where_the_environment_asks_for_a_remote_session_a_local_one_is_refused(
     assert refused.value.code == "SPARK_REMOTE_SET"
 
 
-def test_a_running_session_is_returned_untouched_and_its_differences_are_told(
+def test_a_running_session_is_returned_unchanged_with_a_warning_of_its_differences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     running = FakeSession(local_settings())
     monkeypatch.setattr(session, "_running_session", lambda: running)
-    with pytest.warns(SessionDiffersWarning, match=r"partitions: 2 \(asked for: 7\)") as told:
+    with pytest.warns(SessionDiffersWarning, match=r"partitions: 2 \(requested: 7\)") as warned:
         assert streamops.local_session(shuffle_partitions=7) is running
-    assert told[0].filename == __file__  # it points at the caller
+    assert warned[0].filename == __file__  # it points at the caller
     assert running.settings == local_settings()
 
 
@@ -137,7 +137,7 @@ def test_a_running_session_as_asked_for_is_returned_without_a_word(
 @pytest.mark.spark
 def test_a_second_call_changes_nothing_in_a_real_session(spark: SparkSession) -> None:
     before = {key: settings.effective(spark, key) for key in local_settings()}
-    with pytest.warns(SessionDiffersWarning, match="asked for: 7"):
+    with pytest.warns(SessionDiffersWarning, match="requested: 7"):
         again = streamops.local_session(shuffle_partitions=7, timezone="Asia/Tokyo")
     assert again is spark
     assert {key: settings.effective(spark, key) for key in before} == before

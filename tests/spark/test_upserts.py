@@ -32,16 +32,16 @@ def test_a_frame_of_upserts_is_refused_with_what_to_do() -> None:
     with pytest.raises(SchemaError) as caught:
         refuse_upserts(frame_of({UPSERTS: True}), where="changes.aggregate")
     assert str(caught.value) == (
-        "[NO_PREIMAGES] changes.aggregate: an update would add its row and leave the one before\n"
-        "  got:       upserts, by _change_type: what they replace is not there\n"
-        "  expected:  a change stream, with each update as its two images\n"
-        "  fix:       df.transform(changes.normalize(...)) in between, which remembers the rows before; "
-        'or preimages="publish" in from_debezium, "delete" in from_delta, where each update has its '
-        "row before"
+        "[NO_PREIMAGES] changes.aggregate: an update would add its row without removing the previous "
+        "one\n"
+        "  got:       upserts without preimages, in _change_type\n"
+        "  expected:  a change stream in which each update has a preimage and a postimage\n"
+        "  fix:       df.transform(changes.normalize(...)) first, which stores the current rows; "
+        'or preimages="publish" in from_debezium, "delete" in from_delta, which read the previous rows'
     )
 
 
-def test_what_takes_rows_back_needs_them_and_what_remembers_them_does_not() -> None:
+def test_operators_that_retract_need_preimages_and_operators_that_store_rows_do_not() -> None:
     needing = [
         changes.aggregate(agg={"n": agg.count()}),
         joins.tables(None, by="k"),
@@ -50,7 +50,7 @@ def test_what_takes_rows_back_needs_them_and_what_remembers_them_does_not() -> N
         changes.normalize("k", sequence="lsn", horizon=1),
         changes.apply("k", sequence="lsn", horizon=1, history="intervals"),
     ]
-    assert [each.parameters.needs_preimages for each in (*needing, *others)] == [
+    assert [operator.parameters.needs_preimages for operator in (*needing, *others)] == [
         *(True, True),
         *(False, False),
     ]

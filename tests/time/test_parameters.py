@@ -235,8 +235,8 @@ def test_a_watermark_per_producer_behind_another_watermark_is_refused() -> None:
         "does not allow a second one\n"
         "  got:       a frame with a watermark on 'ts'\n"
         "  expected:  a frame without a watermark: this operator defines one on 'ts'\n"
-        "  fix:       leave withWatermark('ts', ...) out; put this operator before all that are "
-        "given a delay"
+        "  fix:       remove withWatermark('ts', ...); apply this operator before all operators "
+        "with a delay"
     )
 
 

@@ -49,7 +49,7 @@ def test_a_frame_that_has_the_column_is_refused() -> None:
     with pytest.raises(SchemaError) as caught:
         time.processing_time()(FakeFrame("ts", "Processed_At"))
     assert str(caught.value) == (
-        "[NAME_TAKEN] time.processing_time: the frame has a column 'Processed_At' already\n"
+        "[NAME_TAKEN] time.processing_time: the frame already has a column 'Processed_At'\n"
         "  got:       columns ts, Processed_At\n"
         "  expected:  a frame without processed_at\n"
         "  fix:       df.withColumnRenamed('Processed_At', ...) before this operator"
