@@ -11,7 +11,7 @@ LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage bench hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage faults bench hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ laws: $(STAMP) ## Try every law on at least 1,000 histories.
 
 coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no quick test takes.
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)" --cov --cov-report=term:skip-covered
+
+faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes hours.
+	$(PYTHON) -m tests.faults.inject
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks

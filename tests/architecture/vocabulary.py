@@ -119,7 +119,7 @@ CLEAN = (
     *("streamops/windows/running.py", "streamops/windows/core/running.py", "tests/aggregates"),
     *("streamops/observe", "tests/observe", "tests/laws/test_alarm_laws.py"),
     *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),
-    *("tests/docs", "tests/golden", "tests/kernel", "tests/transcripts"),
+    *("tests/docs", "tests/faults", "tests/golden", "tests/kernel", "tests/transcripts"),
     *(f"tests/laws/test_{name}_laws.py" for name in ("history", "latest")),
     *("tests/laws/changes_strategies.py", "tests/laws/test_folding_laws_spark.py"),
 )

@@ -190,6 +190,11 @@ def test_another_number_of_shards_is_refused_with_the_number_to_pass() -> None:
     )
 
 
+@pytest.mark.parametrize("shards", [1, 15, 17, 32])
+def test_fewer_and_more_shards_are_refused(shards: int) -> None:
+    assert refused(FRAME, shards=shards).code == "STATE_SHARDS"
+
+
 def test_other_parameters_are_refused_by_name_with_both_values() -> None:
     error = refused(FRAME, identity=IDENTITY | {"size": 20, "hop": 5})
     assert str(error) == (
