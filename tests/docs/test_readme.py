@@ -40,12 +40,12 @@ FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | r
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 SECTIONS = [
     "Problem",
-    "How we would know it is solved",
+    "Criteria",
     "Out of scope",
     "Options",
-    "Choice",
+    "Decision",
     "Consequences",
-    "What would make us change our mind",
+    "When to reconsider",
 ]
 
 CHOICES = (Stragglers, TooLate, Engine, StateApi, Unit, Weekday)
