@@ -13,7 +13,19 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-__all__ = ["SIDES", "Core", "Input", "Metrics", "SideName", "Spec", "State", "StateFormat", "Step"]
+__all__ = [
+    "SIDES",
+    "Core",
+    "Input",
+    "Metrics",
+    "SideName",
+    "Spec",
+    "State",
+    "StateFormat",
+    "Step",
+    "finish",
+    "next_deadline",
+]
 
 SideName = Literal["left", "right"]
 
@@ -214,3 +226,13 @@ class Core(Protocol):
 
     def check(self, spec: Any, state: State) -> None:
         """Fail and print the state if an invariant is violated."""
+
+
+def finish(spec: Any, state: State) -> pa.Table:
+    """``Core.finish`` without event time: every step emits all its output, so nothing is pending."""
+    return spec.output.empty_table()
+
+
+def next_deadline(spec: Any, state: State) -> int | None:
+    """``Core.next_deadline`` without event time: without rows there is no output."""
+    return None

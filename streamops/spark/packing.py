@@ -22,9 +22,8 @@ from streamops.kernel.core import SIDES, Core, Spec
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
-from streamops.spark.garbage_collection import freeze_imports
 from streamops.spark.metadata import WATERMARK
-from streamops.spark.wire import NOTHING, pack_rows
+from streamops.spark.wire import NOTHING, freeze_imports, pack_rows
 
 __all__ = ["PACKED", "mark_watermark", "pack_input", "packer", "unpacker"]
 

@@ -12,9 +12,8 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from streamops.spark.garbage_collection import freeze_imports
 from streamops.spark.step import STATE_SCHEMA, ShardStep
-from streamops.spark.wire import EMITTED
+from streamops.spark.wire import EMITTED, freeze_imports
 
 if TYPE_CHECKING:
     import pandas as pd

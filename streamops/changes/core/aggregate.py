@@ -24,10 +24,9 @@ from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_t
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "METRICS",

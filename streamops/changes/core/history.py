@@ -26,10 +26,9 @@ from streamops.changes.core.intervals import (
 )
 from streamops.changes.core.spec import METRICS, ApplySpec, ChangeMetrics, rejected_rows
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes
-from streamops.kernel.core import SideName, State, StateFormat, Step
+from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.ordering import ranks
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "COUNTS",

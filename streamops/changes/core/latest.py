@@ -41,9 +41,8 @@ from streamops.changes.core.spec import (
     rejected_rows,
 )
 from streamops.kernel.columns import combine_chunks, concat, conform
-from streamops.kernel.core import SideName, State, StateFormat, Step
+from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Ids, Ints, Mask
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "COUNTS",

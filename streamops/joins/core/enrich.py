@@ -28,9 +28,8 @@ from streamops.changelog.table import SNAPSHOT
 from streamops.joins.core.enrich_spec import EnrichSpec
 from streamops.joins.core.late import deliver
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "STATE",

@@ -26,9 +26,17 @@ from streamops.joins.core.late import deliver
 from streamops.joins.core.sides import expanded
 from streamops.joins.core.tables_spec import REASONS, TableSide, TablesSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
-from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import (
+    SIDES,
+    Metrics,
+    SideName,
+    State,
+    StateFormat,
+    Step,
+    finish,
+    next_deadline,
+)
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "STATE",

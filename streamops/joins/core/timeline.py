@@ -17,11 +17,10 @@ from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import emit_changes
 from streamops.joins.core.timeline_spec import TimelineSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "METRICS",

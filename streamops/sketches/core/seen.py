@@ -25,14 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, conform, take, timestamp_micros
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.errors import CapacityError, SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.parameters import require_choice, require_name, show_duration
 from streamops.kernel.parameters import require_hashable as require_key_type
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
-from streamops.kernel.without_event_time import finish, next_deadline
 from streamops.sketches.core.filters import (
     MOST_BITS,
     Shape,

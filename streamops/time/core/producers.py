@@ -33,12 +33,11 @@ from streamops.kernel.columns import (
     timestamp_micros,
     type_name,
 )
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "METRICS",

@@ -27,11 +27,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, conform, key_codes, take, timestamp_micros
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.parameters import require_keys, require_name, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
-from streamops.kernel.without_event_time import finish, next_deadline
 from streamops.time.core.correct_clock import CORRECTED, QUALITIES, CorrectClockSpec, correct
 
 __all__ = [

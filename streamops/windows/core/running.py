@@ -17,7 +17,16 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
-from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import (
+    Input,
+    Metrics,
+    SideName,
+    State,
+    StateFormat,
+    Step,
+    finish,
+    next_deadline,
+)
 from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.group_states import estimate_all, merge_all, update_all
 from streamops.kernel.groups import Groups, Ids
@@ -28,7 +37,6 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
 )
-from streamops.kernel.without_event_time import finish, next_deadline
 
 __all__ = [
     "DEFAULT_MAX_KEYS",
