@@ -1,7 +1,7 @@
 """Joins of streams, and of a stream with a table.
 
 ============  ==================================================================
-``interval``  rows of two streams with one key whose event times are close
+``interval``  rows of two streams with the same key whose event times are close
 ``asof``      facts with the version of a table's row at their event time
 ``enrich``    facts with the current row of a table that changes, at once
 ``lookup``    rows with the current row of a small table

@@ -1,4 +1,4 @@
-"""Interval joins: the stream-stream join."""
+"""Interval joins of two streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.joins.core import interval as core
-from streamops.joins.core.inputs import delays_of, keys_of, times_of
 from streamops.joins.core.interval_spec import (
     Early,
     How,
@@ -18,6 +17,7 @@ from streamops.joins.core.interval_spec import (
     Stragglers,
     TooLate,
 )
+from streamops.joins.core.join_spec import parse_delays, parse_keys, parse_times
 from streamops.kernel.core import Input
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, parse_duration
@@ -47,73 +47,73 @@ def interval(
     early: Early = "never",
     into: str = "status",
 ) -> Operator:
-    """Rows of two streams that have one key and lie close to one another in time.
+    """Join rows of two streams with the same key whose event times are close to one another.
 
-    A left row ``l`` and a right row ``r`` meet if their keys are equal and ``r.time`` lies in
+    A left row ``l`` and a right row ``r`` match if their keys are equal and ``r.time`` lies in
     ``[l.time + lower, l.time + upper]``, both ends included. A row is final once the watermark has
     reached the last time at which it can have a partner, ``l.time + upper`` or ``r.time - lower``;
     if it never had one, it is expired.
 
-    Input        `time` of both sides: timestamp (event time) · key columns of any type but maps,
-                 of one type on both sides (a null meets nothing) · `tie_break` of the right: a type
-                 with an order · all other columns of any type
-    Output       all columns of the left · all of the right but its keys, with the suffix "_right"
+    Input        `time` of both sides: timestamp (event time) · key columns of any type except maps,
+                 of the same type on both sides (a null matches nothing) · `tie_break` of the right: a
+                 type with an order · all other columns of any type
+    Output       all columns of the left · all of the right except its keys, with the suffix "_right"
                  where the name is taken (semi, anti: none) · status: string, "matched", "expired",
                  "late_match" or "early" · with "retract" or `early` _change_type: string · where
                  rows may be routed late: struct<side, reason, lateness, watermark, left, right>
     Output mode  append
-    Watermark    the least of both sides: defined by `delay`, or brought by the frames; Spark's own
+    Watermark    the lower one of both sides: defined by `delay`, or brought by the frames; Spark's own
                  delay is delay + allowed_lateness, and + upper (how="right": - lower) where that is
-                 positive and `delay` is given, so that what follows waits for rows that waited here
+                 positive and `delay` is given, so that the next operator waits for delayed results
     State        per shard, while W is the watermark, less `allowed_lateness` with "retract": left
                  rows with time > W - upper, right rows with time > W + lower ("first" and "last":
                  > W + lower - max(upper, 0)); semi, anti: no left rows with a partner
-    Order        rows may come in any order; where it matters, `tie_break` is asked for
+    Order        rows may arrive in any order; where order matters, `tie_break` is required
     Batch        the relational join, no watermark needed, nothing is late
 
     Parameters
     ----------
     right : DataFrame, optional
         The right side; the left is the frame that is transformed, and may be the same one. Both are
-        streams, or both are batches. None where the test kit brings both.
+        streams, or both are batches. None if the test kit provides both.
     lower, upper : duration
         From the left row's time to the earliest and the latest time of a partner; lower <= upper.
         Negative: the right row comes first.
     by : str, sequence of str, or mapping of str to str
-        Key columns; where they are called otherwise on the right, ``{"left name": "right name"}``.
+        Key columns; if the names on the right differ, ``{"left name": "right name"}``.
     time : str, or tuple of (str, str)
         Event-time columns, of type timestamp, left and right.
     how : "inner", "left", "right", "full", "semi" or "anti"
-        Which rows are published: pairs; besides, rows of the left, the right, or both that have no
-        partner, once they are final; rows of the left alone, that have one, or that have none.
+        Which rows are emitted: pairs; in addition, rows of the left, the right, or both without a
+        partner, once they are final; rows of the left alone that have a partner, or that have none.
     matches : "every", "first" or "last"
-        Which partners a left row is joined with: all, or the one whose time is the least or the
-        greatest. "first" is published once the watermark has reached its time, "last" once it
-        has reached ``l.time + upper``: before that another may come. A right row may be the first
-        of many left rows. With "inner" and "left".
+        Which partners a left row is joined with: all, or the one with the lowest or the highest time.
+        "first" is emitted once the watermark has reached its time, "last" once it has reached
+        ``l.time + upper``: before that another may arrive. A right row may be the first of many left
+        rows. With "inner" and "left".
     tie_break : str, optional
-        Column of the right that says which of two partners of one time is the first (the lesser)
-        or the last; a null is below all others. Required with "first" and "last". Of rows equal in
-        both, the other columns say it, by name.
+        Column of the right that orders partners with the same time, the first (the lesser) and the
+        last; a null is below all others. Required with "first" and "last". Rows that are equal in
+        both are ordered by the other columns, by name.
     delay : duration, or tuple of two, optional
         How long results wait for rows of the left and of the right. Whole milliseconds. The
-        operator then defines the watermark. Left out on frames that have one: its delay less
+        operator then defines the watermark. Omitted on frames that have one: its delay less
         `allowed_lateness`.
     allowed_lateness : duration
         How much longer stragglers are accepted, >= 0.
     stragglers : "drop", "route" or "retract"
-        What happens to a row that is not above the watermark when it comes. "drop": not joined,
-        counted. "route": not joined, delivered as a row with a non-null ``late``. "retract": joined;
-        a match with a row that was final has the status "late_match", and what was published of that
-        row is taken back: the output is a change stream.
+        What happens to a row that is not above the watermark. "drop": not joined, counted. "route":
+        not joined, emitted as a row with a non-null ``late``. "retract": joined; a match with a row
+        that was final has the status "late_match", and earlier results of that row are retracted: the
+        output is a change stream.
     too_late : "drop" or "route"
         With "retract": what happens beyond the allowed lateness.
     early : "never" or "every batch"
-        "every batch": what is known of a row that is not final is published at once, with the
-        status "early", and taken back when more is known: a row without a partner beside nulls,
-        with "first" and "last" also the partner so far.
+        "every batch": the preliminary result of a row that is not final is emitted at once, with the
+        status "early", and retracted when it changes: a row without a partner with nulls, with
+        "first" and "last" also the partner so far.
     into : str
-        Name of the column that says what a row is.
+        Name of the status column.
 
     Returns
     -------
@@ -127,12 +127,12 @@ def interval(
     SpecError
         A parameter has the wrong type, is out of range or contradicts another; `right` is missing.
     SchemaError, ColumnNotFound
-        A column does not exist, has the wrong type, or finds no name in the output; ``ROWS_REVISED``:
-        a side has results that revise others.
+        A column does not exist, has the wrong type, or has no free name in the output;
+        ``ROWS_REVISED``: a side has results that revise others.
     WatermarkError
         A streaming frame without a watermark on its `time` and no `delay`, or both.
     RequirementError
-        The state API needs something that is not there.
+        The state API needs something that is not installed or configured.
 
     Examples
     --------
@@ -149,39 +149,40 @@ def interval(
 
     Notes
     -----
-    The watermark is the least of both sides: one that is silent holds back what expires, and the
-    other's rows are kept until it speaks.
+    The watermark is the lower one of both sides: a side without new rows delays expired rows, and the
+    state of the other side grows until it continues.
 
-    Spark's watermark starts at 1970: what would expire before does so once it has passed 1970.
+    Spark's watermark starts at 1970: rows that expire before are emitted once it has passed 1970.
 
-    Rows with a null event time are counted as ``rejected``, and delivered with the reason
-    "null_time" where late rows are. Rows with a null key meet nothing, and expire.
+    Rows with a null event time are counted as ``rejected``, and are part of the side output where rows
+    are routed, with the reason "null_time". Rows with a null key match nothing, and expire.
 
-    Equal rows are rows of their own: each is joined as often as it comes.
+    Equal rows are not merged: each of them is joined.
 
-    What follows in the same query finds a watermark on the left's `time` (how="right": on the
-    right's), but with "full", and where frames bring a watermark of their own and the card's
-    "+ upper" is positive: there a result may lie behind any watermark, and none is shown. What
-    follows may allow at most the `allowed_lateness` of the join.
+    The next operator in the same query finds a watermark on the left's `time` (how="right": on the
+    right's). There is none with "full", nor where frames bring a watermark of their own and the
+    "+ upper" of the card is positive, as results may then lie behind any watermark. The next operator
+    may allow at most the `allowed_lateness` of the join.
 
     See Also
     --------
-    streamops.windows.session : what one user did, as one row.
+    streamops.windows.session : the activity of one user, as one row.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-stream join".
     """
-    where = IntervalSpec.where
+    where = "joins.interval"
     parameters = IntervalSpec(
+        where=where,
         lower=parse_duration(lower, parameter="lower", where=where),
         upper=parse_duration(upper, parameter="upper", where=where),
-        by=keys_of(by, where=where),
-        time=times_of(time, where=where),
+        by=parse_keys(by, where=where),
+        time=parse_times(time, where=where),
         how=how,
         matches=matches,
         tie_break=tie_break,
-        delay=delays_of(delay, where=where),
+        delay=parse_delays(delay, where=where),
         allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
@@ -194,15 +195,14 @@ def interval(
 def _native(
     left: DataFrame, right: DataFrame, spec: IntervalSpec, required: bool
 ) -> DataFrame | None:
-    """The same result by Spark's own join; None if it has none, or if it is not required.
+    """The same result by Spark's own join; None if it is not required, or not possible.
 
-    Spark joins every match, drops late rows, has no corrections, and no anti join of two streams.
+    Spark joins every match, drops late rows, and has no corrections and no anti join of two streams.
     """
-    streaming = left.isStreaming
-    differs = spec.attributes or spec.routes or spec.takes_back
+    differs = spec.attributes or spec.routes or spec.is_change_stream
+    if left.isStreaming:
+        differs = differs or spec.how == "anti" or spec.allowed_lateness > 0
     if not required or differs:
-        return None
-    if streaming and (spec.how == "anti" or spec.allowed_lateness):
         return None
     left_rows = _rename(left, spec.left, "left")
     right_rows = _rename(right, spec.right, "right")
@@ -211,7 +211,7 @@ def _native(
 
 
 def _rename(frame: DataFrame, side: Input, name: str) -> DataFrame:
-    """The columns that are read under names that the other side does not have."""
+    """The columns that are read, under names that the other side does not have."""
     columns = [column(own).alias(f"{name}_{i}") for i, own in enumerate(side.schema.names)]
     rows = frame.select(*columns, F.lit(True).alias(_PRESENT.format(name)))
     if not frame.isStreaming or side.delay is None:

@@ -1,4 +1,4 @@
-"""Table-table joins: a join of two tables that change, kept up to date."""
+"""Table-table joins: the join of two tables that change, maintained incrementally."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 
 from streamops.joins.core import tables as core
-from streamops.joins.core.inputs import keys_of
-from streamops.joins.core.tables_spec import (
-    How,
-    Rejected,
-    TablesSpec,
-    parse_key_pair,
-    parse_name_pair,
-)
+from streamops.joins.core.join_spec import parse_key_pair, parse_keys, parse_name_pair
+from streamops.joins.core.tables_spec import How, Rejected, TablesSpec
 from streamops.spark.operator import Operator
 
 __all__ = ["tables"]
@@ -32,17 +26,17 @@ def tables(
     remember: int | None = None,
     rejected: Rejected = "drop",
 ) -> Operator:
-    """The join of two tables, as a change stream, from the change streams of both.
+    """Join two tables that change: from the change streams of both to that of the join.
 
-    After each micro-batch the published changes fold to the join of what both tables are then:
+    After each micro-batch the emitted changes fold to the join of the current tables:
     ``d(L * R) = dL * R_old + L_new * dR``, net over the micro-batch. Rows whose values did not change
-    are not published again. A null is joined with nothing.
+    are not emitted again. A null matches nothing.
 
     Input        both sides: _change_type: string, "insert", "update_preimage", "update_postimage" or
                  "delete", an update as its two images · columns of `by` and of `key`: any type
-                 without a map in it, those of `by` of one type on both sides · `sequence`: a type with
+                 without maps, those of `by` of the same type on both sides · `sequence`: a type with
                  an order · all other columns of any type
-    Output       all columns of the left · all of the right but those of `by`, with the suffix
+    Output       all columns of the left · all of the right except those of `by`, with the suffix
                  "_right" where the name is taken · _change_type: string: "insert" and "delete", and
                  with `key` the two images of an update · where rejected changes are routed: late:
                  struct<side, reason, lateness, watermark, left, right>
@@ -50,45 +44,46 @@ def tables(
     Watermark    none is needed
     State        per shard and side: the rows of the table, equal ones once (in "inner" not those with
                  a null in `by`, nor, in "left" and "right", those of the other side); with `sequence`
-                 also at most ``remember / shards``, rounded up, that are gone
-    Order        changes of a micro-batch in any order; without `sequence` none comes in a micro-batch
-                 before that of a change it follows, and none comes twice; with it, both may.
-                 Output: in a shard what goes before what comes; over shards in no order
+                 also at most ``remember / shards`` deleted ones, rounded up
+    Order        changes of a micro-batch in any order; without `sequence` no change arrives in a
+                 micro-batch before that of a change it follows, and none arrives twice; with it, both
+                 may. Output: in a shard retractions before additions; over shards in no order
     Batch        the join of the two tables that the changes fold to, as inserts
 
     Parameters
     ----------
     right : DataFrame, optional
         The right change stream; the left one is the frame that is transformed. Both are streams, or
-        both are batches. None where the test kit brings both.
+        both are batches. None if the test kit provides both.
     by : str, sequence of str, or mapping of str to str
-        Columns that must be equal; where they are called otherwise on the right,
+        Columns that must be equal; if the names on the right differ,
         ``{"left name": "right name"}``. They need not be the key of either table, and may change in
         an update.
     how : "inner", "left", "right" or "full"
-        Which rows come out without a partner, with nulls in its place: none, those of the left, of
+        Which rows are emitted without a partner, with nulls in its place: none, those of the left, of
         the right, of both.
     key : str, sequence of str, or tuple of two of these
-        Primary key of the left and of the right table. With it, a row is there once at most for each
-        value of `by`: an insert that comes again is left out and counted (``too_late``), as long as
-        nothing takes that row away or replaces it (a feed that delivers at least once needs
-        `sequence`); and a joined row whose both keys and `by` stay is updated, as a pair of images; without it, it is deleted and
-        inserted.
+        Primary key of the left and of the right table. With it, a row exists once at most for each
+        value of `by`: a repeated insert has no effect and is counted (``too_late``), as long as the
+        row is not deleted or replaced (a feed with at-least-once delivery needs `sequence`); and a
+        joined row whose both keys and `by` stay is updated, as a pair of images; without it, it is
+        deleted and inserted.
     sequence : str, or tuple of str
-        What orders the changes of a key on each side, such as a position in the log or the version of
-        a commit; both images of an update have that of the update. The change of the highest
-        sequence holds, for each key and value of `by`: what is older, or comes again, is left out and
-        counted (``too_late``). Not the `revision` of streamops: a delete has that of the row that it
-        deletes, and a preimage another than its postimage; these changes need no sequence.
+        Column that orders the changes of a key on each side, such as a position in the log or the
+        version of a commit; both images of an update have that of the update. The change of the highest
+        sequence is effective, for each key and value of `by`: older changes and duplicates have no
+        effect and are counted (``too_late``). Not the `revision` of streamops: a delete has that of
+        the deleted row, and a preimage another than its postimage; these changes need no sequence.
     remember : int
-        With `sequence`: rows that are gone whose sequence is kept, those of the highest sequences of
-        each side, so that changes that come late do not bring them back. Each shard keeps its part of
-        them. 0: none, where nothing is out of order over micro-batches.
+        With `sequence`: number of deleted rows whose sequence is stored, those of the highest sequences
+        of each side, so that late changes do not restore them. Each shard stores its part of them. 0:
+        none, if changes are in order over micro-batches.
     rejected : "drop" or "route"
-        What happens to a change that cannot be: dropped, or delivered as a row of its own, split by :func:`streamops.split_side_output`; counted in either case. Reasons: "bad_change" (no
-        word of a change stream), "not_there" (without `sequence`: it takes away a row that is not
-        there), "null_key", "null_sequence" (with it), "contradiction" (with `key`: another row of the
-        same key and `by`, and with `sequence` of the same, is greater by its values).
+        What happens to an invalid change: dropped, or emitted as a row of its own, split by
+        :func:`streamops.split_side_output`; counted in either case. Reasons: "bad_change" (not a change
+        type), "not_there" (without `sequence`: it removes a row that does not exist), "null_key",
+        "null_sequence" (with it), "contradiction" (with `key`: another row of the same key and `by`,
+        and with `sequence` of the same, is greater by its values).
 
     Returns
     -------
@@ -103,7 +98,7 @@ def tables(
         ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
-        ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without the row before:
+        ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without their preimages:
         ``NO_PREIMAGES``.
 
     Examples
@@ -127,8 +122,8 @@ def tables(
 
     See Also
     --------
-    temporal : each row beside the version of its key at its event time; nothing is taken back.
-    interval : rows of two streams that lie close in time.
+    asof : each row with the version of its key at its event time; results are not retracted.
+    interval : rows of two streams that are close in time.
     streamops.changes.aggregate : counts and sums over a change stream, such as this one.
 
     References
@@ -139,7 +134,8 @@ def tables(
     """
     where = "joins.tables"
     parameters = TablesSpec(
-        by=keys_of(by, where=where),
+        where=where,
+        by=parse_keys(by, where=where),
         how=how,
         key=None if key is None else parse_key_pair(key, where=where),
         sequence=None

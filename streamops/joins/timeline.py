@@ -1,4 +1,4 @@
-"""Home timelines: the newest posts of those whom each user follows, kept up to date."""
+"""Home timelines: the newest posts of the authors that each user follows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame
 
 from streamops.joins.core import tables as core
 from streamops.joins.core import timeline as newest
-from streamops.joins.core.inputs import keys_of
-from streamops.joins.core.tables_spec import Rejected, parse_name_pair
-from streamops.joins.core.timeline_spec import NewestParameters, TimelineParameters
+from streamops.joins.core.join_spec import parse_keys, parse_name_pair
+from streamops.joins.core.tables_spec import Rejected
+from streamops.joins.core.timeline import NewestParameters, TimelineParameters
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.operator import Operator
 
@@ -29,66 +29,67 @@ def timeline(
     remember: int | None = None,
     rejected: Rejected = "drop",
 ) -> Operator:
-    """The newest posts of those whom each user follows, at most so many, as a change stream.
+    """Maintain the newest posts of the authors that each user follows, as a change stream.
 
-    A transform of posts that is given who follows whom, both change streams. After each micro-batch the
-    published changes fold to one row per user and post: the `cap` posts of the authors followed then
-    that are greatest in `ranked_by`, then in `key`. A new post comes in and pushes the oldest out; a
-    deleted one goes, and the newest that was not shown comes; a new follow brings the author's posts
-    of before (back-fill), an unfollow takes them along.
+    A transform of posts that is given the follows, both change streams. After each micro-batch the
+    emitted changes fold to one row per user and post: the `cap` posts of the authors followed then
+    that are greatest in `ranked_by`, then in `key`. A new post is added and removes the oldest; a
+    deleted one is removed, and the newest one beyond the cap is added; a new follow adds the earlier
+    posts of the author (back-fill), an unfollow removes them.
 
     Input        left, the posts: _change_type: string, "insert", "update_preimage",
                  "update_postimage" or "delete" · columns of `by` and `key`: any type with an order,
-                 those of `by` any without a map in it · `ranked_by`: a type with an order; a null is
-                 the oldest · other columns of any type. Right, who follows: _change_type · columns of
-                 `user` and `by`, these of one type on both sides; others are not looked at
+                 those of `by` any without maps · `ranked_by`: a type with an order; a null is the
+                 oldest · other columns of any type. Right, the follows: _change_type · columns of
+                 `user` and `by`, these of the same type on both sides; others are ignored
     Output       all columns of the posts · those of `user`, with the suffix "_right" where the name is
                  taken · _change_type: string: "insert", "delete", and the two images where a post
                  changes · where rejected changes are routed: late: struct<side, reason, lateness,
                  watermark, left, right>
     Output mode  append
     Watermark    none is needed
-    State        the posts, and who follows; and per user every post of those followed, also of beyond
-                 the cap: one of these follows where one is deleted. With `sequence` also at most
-                 ``remember / shards``, rounded up, per shard and side, that are gone
-    Order        changes of a micro-batch in any order; without `sequence` no delete comes in a
-                 micro-batch before that of its insert, and none comes twice; with it, both may.
-                 Output: in a shard what goes before what comes; over shards in no order
+    State        the posts, and the follows; and per user every post of the followed authors, also
+                 beyond the cap, as one of these replaces a deleted one. With `sequence` also at most
+                 ``remember / shards`` deleted rows, rounded up, per shard and side
+    Order        changes of a micro-batch in any order; without `sequence` no delete arrives in a
+                 micro-batch before that of its insert, and none arrives twice; with it, both may.
+                 Output: in a shard retractions before additions; over shards in no order
     Batch        the timelines of the two tables that the changes fold to, as inserts
 
     Parameters
     ----------
     right : DataFrame, optional
-        Who follows whom, a change stream; the posts are the frame that is transformed. Both are
-        streams, or both are batches. None where the test kit brings both.
+        The follows, a change stream; the posts are the frame that is transformed. Both are streams, or
+        both are batches. None if the test kit provides both.
     by : str, sequence of str, or mapping of str to str
-        The author of a post, and who is followed: columns that must be equal; where they are called
-        otherwise on the right, ``{"author": "whom"}``. A null is followed by nobody.
+        The author of a post, and the author that is followed: columns that must be equal; if the names
+        on the right differ, ``{"author": "whom"}``. A null matches nothing.
     user : str or sequence of str
-        Columns of the right that say who follows. Without `sequence` a null is a user, too.
+        Columns of the right with the follower. Without `sequence` a null is a user, too.
     key : str or sequence of str
         Primary key of the posts. A post is in a timeline once, also if it is followed twice. Orders posts
         that are equal in `ranked_by`: the greatest comes first.
     ranked_by : str
-        What posts are compared by, such as the time of a post: the greatest is the newest.
+        Column that orders the posts, such as the time of a post: the greatest is the newest.
     cap : int
-        Most posts of a user's timeline. Older ones are not published, but kept: the cap bounds what
-        the output folds to, and not the state. Belongs to the checkpoint.
+        Maximum number of posts in a user's timeline. Older ones are stored and not emitted: the cap
+        bounds the folded output, not the state. Part of the checkpoint.
     sequence : str, or tuple of str
-        What orders the changes of a post, and of a user and author followed: as in
-        :func:`streamops.joins.tables`, and so is `remember`.
+        Column that orders the changes of a post, and of a user and author followed: as in
+        :func:`streamops.joins.tables`, like `remember`.
     remember : int
-        With `sequence`: rows that are gone whose sequence is kept.
+        With `sequence`: number of deleted rows whose sequence is stored.
     rejected : "drop" or "route"
-        What happens to a change that cannot be: dropped, or delivered as a row of its own, split by :func:`streamops.split_side_output`; counted in either case. Reasons as in
+        What happens to an invalid change: dropped, or emitted as a row of its own, split by
+        :func:`streamops.split_side_output`; counted in either case. Reasons as in
         :func:`streamops.joins.tables`.
 
     Returns
     -------
     Operator
-        For use with ``DataFrame.transform``. Its options hold for the join and for the timelines after
-        it. The join always uses ``transformWithStateInPandas``, which lets the other follow; its
-        metrics have the given name, those of the timelines the same with ``-2``.
+        For use with ``DataFrame.transform``. Its options apply to the join and to the timelines after
+        it. The join always uses ``transformWithStateInPandas``, which supports chaining; its metrics
+        have the given name, those of the timelines the same with ``-2``.
 
     Raises
     ------
@@ -99,8 +100,8 @@ def timeline(
         ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
-        ``COLUMN_TYPE``, ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without the row
-        before: ``NO_PREIMAGES``.
+        ``COLUMN_TYPE``, ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without their
+        preimages: ``NO_PREIMAGES``.
 
     Examples
     --------
@@ -126,7 +127,7 @@ def timeline(
 
     See Also
     --------
-    tables : the join below it, of all posts with all who follow.
+    tables : the underlying join, of all posts with all followers.
     streamops.changes.aggregate : with ``aggregates.top``, one list per user instead of rows.
 
     References
@@ -135,7 +136,7 @@ def timeline(
     """
     where = TimelineParameters.where
     parameters = TimelineParameters(
-        by=keys_of(by, where=where),
+        by=parse_keys(by, where=where),
         user=parse_distinct_names(user, parameter="user", where=where),
         key=parse_distinct_names(key, parameter="key", where=where),
         ranked_by=ranked_by,

@@ -107,7 +107,7 @@ CLEAN = (
         for name in ("operations", "reference", "sketches", "testing", "time", "windows")
     ),
     *("streamops/aggregates", "streamops/changelog", "streamops/changes", "streamops/kernel"),
-    "streamops/spark",
+    *("streamops/joins", "streamops/spark"),
     *(f"streamops/sketches/core/{name}.py" for name in ("filters", "generations", "seen")),
     *(
         f"streamops/sketches/{name}.py"

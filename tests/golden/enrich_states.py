@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamops import joins
 from streamops.joins.core import enrich as latest
-from streamops.joins.core.enrich_spec import EnrichSpec
+from streamops.joins.core.enrich import EnrichSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS

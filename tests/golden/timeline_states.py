@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.joins.core import timeline
-from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
+from streamops.joins.core.timeline import TimelineParameters, TimelineSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
 from streamops.testing.laws import to_rows

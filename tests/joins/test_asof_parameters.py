@@ -232,7 +232,7 @@ def test_a_column_that_does_not_exist_is_refused_with_its_side(role: str) -> Non
         ({"version": "price"}, "event time"),
         ({"until": "price"}, "event time"),
         ({"sequence": "tags"}, "a sequence"),
-        ({"deleted": "price"}, "the sign of a deletion"),
+        ({"deleted": "price"}, "a deletion flag"),
     ],
 )
 def test_a_column_of_the_wrong_type_is_refused(said: dict[str, Any], words: str) -> None:
@@ -251,7 +251,7 @@ def test_versions_that_may_not_be_whole_rows_are_refused_with_the_way_round() ->
     changes = pa.schema([*PRICES, ("_unavailable", pa.list_(pa.string()))])
     error = refused(SchemaError, right=changes)
     assert (error.code, error.where) == ("ROWS_NOT_WHOLE", "joins.asof, right frame")
-    assert error.fix.startswith("changes.normalize between the reader and the join")
+    assert error.fix.startswith("apply changes.normalize between the reader and the join")
 
 
 def test_a_sign_of_a_tombstone_that_is_no_boolean_is_refused() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core.enrich_spec import EnrichSpec
+from streamops.joins.core.enrich import EnrichSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.drive import resolve
 from streamops.testing import replay
@@ -138,7 +138,7 @@ def test_the_values_get_names_of_their_own() -> None:
 def test_what_is_said_of_a_change_is_no_value() -> None:
     spec = bound(time="_changed_at", horizon="1 day", into="found")
     assert spec.output.names == ["user", "plan", "m", "ts", "plan_right", "m_right", "found"]
-    assert spec.table.row == ("id", "lsn", "_changed_at", "m", "plan", "ts")
+    assert spec.snapshot_columns == ("id", "lsn", "_changed_at", "m", "plan", "ts")
 
 
 def test_the_repr_shows_all_that_was_said() -> None:

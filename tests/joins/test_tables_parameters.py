@@ -105,7 +105,7 @@ def test_an_error_names_the_side() -> None:
         "  got:       columns key, ID, lsn\n"
         "  expected:  a column '_change_type' of type string: insert, update_preimage, "
         "update_postimage, delete\n"
-        "  fix:       of rows that are only ever added: df.withColumn('_change_type', "
+        "  fix:       if rows are only added: df.withColumn('_change_type', "
         "F.lit('insert'))"
     )
 
@@ -160,7 +160,7 @@ def test_how_much_is_remembered_is_spread_over_shards_and_may_change() -> None:
 def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
     other = pa.schema([ORDERS.field(at) for at in (4, 2, 0, 3, 1)])
     assert bound(other).identity == bound().identity
-    assert bound(other).tables[0].entries == bound().tables[0].entries
+    assert bound(other).tables[0].stored == bound().tables[0].stored
     assert bound(other).output.names[:4] == ["lsn", "id", "m", "customer"]
 
 

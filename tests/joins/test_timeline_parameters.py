@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.joins.core.timeline import TimelineSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.drive import resolve
 
@@ -105,7 +105,7 @@ def test_an_error_names_the_side_and_a_similar_column() -> None:
         "[CAP_OUT_OF_RANGE] joins.timeline: `cap` is not a number of posts\n"
         "  got:       cap=0\n"
         "  expected:  an integer from 1 to 2147483647\n"
-        "  fix:       cap=800, or as many posts as are read of a timeline"
+        "  fix:       cap=800, or the number of posts that is shown of a timeline"
     )
 
 

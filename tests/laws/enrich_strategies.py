@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamops import joins
 from streamops.joins.core import enrich as latest
-from streamops.joins.core.enrich_spec import EnrichSpec
+from streamops.joins.core.enrich import EnrichSpec
 from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.asof_strategies import table_of
 from tests.laws.changes_strategies import moved

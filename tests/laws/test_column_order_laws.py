@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.joins.core.enrich_spec import EnrichSpec
+from streamops.joins.core.enrich import EnrichSpec
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.tables_spec import TablesSpec
-from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.joins.core.timeline import TimelineSpec
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows
 from tests.laws import (
@@ -69,14 +69,14 @@ def turned(spec: Any, dice: random.Random) -> Any:
     if isinstance(spec, TimelineSpec):
         return replace(spec, schema=_turn(spec.schema, dice))
     if isinstance(spec, EnrichSpec):
-        schemas = (_turn(spec.facts, dice), _turn(spec.table.came, dice))
+        schemas = tuple(_turn(one.schema, dice) for one in spec.inputs)
         resolved = spec.resolve(schemas, carried=(None, None), shards=1)
-        return replace(resolved, table=replace(resolved.table, limit=spec.table.limit))
+        return replace(resolved, limit=spec.limit)
     if hasattr(spec, "input"):
         return among(spec)
     if isinstance(spec, IntervalSpec):
-        inputs = [replace(one, schema=_turn(one.schema, dice)) for one in spec.inputs]
-        return replace(spec, inputs=tuple(inputs))
+        schemas = tuple(_turn(one.schema, dice) for one in spec.inputs)
+        return spec.resolve(schemas, carried=(None, None), shards=1)
     return replace(spec, left=among(spec.left), right=among(spec.right))
 
 

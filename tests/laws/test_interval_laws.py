@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from hypothesis import given
 
-from streamops.joins.core import sides
+from streamops.joins.core import side_state
 from streamops.testing import laws
 from tests.laws.interval_strategies import histories
 
@@ -21,6 +21,6 @@ def test_interval_joins_keep_every_law(case: laws.Case) -> None:
 
 @given(case=histories())
 def test_keys_of_one_hash_are_compared_by_value(case: laws.Case) -> None:
-    hashed = sides.xxhash64
-    with mock.patch.object(sides, "xxhash64", lambda keys: hashed(keys) % 2):
+    hashed = side_state.xxhash64
+    with mock.patch.object(side_state, "xxhash64", lambda keys: hashed(keys) % 2):
         laws.check_laws(case)

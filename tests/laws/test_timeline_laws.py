@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamops import joins
 from streamops.joins.core import timeline
-from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
+from streamops.joins.core.timeline import TimelineParameters, TimelineSpec
 from streamops.kernel.columns import concat
 from streamops.kernel.core import Input
 from streamops.kernel.hashing import xxhash64

@@ -1,31 +1,46 @@
-"""As-of join: for each fact the version of its key closest to its event time, in one direction or both.
+"""As-of join: each fact with the version of its key closest to its event time.
 
-A fact at ``t`` waits until the operator's watermark has reached ``t``; where it looks ahead,
-``t + tolerance``. It is then *answered*: backward, by the newest version with version time <= t, or
-by none; forward, by the first with version time >= t; nearest, by the closer of the two. Facts and versions are late if their time is
-not above the watermark of the step before, and too late if it is the allowed lateness or more
+A fact at ``t`` waits until the operator's watermark has reached ``t``; forward and nearest, until it has
+reached ``t + tolerance``. It is then joined: backward with the newest version with version time <= t,
+forward with the first with version time >= t, nearest with the closer of the two. Rows are late if their
+time is not above the watermark of the previous step, and too late if it is the allowed lateness or more
 below it.
 
-A late version counts for every fact that is still to be answered, however late it is. Where
-answers are retracted, it also counts for those given to facts less than the allowed lateness
-below the watermark; these are kept for that. What a fact was answered is not kept: it is what
-the versions said before the step, because every change of an answer is itself published.
+A late version counts for every fact that is still waiting. If results are retracted, it also counts
+for published facts less than the allowed lateness below the watermark; these facts stay in state. What was
+published for them follows from the versions before the step, so it is not stored.
 
-Versions are kept while they can be the answer to a fact that is accepted or kept: of each key, the
-newest at or below the horizon, and everything above it; forward, only the latter.
+Versions stay in state while a fact that is accepted or stored can find them: of every key the newest at
+or below the horizon, and all above it; forward only the latter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.joins.core import arrivals
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    is_change_type,
+)
+from streamops.changelog.table import drop_tombstones
 from streamops.joins.core.asof_spec import AsofSpec
-from streamops.joins.core.versions import Merged, Timed, Versions
+from streamops.joins.core.side_output import (
+    Arrivals,
+    build_late,
+    classify_arrivals,
+    classify_times,
+    is_complete,
+)
+from streamops.joins.core.versions import KeyedRows, MergedVersions, Versions
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
@@ -36,6 +51,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 
 __all__ = [
     "STATE",
@@ -51,7 +67,6 @@ __all__ = [
 
 STATE = StateFormat("joins.asof", 3)
 
-_BEGINNING, _END = -(1 << 62), 1 << 62
 _NO_KEY = -1
 
 _STATUS = pa.array(["missing", "matched"])
@@ -68,138 +83,193 @@ def empty(spec: AsofSpec) -> State:
 
 
 def pack(spec: AsofSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """The rows as they are, but for the order of their columns, which a frame may change.
-
-    Which version a fact meets is not known before they meet.
-    """
+    """The rows with their columns in the order of the state."""
     return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
 
 
 def step(spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
     left, right = inputs
-    judged_by = state.watermark
-    watermark = max((w for w in (judged_by, watermark) if w is not None), default=None)
-    was_by = _BEGINNING if judged_by is None else judged_by
-    now_by = _BEGINNING if watermark is None else watermark
-    asked = arrivals.facts(spec, left, judged_by)
-    told = arrivals.versions(spec, right, judged_by)
+    late_watermark = state.watermark
+    watermark = advance_watermark(late_watermark, watermark)
+    previous = BEFORE_ALL if late_watermark is None else late_watermark
+    current = BEFORE_ALL if watermark is None else watermark
+    new_facts = _accept_facts(spec, left, late_watermark)
+    new_versions = _accept_versions(spec, right, late_watermark)
 
-    known, kept = state.tables["versions"], state.tables["facts"]
-    # One numbering of the keys for all that is compared in this step.
-    codes = _numbered(spec, [known, told.rows], [kept, asked.rows])
-    merged = Versions.of(
+    versions, stored = state.tables["versions"], state.tables["facts"]
+    keys = _number_keys(spec, [versions, new_versions.rows], [stored, new_facts.rows])
+    merged = Versions.merge(
         spec,
-        Timed(known, codes[0], timestamp_micros(known.column(spec.version))[0]),
-        Timed(told.rows, codes[1], told.times),
+        KeyedRows(versions, keys[0], timestamp_micros(versions.column(spec.version))[0]),
+        KeyedRows(new_versions.rows, keys[1], new_versions.times),
     )
-    facts = Timed(
-        concat([kept, asked.rows]),
-        np.concatenate([codes[2], codes[3]]),
-        np.concatenate([timestamp_micros(kept.column(spec.time))[0], asked.times]),
+    facts = KeyedRows(
+        concat([stored, new_facts.rows]),
+        np.concatenate([keys[2], keys[3]]),
+        np.concatenate([timestamp_micros(stored.column(spec.time))[0], new_facts.times]),
     )
-    due = facts.times + spec.look_ahead  # the watermark that a fact waits for
-    published = due <= was_by
-    published[len(kept) :] = False
+    deadlines = facts.times + spec.look_ahead
+    is_published = deadlines <= previous
+    is_published[len(stored) :] = False
 
-    emitted, answered = _answered(spec, facts, ~published & (due <= now_by), merged)
-    counts, late = asked.counts + told.counts + answered, [asked.late, told.late]
-    late.append(arrivals.missed(spec, told, merged.rejected, judged_by))
-    if len(merged.clashing.codes):
-        clashed = arrivals.clashed(spec, merged.clashing.table, merged.clashing.times, judged_by)
-        counts, late = counts + clashed.counts, [*late, clashed.late]
-    behind = told.times <= was_by
-    if spec.retracts and behind.any():
-        # Of a fact that is published no version above the watermark can be the answer.
-        stale = published & np.isin(facts.codes, codes[1][behind])
-        revised, corrections = _revised(spec, facts, np.flatnonzero(stale), merged)
-        emitted, counts = concat([revised, emitted]), counts + corrections
+    output, published = _publish(spec, facts, ~is_published & (deadlines <= current), merged)
+    metrics = new_facts.metrics + new_versions.metrics + published
+    # A version that results have missed is emitted, unless it is emitted as a conflict.
+    missed = new_versions.too_late
+    if spec.stragglers == "route" and not spec.retracts:
+        missed = ~new_versions.on_time
+    missed = missed & ~merged.is_rejected
+    late = [new_facts.late, new_versions.late]
+    late.append(new_versions.build_late(spec, missed, late_watermark))
+    if len(merged.conflicting.keys):
+        late.append(_build_conflicts(spec, merged.conflicting.table))
+        metrics += _count_conflicts(spec, merged.conflicting, late_watermark)
+    is_behind = new_versions.times <= previous
+    if spec.retracts and is_behind.any():
+        # A version above the watermark cannot change a published result.
+        affected = is_published & np.isin(facts.keys, keys[1][is_behind])
+        revised, corrections = _revise(spec, facts, np.flatnonzero(affected), merged)
+        output, metrics = concat([revised, output]), metrics + corrections
 
+    is_needed = merged.versions.is_needed(spec, current - spec.retention)
     tables = {
-        "versions": _where(
-            merged.versions.table, merged.versions.needed(spec, now_by - spec.retention)
-        ),
-        "facts": _where(facts.table, _waiting(spec, facts, now_by)),
+        "versions": _filter(merged.versions.table, is_needed),
+        "facts": _filter(facts.table, _is_waiting(spec, facts, current)),
     }
-    return Step(State(watermark, tables), emitted, concat(late), counts)
+    return Step(State(watermark, tables), output, concat(late), metrics)
 
 
 def finish(spec: AsofSpec, state: State) -> pa.Table:
-    """Every fact that still waits, answered."""
+    """The results of all facts that still wait."""
     nothing = empty(spec).tables
-    return step(spec, state, [nothing["facts"], nothing["versions"]], _END).output
+    return step(spec, state, [nothing["facts"], nothing["versions"]], AFTER_ALL).output
 
 
 def run(spec: AsofSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; what cannot be placed is delivered where late rows are."""
-    only = step(spec, empty(spec), inputs, _END)
+    """The batch result, and rejected rows. Nothing is late."""
+    only = step(spec, empty(spec), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
 def next_deadline(spec: AsofSpec, state: State) -> int | None:
-    """The first fact that waits, or the first entry that can be forgotten."""
+    """The next watermark at which a fact is joined, or a row is evicted."""
     versions, facts = _read(spec, state)
-    answered_at = facts.times + spec.look_ahead
-    waits = answered_at > (_BEGINNING if state.watermark is None else state.watermark)
-    if spec.retracts:  # a fact that is told nothing when it is due just stays
-        waits &= facts.codes != _NO_KEY if spec.how == "inner" else True
-        if spec.how == "inner":
-            waits &= versions.answers(spec, facts.codes, facts.times) >= 0
-    due = [versions.due(spec) + spec.retention]
-    due.append(np.where(waits, answered_at, facts.times + spec.retention))
-    every = np.concatenate(due)
-    return int(every.min()) if len(every) else None
+    deadlines = facts.times + spec.look_ahead
+    waits = deadlines > (BEFORE_ALL if state.watermark is None else state.watermark)
+    if spec.retracts and spec.how == "inner":  # a fact without a match is stored and not emitted
+        waits &= (facts.keys != _NO_KEY) & (versions.find(spec, facts.keys, facts.times) >= 0)
+    evicted_at = facts.times + spec.retention
+    due = np.concatenate(
+        [versions.evicted_at(spec) + spec.retention, np.where(waits, deadlines, evicted_at)]
+    )
+    return int(due.min()) if len(due) else None
 
 
 def check(spec: AsofSpec, state: State) -> None:
-    """Each version is there once, and nothing is kept beyond its time."""
+    """Every version is stored once, and no row longer than needed."""
     versions, facts = _read(spec, state)
-    now_by = _BEGINNING if state.watermark is None else state.watermark
-    needed = versions.needed(spec, now_by - spec.retention)
-    assert len(versions) == len(state.tables["versions"]), f"a version twice: {_shown(state)}"
-    assert needed.all(), f"versions overdue: {_shown(state)}"
-    assert _waiting(spec, facts, now_by).all(), f"facts overdue: {_shown(state)}"
+    current = BEFORE_ALL if state.watermark is None else state.watermark
+    tables = (f"{name}: {table.to_string()}" for name, table in state.tables.items())
+    formatted = "\n".join([f"watermark {state.watermark}", *tables])
+    needed = versions.is_needed(spec, current - spec.retention)
+    assert len(versions) == len(state.tables["versions"]), f"a version twice: {formatted}"
+    assert needed.all(), f"versions overdue: {formatted}"
+    assert _is_waiting(spec, facts, current).all(), f"facts overdue: {formatted}"
 
 
-def _answered(
-    spec: AsofSpec, facts: Timed, which: Mask, merged: Merged
+def _accept_facts(spec: AsofSpec, rows: pa.Table, late_watermark: int | None) -> Arrivals:
+    """The facts to join; late ones are emitted as side output or counted."""
+    facts = classify_arrivals(spec, "left", rows, spec.time, late_watermark)
+    accepted = ~facts.too_late if spec.stragglers == "answer" else facts.on_time
+    late = ~facts.on_time if spec.stragglers == "route" else facts.too_late
+    late = facts.build_late(spec, late, late_watermark)
+    return replace(facts.where(accepted), late=concat([facts.late, late]))
+
+
+def _accept_versions(spec: AsofSpec, rows: pa.Table, late_watermark: int | None) -> Arrivals:
+    """The versions that can be found, late ones among them.
+
+    Preimages, and versions with a null in the key, are counted and have no effect; so are tombstones,
+    which have no time.
+    """
+    versions = drop_tombstones(rows)
+    tombstones = len(rows) - len(versions)
+    invalid = [("null_sequence", ~is_complete(versions, (spec.sequence,)))]
+    if spec.until is not None:
+        times, _ = timestamp_micros(versions.column(spec.version))
+        until, is_closed = timestamp_micros(versions.column(spec.until))
+        invalid.append(("until_before_version", is_closed & (until < times)))
+    if spec.changes:
+        invalid.append(("unknown_change_type", ~is_change_type(versions.column(CHANGE_TYPE))))
+    arrivals = classify_arrivals(spec, "right", versions, spec.version, late_watermark, invalid)
+    counted = Metrics(rows=tombstones, on_time=tombstones) + arrivals.metrics
+    effective = is_complete(arrivals.rows, spec.right_by)
+    if spec.changes:
+        types = combine_chunks(arrivals.rows.column(CHANGE_TYPE))
+        effective &= ~np.asarray(pc.equal(types, PREIMAGE))
+    return replace(arrivals.where(effective), metrics=counted)
+
+
+def _build_conflicts(spec: AsofSpec, rows: pa.Table) -> pa.Table:
+    """Versions in conflict with another one, as side output."""
+    if not spec.routes:
+        return spec.output.empty_table()
+    return build_late(spec.output, "right", rows, np.full(len(rows), "clashing_version"))
+
+
+def _count_conflicts(spec: AsofSpec, rows: KeyedRows, late_watermark: int | None) -> Metrics:
+    """Count conflicting versions as rejected, instead of by their lateness as before."""
+    *_, counted = classify_times(spec, rows.times, late_watermark)
+    return Metrics(
+        rejected=len(rows.times),
+        on_time=-counted.on_time,
+        stragglers=-counted.stragglers,
+        too_late=-counted.too_late,
+    )
+
+
+def _publish(
+    spec: AsofSpec, facts: KeyedRows, which: Mask, merged: MergedVersions
 ) -> tuple[pa.Table, Metrics]:
-    """Facts that are answered for the first time."""
+    """Join facts for the first time."""
     rows = np.flatnonzero(which)
-    found = merged.versions.answers(spec, facts.codes[rows], facts.times[rows])
+    found = merged.versions.find(spec, facts.keys[rows], facts.times[rows])
     if spec.how == "inner":
         rows, found = rows[found >= 0], found[found >= 0]
-    emitted = _joined(spec, facts.table, rows, merged.versions.table, found, INSERT)
-    return emitted, Metrics(results=len(rows))
+    output = _build_output(spec, facts.table, rows, merged.versions.table, found, INSERT)
+    return output, Metrics(results=len(rows))
 
 
-def _revised(spec: AsofSpec, facts: Timed, rows: Ids, merged: Merged) -> tuple[pa.Table, Metrics]:
-    """Facts, of those of the rows, that have another answer than before."""
-    before, was = merged.before(spec)
-    old = before.answers(spec, facts.codes[rows], facts.times[rows])
-    new = merged.versions.answers(spec, facts.codes[rows], facts.times[rows])
-    differs = np.append(was, -1)[old] != new
-    differs |= np.append(merged.replaced, False)[new]  # another content at the same place
+def _revise(
+    spec: AsofSpec, facts: KeyedRows, rows: Ids, merged: MergedVersions
+) -> tuple[pa.Table, Metrics]:
+    """The changes of published results, over these facts."""
+    before, position = merged.before(spec)
+    old = before.find(spec, facts.keys[rows], facts.times[rows])
+    new = merged.versions.find(spec, facts.keys[rows], facts.times[rows])
+    differs = np.append(position, -1)[old] != new
+    differs |= np.append(merged.is_replaced, False)[new]
     rows, old, new = rows[differs], old[differs], new[differs]
     # An inner join has no row for a fact without a version.
     had, has = (spec.how == "left") | (old >= 0), (spec.how == "left") | (new >= 0)
-    said = [
+    changes = [
         (before, old, had & has, PREIMAGE),
         (before, old, had & ~has, DELETE),
         (merged.versions, new, had & has, POSTIMAGE),
         (merged.versions, new, ~had & has, INSERT),
     ]
-    emitted = [
-        _joined(spec, facts.table, rows[which], versions.table, found[which], change)
-        for versions, found, which, change in said
+    output = [
+        _build_output(spec, facts.table, rows[which], versions.table, found[which], change)
+        for versions, found, which, change in changes
     ]
-    return concat(emitted), Metrics(corrections=int(np.count_nonzero(has)))
+    return concat(output), Metrics(corrections=int(np.count_nonzero(has)))
 
 
-def _joined(
+def _build_output(
     spec: AsofSpec, facts: pa.Table, rows: Ids, versions: pa.Table, found: Ids, change: str
 ) -> pa.Table:
-    """Facts beside versions, with nulls where there is none."""
+    """Facts joined with versions; nulls where there is none."""
     index, matched = pa.array(found, mask=found < 0), found >= 0
     columns = list(take(facts.select(spec.facts.names), rows).columns)
     columns += [combine_chunks(versions.column(name)).take(index) for name, _ in spec.names.right]
@@ -211,49 +281,45 @@ def _joined(
     return pa.table(columns, schema=spec.output)
 
 
-def _waiting(spec: AsofSpec, facts: Timed, now_by: int) -> Mask:
-    """Facts that can still be answered, or be answered again."""
-    waits = facts.times + spec.look_ahead > now_by
-    if spec.how == "inner":  # what cannot match need not wait
-        waits &= facts.codes != _NO_KEY
+def _is_waiting(spec: AsofSpec, facts: KeyedRows, watermark: int) -> Mask:
+    """Which facts can still be joined, or have their result revised."""
+    waits = facts.times + spec.look_ahead > watermark
+    if spec.how == "inner":  # without a key there is never a result
+        waits &= facts.keys != _NO_KEY
     if spec.retracts:
-        waits |= (facts.times > now_by - spec.retention) & (facts.codes != _NO_KEY)
+        waits |= (facts.times > watermark - spec.retention) & (facts.keys != _NO_KEY)
     return waits
 
 
-def _numbered(spec: AsofSpec, versions: Sequence[pa.Table], facts: Sequence[pa.Table]) -> list[Ids]:
-    """The key of each row of each table as a number; ``_NO_KEY`` for facts that cannot match."""
-    names = [spec.right.by] * len(versions) + [spec.left.by] * len(facts)
+def _number_keys(
+    spec: AsofSpec, versions: Sequence[pa.Table], facts: Sequence[pa.Table]
+) -> list[Ids]:
+    """The number of the key of each row, over all tables; ``_NO_KEY`` for facts with a null key."""
+    names = [spec.right_by] * len(versions) + [spec.left_by] * len(facts)
     tables = [*versions, *facts]
     keys = [[combine_chunks(t.column(n)) for n in by] for t, by in zip(tables, names, strict=True)]
     sizes = [len(table) for table in tables]
     columns = [pa.concat_arrays(pieces) for pieces in zip(*keys, strict=True)]
     codes = key_codes(columns, sum(sizes))
-    codes = codes - codes.min(initial=0)  # from 0 on
-    found = np.split(codes, np.cumsum(sizes)[:-1])
-    for number, rows in enumerate(facts, len(versions)):
-        found[number] = np.where(arrivals.known_keys(rows, spec.left.by), found[number], _NO_KEY)
-    return found
+    numbers = np.split(codes - codes.min(initial=0), np.cumsum(sizes)[:-1])
+    for at, rows in enumerate(facts, len(versions)):
+        numbers[at] = np.where(is_complete(rows, spec.left_by), numbers[at], _NO_KEY)
+    return numbers
 
 
-def _read(spec: AsofSpec, state: State) -> tuple[Versions, Timed]:
+def _read(spec: AsofSpec, state: State) -> tuple[Versions, KeyedRows]:
     """The tables of a state."""
-    known, kept = state.tables["versions"], state.tables["facts"]
-    codes = _numbered(spec, [known], [kept])
-    versions = Versions.kept(
-        spec, Timed(known, codes[0], timestamp_micros(known.column(spec.version))[0])
+    versions, facts = state.tables["versions"], state.tables["facts"]
+    keys = _number_keys(spec, [versions], [facts])
+    stored = KeyedRows(versions, keys[0], timestamp_micros(versions.column(spec.version))[0])
+    return Versions.read(spec, stored), KeyedRows(
+        facts, keys[1], timestamp_micros(facts.column(spec.time))[0]
     )
-    return versions, Timed(kept, codes[1], timestamp_micros(kept.column(spec.time))[0])
 
 
 def _by_name(schema: pa.Schema) -> pa.Schema:
     return pa.schema(sorted(schema, key=lambda field: field.name))
 
 
-def _where(table: pa.Table, mask: Mask) -> pa.Table:
+def _filter(table: pa.Table, mask: Mask) -> pa.Table:
     return table if mask.all() else table.filter(pa.array(mask)).combine_chunks()
-
-
-def _shown(state: State) -> str:
-    tables = (f"{name}: {table.to_string()}" for name, table in state.tables.items())
-    return "\n".join([f"watermark {state.watermark}", *tables])

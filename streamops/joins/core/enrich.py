@@ -1,19 +1,20 @@
-"""Latest-value join: each fact beside what the local copy of a table says when it is processed.
+"""Enrichment: each fact with the current row of a table, when the fact is processed.
 
-In a step the changes of the table are applied first, then the facts are answered, all of them: none
-waits, and what was answered is not revised. What the copy is, and which changes count, is that of
-:mod:`streamops.changelog.latest`.
+A step applies the changes of the table to its stored copy first, then joins all facts: no fact waits,
+and no result is revised. :mod:`streamops.changelog.latest` defines the copy, and which changes count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.batch import carry_forward, gather_values, key_columns
-from streamops.changelog.change_types import CHANGE_TYPE, INSERT
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.latest import (
     accept_changes,
@@ -24,15 +25,38 @@ from streamops.changelog.latest import (
     find_effective,
     latest_layout,
 )
-from streamops.changelog.table import SNAPSHOT
-from streamops.joins.core.enrich_spec import EnrichSpec
-from streamops.joins.core.late import deliver
+from streamops.changelog.table import (
+    DEFAULT_MAX_KEYS,
+    SNAPSHOT,
+    KeyedTable,
+    WhenFull,
+    refuse_change_type,
+    require_change_columns,
+    value_columns,
+)
+from streamops.joins.core.join_spec import (
+    JoinSpec,
+    WithoutEventTime,
+    added_columns,
+    require_choices,
+    require_columns,
+    require_into,
+    require_key_types,
+    revisions_as_sequence,
+    show_keys,
+)
+from streamops.joins.core.side_output import build_late
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.parameters import require_most_keys
 
 __all__ = [
     "STATE",
+    "EnrichSpec",
+    "How",
+    "Rejected",
     "begin",
     "check",
     "empty",
@@ -44,15 +68,130 @@ __all__ = [
     "step",
 ]
 
+How = Literal["left", "inner"]
+Rejected = Literal["drop", "route"]
+
 STATE = StateFormat("joins.latest", 4)
 
 _STATUS = pa.array(["missing", "matched"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrichSpec(JoinSpec, WithoutEventTime):
+    """The parameters of :func:`streamops.joins.enrich`.
+
+    The horizon is in microseconds, or in units of the sequence without ``time``. ``limit``, the keys
+    that one shard may store, is resolved.
+    """
+
+    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, True)
+    needs_preimages: ClassVar[bool] = False
+
+    sequence: tuple[str, ...]
+    horizon: int
+    time: str | None
+    how: How
+    max_keys: int
+    when_full: WhenFull
+    rejected: Rejected
+    into: str
+    limit: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        require_choices(self, how=How, when_full=WhenFull, rejected=Rejected)
+        require_into(self.into, where=self.where)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
+        if {*self.right_by} & {*self.sequence, self.time}:
+            raise SpecError(
+                "SAME_COLUMN",
+                "a key column cannot order the changes of a key",
+                where=self.where,
+                got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}",
+                expected="other columns",
+                fix="name the position in the log as `sequence`",
+            )
+        columns = {"by": self.right_by, "sequence": self.sequence, "time": (self.time,)}
+        refuse_change_type(columns, where=self.where)
+        if self.sequence == (REVISION,):
+            fix = (
+                "sequence='position' after .withColumn('position', 2 * F.col('revision') + "
+                "F.when(F.col('_change_type') == 'delete', 1).otherwise(0))"
+            )
+            raise revisions_as_sequence(self.sequence[0], fix, where=self.where)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns whose values are compared."""
+        return self.left_by, (*self.right_by, *self.sequence)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> EnrichSpec:
+        """Resolve the parameters against the schemas of the facts and of the changes."""
+        left, right = schemas
+        where = f"{self.where}, right frame"
+        used = {"by": self.right_by, "sequence": self.sequence, "time": self.times_of_table}
+        require_columns(left, {"by": self.left_by}, where=f"{self.where}, left frame")
+        require_columns(right, used, where=where)
+        require_key_types(left, right, self.by, where=self.where)
+        require_change_columns(right, self.sequence, self.time, where=where)
+        inputs = self.build_inputs(schemas, self.times, self.delays, carried)
+        names = {*self.right_by, *value_columns(right, self.right_by, self.sequence)}
+        row = pa.schema([column for column in right if column.name in names])
+        late = (left, right) if self.rejected == "route" else None
+        added = added_columns(self.into, changes=False, late=late)
+        limit = -(-self.max_keys // shards)
+        return replace(self.with_columns(inputs, left, row, added), limit=limit)
+
+    @property
+    def times_of_table(self) -> tuple[str, ...]:
+        """The column ``time`` of the table, if there is one."""
+        return () if self.time is None else (self.time,)
+
+    @property
+    def table(self) -> KeyedTable:
+        """The table whose latest rows are stored, resolved."""
+        schema = self.right.schema
+        if SNAPSHOT not in schema.names:
+            schema = schema.append(pa.field(SNAPSHOT, pa.bool_()))
+        return KeyedTable(
+            where=self.where,
+            key=self.right_by,
+            sequence=self.sequence,
+            time=self.time,
+            horizon=self.horizon,
+            values=tuple(sorted(value_columns(schema, self.right_by, self.sequence))),
+            input=schema,
+            snapshots="below_log",  # the log has all changes since the snapshot was started
+            limit=self.limit,
+            when_full=self.when_full,
+        )
+
+    @property
+    def snapshot_columns(self) -> tuple[str, ...]:
+        """Columns that a row of a snapshot must have."""
+        columns = (*self.right_by, *self.sequence, *self.times_of_table, *self.table.values)
+        return tuple(dict.fromkeys(columns))
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """All that the state depends on: the table. The horizon and the limit may change."""
+        table = self.table
+        parts = {"by": table.by, "sequence": table.sequence, "values": table.values}
+        columns = {
+            part: [[name, str(table.input.field(name).type)] for name in names]
+            for part, names in parts.items()
+        }
+        return {**columns, "time": table.time}
+
+
 def layout(spec: EnrichSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: what is known, and rows of a snapshot that no step has seen."""
+    """Columns of the state's tables: the copy, and rows of a snapshot that no step has applied."""
     table = spec.table
-    waiting = [(f"column.{i}", table.came.field(name).type) for i, name in enumerate(table.row)]
+    waiting = [
+        (f"column.{i}", table.input.field(name).type)
+        for i, name in enumerate(spec.snapshot_columns)
+    ]
     return {**latest_layout(table), "snapshot": pa.schema(waiting)}
 
 
@@ -62,11 +201,11 @@ def empty(spec: EnrichSpec) -> State:
 
 
 def begin(spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
-    """The state with packed rows of a snapshot, which the first step takes in before all else.
+    """The state with packed rows of a snapshot, which the first step applies before all changes.
 
-    That step is where counts are told and rejected rows are delivered.
+    So that step counts them, and emits those that are rejected.
     """
-    columns = snapshot.select(list(spec.table.row)).columns
+    columns = snapshot.select(list(spec.snapshot_columns)).columns
     rows = pa.table(columns, schema=layout(spec)["snapshot"])
     return State(
         state.watermark,
@@ -75,12 +214,12 @@ def begin(spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
 
 
 def pack(spec: EnrichSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """The rows as they are; without a word of theirs, changes are of no snapshot."""
+    """The rows unchanged. Changes without a column ``_snapshot`` are not from a snapshot."""
     if side == "left":
-        return conform(rows, spec.facts)
-    rows, wanted = conform(rows, spec.table.came), spec.table.input
-    if len(wanted) > len(rows.schema):
-        rows = rows.append_column(wanted.field(SNAPSHOT), pa.nulls(len(rows), pa.bool_()))
+        return conform(rows, spec.left.schema)
+    rows, schema = conform(rows, spec.right.schema), spec.table.input
+    if len(schema) > len(rows.schema):
+        rows = rows.append_column(schema.field(SNAPSHOT), pa.nulls(len(rows), pa.bool_()))
     return rows
 
 
@@ -89,101 +228,100 @@ def step(spec: EnrichSpec, state: State, inputs: Sequence[pa.Table], watermark: 
     left, right = inputs
     waiting = state.tables["snapshot"]
     if len(waiting):
-        right = concat([_of_snapshot(spec, waiting), right])
-    late, counts = spec.output.empty_table(), Metrics()
+        right = concat([_to_changes(spec, waiting), right])
+    late, metrics = spec.output.empty_table(), Metrics()
     if len(right):
-        state, late, counts = _applied(spec, state, right)
-    emitted = _answered(spec, state.tables["rows"], left)
-    counts += Metrics(rows=len(left), on_time=len(left), results=len(emitted))
-    return Step(state, emitted, late, counts)
+        state, late, metrics = _apply_changes(spec, state, right)
+    output = _join_facts(spec, state.tables["rows"], left)
+    metrics += Metrics(rows=len(left), on_time=len(left), results=len(output))
+    return Step(state, output, late, metrics)
 
 
 def run(spec: EnrichSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all in one step, and so what the table says in the end."""
+    """The batch result: all in one step, so that facts are joined with the final table."""
     only = step(spec, empty(spec), inputs, None)
     return concat([only.output, only.late])
 
 
 def check(spec: EnrichSpec, state: State) -> None:
-    """Each key is there once, deletes are not too old, and what is deleted has no values."""
+    """Each key is stored once; tombstones are within the horizon and have no values."""
     check_latest_rows(spec.table, state)
 
 
-def _of_snapshot(spec: EnrichSpec, waiting: pa.Table) -> pa.Table:
+def _to_changes(spec: EnrichSpec, snapshot: pa.Table) -> pa.Table:
     """Rows of a snapshot as changes."""
-    known = dict(zip(spec.table.row, waiting.columns, strict=True))
-    said = {SNAPSHOT: True, CHANGE_TYPE: INSERT}
-    columns = []
-    for field in spec.table.input:
-        if field.name in known:
-            columns.append(known[field.name])
-        else:
-            value = pa.scalar(said.get(field.name), field.type)
-            columns.append(pa.repeat(value, len(waiting)))
-    return pa.table(columns, schema=spec.table.input)
+    columns = dict(zip(spec.snapshot_columns, snapshot.columns, strict=True))
+    constants = {SNAPSHOT: True, CHANGE_TYPE: INSERT}
+    schema = spec.table.input
+    for column in schema:
+        if column.name not in columns:
+            value = pa.scalar(constants.get(column.name), column.type)
+            columns[column.name] = pa.repeat(value, len(snapshot))
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _applied(spec: EnrichSpec, state: State, changes: pa.Table) -> tuple[State, pa.Table, Metrics]:
-    """The state after the changes; what is delivered of them; their counts."""
+def _apply_changes(
+    spec: EnrichSpec, state: State, rows: pa.Table
+) -> tuple[State, pa.Table, Metrics]:
+    """The state after the changes, the rejected ones as side output, and metrics."""
     table = spec.table
-    received = ClassifiedChanges.of(table, changes)
-    batch, duplicates = accept_changes(table, state, received)
+    changes = ClassifiedChanges.of(table, rows)
+    batch, duplicates = accept_changes(table, state, changes)
     ordered = batch.ordered
     is_effective, stale = find_effective(batch, ordered)
     last = np.flatnonzero(is_effective & ordered.ends)
     source = carry_forward(ordered, batch.missing)[last]
     values = gather_values(batch.values, ordered, source)
-    rows = build_latest_rows(batch, ordered, last, source, values, {})
-    clock = advance_clock(state.watermark, received.clock)
-    stored = concat([batch.untouched, rows])
+    latest = build_latest_rows(batch, ordered, last, source, values, {})
+    clock = advance_clock(state.watermark, changes.clock)
+    stored = concat([batch.untouched, latest])
     tables = evict_tombstones(table, clock, stored, state.tables["evicted"])
     tables["snapshot"] = state.tables["snapshot"].slice(0, 0)
 
-    bad = np.flatnonzero(received.is_rejected)
+    rejected = np.flatnonzero(changes.is_rejected)
     late = spec.output.empty_table()
-    if spec.rejected == "route" and len(bad):
-        came = take(changes.select(table.came.names), bad)
-        reasons = received.reasons(bad).to_numpy(zero_copy_only=False).astype(np.str_)
-        late = deliver(spec.output, "right", came, reasons, None, None)
-    counts = Metrics(
-        rows=len(changes),
-        rejected=len(bad),
-        on_time=len(changes) - len(bad) - stale - duplicates,
+    if spec.rejected == "route" and len(rejected):
+        bad = take(rows.select(spec.right.schema.names), rejected)
+        reasons = changes.reasons(rejected).to_numpy(zero_copy_only=False).astype(np.str_)
+        late = build_late(spec.output, "right", bad, reasons)
+    metrics = Metrics(
+        rows=len(rows),
+        rejected=len(rejected),
+        on_time=len(rows) - len(rejected) - stale - duplicates,
         too_late=stale + duplicates,
     )
-    return State(clock, tables), late, counts
+    return State(clock, tables), late, metrics
 
 
-def _answered(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
-    """Facts beside the rows of their keys, with nulls where there is none."""
+def _join_facts(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
+    """Facts with the stored rows of their keys; nulls where there is none."""
     if not len(facts):
         return spec.output.empty_table()
-    found = _found(spec, rows, facts)
+    found = _find_rows(spec, rows, facts)
     if spec.how == "inner":
         chosen = np.flatnonzero(found >= 0)
         facts, found = take(facts, chosen), found[chosen]
     index, matched = pa.array(found, mask=found < 0), found >= 0
-    columns = list(facts.columns)
+    columns, values = list(facts.columns), spec.table.values
     for name, _ in spec.names.right:
-        column = rows.column(f"value.{spec.table.values.index(name)}")
-        columns.append(combine_chunks(column).take(index))
+        columns.append(combine_chunks(rows.column(f"value.{values.index(name)}")).take(index))
     columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
     if spec.rejected == "route":
         columns.append(pa.nulls(len(facts), spec.output.field("late").type))
     return pa.table(columns, schema=spec.output)
 
 
-def _found(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> Ids:
-    """For each fact the row of its key; -1 where there is none. No row has a null in its key."""
-    pairs = zip(key_columns(spec.table), spec.left.by, strict=True)
+def _find_rows(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> Ids:
+    """The stored row of the key of each fact; -1 if there is none. Stored keys are not null."""
+    pairs = zip(key_columns(spec.table), spec.left_by, strict=True)
     keys = [
         pa.concat_arrays([combine_chunks(rows.column(own)), combine_chunks(facts.column(name))])
         for own, name in pairs
     ]
     groups, _ = Groups.of(key_codes(keys, len(rows) + len(facts)))
-    number = groups.ids[len(rows) :]  # rows, each of a key of its own, are numbered as they stand
-    there = np.flatnonzero(~np.asarray(combine_chunks(rows.column("is_deleted"))))
-    place = np.full(groups.count, -1, np.int64)
-    place[there] = there
-    found: Ids = place[number]
+    # Every stored row has a key of its own.
+    present = np.flatnonzero(~np.asarray(combine_chunks(rows.column("is_deleted"))))
+    position = np.full(groups.count, -1, np.int64)
+    position[groups.ids[present]] = present
+    found: Ids = position[groups.ids[len(rows) :]]
     return found

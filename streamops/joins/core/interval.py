@@ -1,14 +1,14 @@
-"""Interval joins: rows of two streams that have one key and lie close to one another in time.
+"""Interval join: rows of two streams with the same key whose times are close to one another.
 
-A left row ``l`` and a right row ``r`` meet if their keys are equal and ``r.time`` lies in
+A left row ``l`` and a right row ``r`` match if their keys are equal and ``r.time`` lies in
 ``[l.time + lower, l.time + upper]``, both ends included. A row is late if its time is not above the
-watermark of the step before. A straggler is a late row less than the allowed lateness behind that
+watermark of the previous step. A straggler is a late row less than the allowed lateness behind that
 watermark; it is joined only with ``retract``.
 
 A row is *final* once the watermark has reached the last time at which it can have a partner,
 ``l.time + upper`` or ``r.time - lower``: all later rows on time lie above the watermark. If a final
 row never had a partner, it is *expired*. It is evicted the allowed lateness later, when a straggler
-cannot meet it either. The status that a row was emitted with is stored with the row, not derived
+cannot match it either. The status that a row was emitted with is stored with the row, not derived
 from other rows in state.
 
 With ``first`` or ``last`` a left row is joined with one of its partners, its *answer*. The first
@@ -22,25 +22,30 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from streamops.joins.core.interval_results import answered, answers, build_output, joined, settles
+from streamops.joins.core.interval_results import (
+    build_output,
+    emit_answers,
+    emit_matches,
+    final_at,
+    find_answers,
+)
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.sides import (
+from streamops.joins.core.side_output import Arrivals, classify_arrivals
+from streamops.joins.core.side_state import (
     EARLY,
     EXPIRED,
     LATE,
     MATCHED,
     NOTHING,
-    Line,
-    Rows,
+    SideRows,
     Status,
-    accept,
     state_schema,
-    times_of,
+    stored_times,
 )
 from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids
-from streamops.kernel.time import Instants
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 
 __all__ = [
     "STATE",
@@ -56,8 +61,6 @@ __all__ = [
 
 STATE = StateFormat("joins.interval", 2)
 
-_BEGINNING, _END = -(1 << 62), 1 << 62
-
 
 def layout(spec: IntervalSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables: one for each side."""
@@ -70,7 +73,7 @@ def empty(spec: IntervalSpec) -> State:
 
 
 def pack(spec: IntervalSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """Return the rows unchanged: nothing can be summarised before rows meet."""
+    """The rows unchanged: nothing can be aggregated before rows match."""
     return conform(rows, spec.side(side).schema)
 
 
@@ -78,77 +81,80 @@ def step(
     spec: IntervalSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
     """One micro-batch: see the module's docstring."""
-    left, right = inputs
     late_watermark = state.watermark
-    watermark = max((w for w in (late_watermark, watermark) if w is not None), default=None)
-    was_by = _BEGINNING if late_watermark is None else late_watermark
-    now_by = _BEGINNING if watermark is None else watermark
-    arrived_left, late_left, counts = accept(spec, "left", left, late_watermark)
-    arrived_right, late_right, counted = accept(spec, "right", right, late_watermark)
-    ours = Rows.of(spec, "left", state.tables["left"], arrived_left)
-    theirs = Rows.of(spec, "right", state.tables["right"], arrived_right)
-
-    play = answered if spec.attributes else joined
-    results, status = play(spec, ours, theirs, was_by, now_by)
+    watermark = advance_watermark(late_watermark, watermark)
+    previous = BEFORE_ALL if late_watermark is None else late_watermark
+    current = BEFORE_ALL if watermark is None else watermark
+    accepted = [
+        _accept(spec, side, rows, late_watermark) for side, rows in zip(SIDES, inputs, strict=True)
+    ]
+    left, right = (
+        SideRows.of(spec, side, state.tables[side], arrivals.rows)
+        for side, arrivals in zip(SIDES, accepted, strict=True)
+    )
+    emit = emit_answers if spec.attributes else emit_matches
+    results, status = emit(spec, left, right, previous, current)
     inserted = [result.status for result in results if result.inserts]
     late = sum(int((status == LATE).sum()) for status in inserted)
-    counts += counted + Metrics(results=sum(map(len, inserted)) - late, corrections=late)
-    tables = {
-        "left": _retain(spec, "left", ours, status["left"], now_by, state.tables["left"]),
-        "right": _retain(spec, "right", theirs, status["right"], now_by, state.tables["right"]),
+    metrics = accepted[0].metrics + accepted[1].metrics
+    metrics += Metrics(results=sum(map(len, inserted)) - late, corrections=late)
+    tables: dict[str, pa.Table] = {
+        side: _retain(spec, side, rows, status[side], current, state.tables[side])
+        for side, rows in zip(SIDES, (left, right), strict=True)
     }
     return Step(
         State(watermark, tables),
-        build_output(spec, ours, theirs, results),
-        concat([late_left, late_right]),
-        counts,
+        build_output(spec, left, right, results),
+        concat([arrivals.late for arrivals in accepted]),
+        metrics,
     )
 
 
 def finish(spec: IntervalSpec, state: State) -> pa.Table:
-    """What waits for partners that do not come any more."""
-    return step(spec, state, _nothing(spec), _END).output
+    """The results of rows that still wait for partners."""
+    return step(spec, state, _nothing(spec), AFTER_ALL).output
 
 
 def run(spec: IntervalSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), inputs, _END)
+    """The batch result, and rejected rows. Nothing is late."""
+    only = step(spec, empty(spec), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
 def next_deadline(spec: IntervalSpec, state: State) -> int | None:
-    """The first watermark at which a row is final or forgotten."""
-    now_by = _BEGINNING if state.watermark is None else state.watermark
-    due = _END
+    """The next watermark at which a row is final or evicted."""
+    watermark = BEFORE_ALL if state.watermark is None else state.watermark
+    due = AFTER_ALL
     for side in SIDES:
         table = state.tables[side]
-        times = times_of(spec, side, table)
-        due = min(due, int(times.min(initial=_END)) + spec.retention(side))
-        if not spec.remembers(side):
+        times = stored_times(spec, side, table)
+        due = min(due, int(times.min(initial=AFTER_ALL)) + spec.retention(side))
+        if not spec.stores_status(side):
             continue
         status = combine_chunks(table.column("status")).to_numpy()
-        waits = np.flatnonzero(status < EXPIRED)
-        usual = times[waits] + spec.reach(side)
-        final = _awaited(spec, state, waits) if spec.attributes else usual
-        due = min(due, int(final[final > now_by].min(initial=_END)))
+        waiting = np.flatnonzero(status < EXPIRED)
+        final = times[waiting] + spec.reach(side)
+        if spec.attributes:
+            final = _answers_final_at(spec, state, waiting)
+        due = min(due, int(final[final > watermark].min(initial=AFTER_ALL)))
     return due if state.rows else None
 
 
 def check(spec: IntervalSpec, state: State) -> None:
-    """Rows are in order, none is stored beyond its retention, and each status is possible."""
-    watermark = _BEGINNING if state.watermark is None else state.watermark
+    """Rows are sorted, none is stored beyond its retention, and each status is possible."""
+    watermark = BEFORE_ALL if state.watermark is None else state.watermark
     for side, nothing in zip(SIDES, _nothing(spec), strict=True):
         table = state.tables[side]
-        rows = Rows.of(spec, side, table, nothing)
+        rows = SideRows.of(spec, side, table, nothing)
         formatted = f"{side}, watermark {state.watermark}\n{table.to_pylist()}"
         sequence = np.lexsort((rows.times, rows.hashes))
-        line = Line(rows.hashes[sequence], rows.times[sequence])
-        ordered = (line.hashes == rows.hashes).all() and (line.times == rows.times).all()
+        hashes, times = rows.hashes[sequence], rows.times[sequence]
+        ordered = (hashes == rows.hashes).all() and (times == rows.times).all()
         assert ordered, f"out of order: {formatted}"
         assert (rows.times + spec.retention(side) > watermark).all(), f"overdue: {formatted}"
-        assert rows.keyed.all() or spec.preserves(side), f"cannot meet anything: {formatted}"
-        waits = ~EARLY if side == "left" and spec.attributes else NOTHING
-        assert ((rows.status >= waits) & (rows.status <= LATE)).all(), f"unknown: {formatted}"
+        assert rows.has_key.all() or spec.preserves(side), f"cannot match: {formatted}"
+        lowest = ~EARLY if side == "left" and spec.attributes else NOTHING
+        assert ((rows.status >= lowest) & (rows.status <= LATE)).all(), f"unknown: {formatted}"
         final = rows.times + spec.reach(side) <= watermark
         if spec.preserves(side):
             assert not (final & (rows.status < EXPIRED)).any(), f"never expired: {formatted}"
@@ -157,33 +163,49 @@ def check(spec: IntervalSpec, state: State) -> None:
         assert spec.is_early or not early.any(), f"too early: {formatted}"
 
 
-def _awaited(spec: IntervalSpec, state: State, waits: Ids) -> Instants:
-    """The watermarks at which these rows of the left in state are published, as things stand."""
-    ours, theirs = (
-        Rows.of(spec, side, state.tables[side], arrived)
+def _accept(
+    spec: IntervalSpec, side: SideName, rows: pa.Table, late_watermark: int | None
+) -> Arrivals:
+    """The rows that are joined; the others are emitted as side output or counted."""
+    time = spec.side(side).time
+    assert time is not None
+    arrivals = classify_arrivals(spec, side, rows, time, late_watermark)
+    accepted = ~arrivals.too_late if spec.corrects else arrivals.on_time
+    return arrivals.split_late(spec, accepted, late_watermark)
+
+
+def _answers_final_at(spec: IntervalSpec, state: State, waiting: Ids) -> Instants:
+    """The watermarks at which these left rows in state are emitted, if no partner arrives."""
+    left, right = (
+        SideRows.of(spec, side, state.tables[side], arrived)
         for side, arrived in zip(SIDES, _nothing(spec), strict=True)
     )
-    answer = answers(spec, ours, waits, theirs, theirs.line, theirs.order)
-    final = settles(spec, ours, waits, theirs, answer)
+    answer = find_answers(spec, left, waiting, right, right.index, right.order)
+    final = final_at(spec, left, waiting, right, answer)
     return final if spec.preserves("left") else final[answer >= 0]
 
 
 def _retain(
-    spec: IntervalSpec, side: SideName, rows: Rows, status: Status, now_by: int, before: pa.Table
+    spec: IntervalSpec,
+    side: SideName,
+    rows: SideRows,
+    status: Status,
+    current: int,
+    before: pa.Table,
 ) -> pa.Table:
-    """The table of state: rows that can still meet others, or have yet to be published."""
-    alive = rows.times + spec.retention(side) > now_by
+    """The state table: rows that can still match others, or that are still to be emitted."""
+    alive = rows.times + spec.retention(side) > current
     if not spec.preserves(side):
-        alive &= rows.keyed
+        alive &= rows.has_key
     if side == "left":
         if not spec.joins:
-            alive &= status != MATCHED  # one partner is all that matters
+            alive &= status != MATCHED  # one partner is enough
         elif spec.attributes and not spec.corrects:
             alive &= status < EXPIRED
-    same = not spec.remembers(side) or (status == rows.status).all()
-    if rows.old == len(rows) and alive.all() and same:
+    unchanged = not spec.stores_status(side) or (status == rows.status).all()
+    if rows.stored == len(rows) and alive.all() and unchanged:
         return before
-    return rows.stored(spec, side, status, alive)
+    return rows.to_state(spec, side, status, alive)
 
 
 def _nothing(spec: IntervalSpec) -> tuple[pa.Table, pa.Table]:

@@ -1,4 +1,4 @@
-"""Results of a step of an interval join: rows that meet, rows without a partner, retractions."""
+"""What a step of an interval join emits: pairs, or the answers of left rows, and rows without partner."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.sides import (
+from streamops.joins.core.side_state import (
     EARLY,
     EXPIRED,
     LATE,
     MATCHED,
     NOTHING,
-    Line,
-    Rows,
+    SideRows,
+    SortedIndex,
     Status,
-    expanded,
-    same_keys,
+    equal_keys,
+    expand,
 )
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import SideName
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
-from streamops.kernel.time import Instants
+from streamops.kernel.time import BEFORE_ALL, Instants
 
-__all__ = ["answered", "answers", "build_output", "joined", "settles"]
+__all__ = ["build_output", "emit_answers", "emit_matches", "final_at", "find_answers"]
 
 _STATUS = pa.array(["early", "expired", "matched", "late_match"])
 _CHANGES = pa.array([DELETE, INSERT])
@@ -38,16 +38,7 @@ assert (EARLY, EXPIRED, MATCHED, LATE) == (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results to publish or to take back.
-
-    Parameters
-    ----------
-    left, right : arrays of int64
-        The row of either side; -1 where there is none.
-    status : array of int8
-    inserts : bool
-        Whether they are published, or taken back.
-    """
+    """Results to insert or to delete: the row of either side, or -1 where there is none."""
 
     left: Ids
     right: Ids
@@ -58,15 +49,18 @@ class Results:
         return len(self.left)
 
 
-def lone(side: str, rows: Ids, status: Status, *, inserts: bool = True) -> Results:
-    """Rows of one side by themselves."""
-    nobody = np.full(len(rows), -1, np.int64)
-    left, right = (rows, nobody) if side == "left" else (nobody, rows)
+Decision = tuple[list[Results], dict[SideName, Status]]
+"""Results, with deletes first, and the status that every row of either side is emitted with."""
+
+
+def _without_partner(side: SideName, rows: Ids, status: Status, *, inserts: bool = True) -> Results:
+    none = np.full(len(rows), -1, np.int64)
+    left, right = (rows, none) if side == "left" else (none, rows)
     return Results(left, right, status[rows], inserts)
 
 
 def build_output(
-    spec: IntervalSpec, left: Rows, right: Rows, results: Sequence[Results]
+    spec: IntervalSpec, left: SideRows, right: SideRows, results: Sequence[Results]
 ) -> pa.Table:
     """The rows of the output, in this order."""
     results = [result for result in results if len(result)]
@@ -75,24 +69,22 @@ def build_output(
     ours = np.concatenate([result.left for result in results])
     theirs = np.concatenate([result.right for result in results])
     status = np.concatenate([result.status for result in results])
-    mine, other = _index(ours), _index(theirs)
+    left_index, right_index = _index(ours), _index(theirs)
     columns = {
-        name: combine_chunks(left.table.column(name)).take(mine) for name in spec.left.schema.names
+        name: combine_chunks(left.table.column(name)).take(left_index)
+        for name in spec.left.schema.names
     }
     if spec.joins:
         if (ours < 0).any():
-            # Where there is no row of the left, the key is that of the right's.
-            whole = np.where(ours >= 0, ours, len(left) + theirs)
-            for name, own in zip(spec.left.by, spec.right.by, strict=True):
-                both = [
-                    combine_chunks(left.table.column(name)),
-                    combine_chunks(right.table.column(own)),
-                ]
-                columns[name] = pa.concat_arrays(both).take(pa.array(whole))
+            # Without a left row, the key columns have the values of the right row.
+            either = pa.array(np.where(ours >= 0, ours, len(left) + theirs))
+            for name, own in spec.by:
+                pieces = left.table.column(name), right.table.column(own)
+                columns[name] = pa.concat_arrays(list(map(combine_chunks, pieces))).take(either)
         for own, name in spec.names.right:
-            columns[name] = combine_chunks(right.table.column(own)).take(other)
+            columns[name] = combine_chunks(right.table.column(own)).take(right_index)
     columns[spec.into] = _STATUS.take(pa.array(status - _FIRST))
-    if spec.takes_back:
+    if spec.is_change_stream:
         inserts = np.repeat(
             [result.inserts for result in results], [len(result) for result in results]
         )
@@ -108,151 +100,241 @@ def _index(rows: Ids) -> pa.Array:
     return pa.array(rows, mask=missing) if missing.any() else pa.array(rows)
 
 
-_EVER = -(1 << 62)
+def emit_matches(
+    spec: IntervalSpec, left: SideRows, right: SideRows, previous: int, current: int
+) -> Decision:
+    """Every match of this step, and the rows without a partner."""
+    matches: list[Results] = []
+    if spec.joins:
+        ours, theirs = _find_pairs(spec, left, right)
+        late = _is_late(spec, left, ours, right, theirs, previous)
+        matches.append(Results(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
+    else:
+        has, has_timely = _find_partnered(spec, left, right, previous)
+        ours, theirs = np.flatnonzero(has), np.empty(0, np.int64)
+        if spec.how == "semi":
+            # A left row is emitted once: after its first partner it is not in state.
+            status = np.where(has_timely, MATCHED, LATE).astype(np.int8)
+            matches.append(_without_partner("left", ours, status))
+    results: list[Results] = []
+    decided: dict[SideName, Status] = {}
+    sides: list[tuple[SideName, SideRows, Ids]] = [("left", left, ours), ("right", right, theirs)]
+    for side, rows, matched in sides:
+        status = _status_without_partner(spec, side, rows, matched, current)
+        decided[side] = status
+        if spec.preserves(side):
+            differs = status != rows.status
+            deleted = differs & ((rows.status == EARLY) | (rows.status == EXPIRED))
+            inserted = differs & ((status == EARLY) | (status == EXPIRED))
+            results.insert(
+                0, _without_partner(side, np.flatnonzero(deleted), rows.status, inserts=False)
+            )
+            results.append(_without_partner(side, np.flatnonzero(inserted), status))
+    return [*results, *matches], decided
 
 
-def pairs(spec: IntervalSpec, left: Rows, right: Rows) -> tuple[Ids, Ids]:
-    """Rows that meet of which at least one came in this step: of the left, and of the right."""
-    new = left.fresh[left.keyed[left.old :]]
-    starts, ends = _spans(spec, left, new, right.line)
-    which, positions = expanded(starts, ends)
-    arrived = new[which], right.order[positions]
+def emit_answers(
+    spec: IntervalSpec, left: SideRows, right: SideRows, previous: int, current: int
+) -> Decision:
+    """The answers of left rows: one match for each, where it changes or is final now."""
+    concerned = (left.status < EXPIRED) & (left.times + spec.lower <= current)
+    concerned[: left.stored] |= _is_affected(spec, left, right)
+    concerned[left.stored :] = True
+    rows = np.flatnonzero(concerned)
+    status = left.status[rows]
+    overdue = status < NOTHING
+    before = np.where(overdue, ~status, status)
+    # What was emitted is the answer among the rows in state.
+    old = np.full(len(rows), -1, np.int64)
+    known = np.flatnonzero(status != NOTHING)
+    in_state = right.stored_index, np.arange(right.stored)
+    old[known] = find_answers(spec, left, rows[known], right, *in_state)
+    new = find_answers(spec, left, rows, right, right.index, right.order)
 
-    new = right.fresh[right.keyed[right.old :]]
-    which, positions = expanded(*_seen_by(spec, right, new, left.before))
-    ours = np.concatenate([arrived[0], positions])
-    theirs = np.concatenate([arrived[1], new[which]])
-    same = _same(spec, left, ours, right, theirs)
-    return (ours, theirs) if same.all() else (ours[same], theirs[same])
+    has = new >= 0
+    # An answer that arrived late has the status "late_match" in whichever step it is emitted.
+    late = (before >= EXPIRED) & (old != new) | overdue & (old == new)
+    late[has] |= _is_late(spec, left, rows[has], right, new[has], previous)
+    unchanged = np.where((before >= MATCHED) & (old == new), before, MATCHED)
+    alone = EXPIRED if spec.preserves("left") else NOTHING
+    final = np.where(has, np.where(late, LATE, unchanged), alone)
+    early = EARLY if spec.is_early else NOTHING
+    pending = np.where(has | spec.preserves("left"), early, NOTHING)
+    is_final = final_at(spec, left, rows, right, new) <= current
+    after = np.where(is_final, final, pending).astype(np.int8)
 
-
-def partnered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int) -> tuple[Mask, Mask]:
-    """Rows of the left that have a partner since this step, and those that have one that is not late.
-
-    The pairs themselves, of which there can be as many as rows times rows, are not made.
-    """
-    met, timely = np.zeros((2, len(left)), np.bool_)
-    stored = np.flatnonzero(touched(spec, left, right) & left.keyed[: left.old])
-    arrived = Line(right.hashes[right.old :], right.times[right.old :])
-    met[stored] = _has(spec, left, stored, right, arrived, right.fresh)
-    # A pair is late if one of its rows came when the other was final.
-    timely[stored] = met[stored] & (left.times[stored] + spec.upper > was_by)
-
-    new = left.fresh[left.keyed[left.old :]]
-    met[new] = _has(spec, left, new, right, right.line, right.order)
-    final = left.times[new] + spec.upper <= was_by
-    for rows, line, order in (
-        (new[~final], right.line, right.order),
-        (new[final], right.before, np.arange(right.old)),
-    ):
-        timely[rows] = _has(spec, left, rows, right, line, order, since=was_by + spec.lower + 1)
-    return met, timely
-
-
-def touched(spec: IntervalSpec, left: Rows, right: Rows) -> Mask:
-    """Kept rows of the left that a row which came on the right may meet."""
-    new = right.fresh[right.keyed[right.old :]]
-    starts, ends = _seen_by(spec, right, new, left.before)
-    borders = np.zeros(left.old + 1, np.int64)
-    np.add.at(borders, starts, 1)
-    np.add.at(borders, ends, -1)
-    reached: Mask = np.cumsum(borders[:-1]) > 0
-    return reached
+    differs = (before != after) | (old != new) & (after != NOTHING)
+    deleted = np.flatnonzero(differs & (before != NOTHING))
+    inserted = np.flatnonzero(differs & (after != NOTHING))
+    status = left.status.copy()
+    status[rows] = np.where(has & late & ~is_final, ~after, after)
+    results = [
+        Results(rows[deleted], old[deleted], before[deleted], inserts=False),
+        Results(rows[inserted], new[inserted], after[inserted]),
+    ]
+    return results, {"left": status, "right": right.status}
 
 
-def answers(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, line: Line, order: Ids) -> Ids:
-    """The first or last partner of each of these rows of the left; -1 where there is none.
+def find_answers(
+    spec: IntervalSpec,
+    left: SideRows,
+    rows: Ids,
+    right: SideRows,
+    index: SortedIndex,
+    order: Ids,
+) -> Ids:
+    """The first or last partner of each of these left rows; -1 if there is none.
 
-    Parameters
-    ----------
-    rows : array of int64
-        Rows of the left.
-    line, order : Line, array of int64
-        Where partners are looked for: all rows of the right, or those that were kept.
+    ``index`` and ``order`` select the right rows: all, or those in state.
     """
     result = np.full(len(rows), -1, np.int64)
-    keyed = np.flatnonzero(left.keyed[rows])
-    starts, ends = _spans(spec, left, rows[keyed], line)
+    keyed = np.flatnonzero(left.has_key[rows])
+    starts, ends = _spans(spec, left, rows[keyed], index)
     some = ends > starts
     candidates, starts, ends = keyed[some], starts[some], ends[some]
     if not len(candidates):
         return result
-    # The partners of one time, of which the tie-break says which it is: mostly a single one.
-    best = line.times[starts] if spec.matches == "first" else line.times[ends - 1]
-    lowest, highest = line.spans(left.hashes[rows[candidates]], best, best)
+    # Only the partners at the first or last time, of which there is mostly one, are compared.
+    best = index.times[starts] if spec.matches == "first" else index.times[ends - 1]
+    lowest, highest = index.spans(left.hashes[rows[candidates]], best, best)
 
     def choose(candidates: Ids, starts: Ids, ends: Ids) -> None:
-        which, positions = expanded(starts, ends)
+        which, positions = expand(starts, ends)
         theirs = order[positions]
-        same = np.flatnonzero(_same(spec, left, rows[candidates[which]], right, theirs))
-        if len(same):
-            which, theirs = which[same], theirs[same]
-            best = _best(spec, right, theirs, Groups(which, len(candidates)))
+        equal = np.flatnonzero(_has_same_key(spec, left, rows[candidates[which]], right, theirs))
+        if len(equal):
+            which, theirs = which[equal], theirs[equal]
+            best = _choose_best(spec, right, theirs, Groups(which, len(candidates)))
             found = best >= 0
             result[candidates[found]] = theirs[best[found]]
 
     choose(candidates, lowest, highest)
-    # Where these were rows of another key with the same hash, among all partners.
+    # If these were rows of another key with the same hash, all partners are compared.
     missed = np.flatnonzero(result[candidates] < 0)
     if len(missed):
         choose(candidates[missed], starts[missed], ends[missed])
     return result
 
 
-def _spans(spec: IntervalSpec, left: Rows, rows: Ids, line: Line) -> tuple[Ids, Ids]:
-    """Where the partners of rows of the left stand."""
+def final_at(
+    spec: IntervalSpec, left: SideRows, rows: Ids, right: SideRows, answer: Ids
+) -> Instants:
+    """The watermark at which the answers of these left rows are final."""
+    final: Instants = left.times[rows] + spec.upper
+    if spec.matches == "first":
+        has = answer >= 0
+        final[has] = right.times[answer[has]]
+    return final
+
+
+def _find_pairs(spec: IntervalSpec, left: SideRows, right: SideRows) -> tuple[Ids, Ids]:
+    """The left and right rows of all matches of which at least one row arrived in this step."""
+    new = left.arrived_with_key
+    which, positions = expand(*_spans(spec, left, new, right.index))
+    ours, theirs = [new[which]], [right.order[positions]]
+    new = right.arrived_with_key
+    which, positions = expand(*_spans_of_right(spec, right, new, left.stored_index))
+    left_rows = np.concatenate([*ours, positions])
+    right_rows = np.concatenate([*theirs, new[which]])
+    same = _has_same_key(spec, left, left_rows, right, right_rows)
+    return (left_rows, right_rows) if same.all() else (left_rows[same], right_rows[same])
+
+
+def _find_partnered(
+    spec: IntervalSpec, left: SideRows, right: SideRows, previous: int
+) -> tuple[Mask, Mask]:
+    """Which left rows have a partner since this step, and which one that is not late.
+
+    It does not build the pairs, whose number can be the product of both numbers of rows.
+    """
+    has, has_timely = np.zeros((2, len(left)), np.bool_)
+    stored = np.flatnonzero(_is_affected(spec, left, right) & left.has_key[: left.stored])
+    arrived = SortedIndex(right.hashes[right.stored :], right.times[right.stored :])
+    has[stored] = _has_partner(spec, left, stored, right, arrived, right.arrived)
+    # A pair is late if one of its rows arrived after the other was final.
+    has_timely[stored] = has[stored] & (left.times[stored] + spec.upper > previous)
+
+    new = left.arrived_with_key
+    has[new] = _has_partner(spec, left, new, right, right.index, right.order)
+    is_final = left.times[new] + spec.upper <= previous
+    for rows, index, order in (
+        (new[~is_final], right.index, right.order),
+        (new[is_final], right.stored_index, np.arange(right.stored)),
+    ):
+        since = previous + spec.lower + 1
+        has_timely[rows] = _has_partner(spec, left, rows, right, index, order, since)
+    return has, has_timely
+
+
+def _is_affected(spec: IntervalSpec, left: SideRows, right: SideRows) -> Mask:
+    """Which left rows in state may match a right row that arrived."""
+    starts, ends = _spans_of_right(spec, right, right.arrived_with_key, left.stored_index)
+    borders = np.zeros(left.stored + 1, np.int64)
+    np.add.at(borders, starts, 1)
+    np.add.at(borders, ends, -1)
+    affected: Mask = np.cumsum(borders[:-1]) > 0
+    return affected
+
+
+def _spans(spec: IntervalSpec, left: SideRows, rows: Ids, index: SortedIndex) -> tuple[Ids, Ids]:
+    """Positions of the partners of left rows."""
     times = left.times[rows]
-    return line.spans(left.hashes[rows], times + spec.lower, times + spec.upper)
+    return index.spans(left.hashes[rows], times + spec.lower, times + spec.upper)
 
 
-def _seen_by(spec: IntervalSpec, right: Rows, rows: Ids, line: Line) -> tuple[Ids, Ids]:
-    """Where the rows of the left stand whose partners these rows of the right are."""
+def _spans_of_right(
+    spec: IntervalSpec, right: SideRows, rows: Ids, index: SortedIndex
+) -> tuple[Ids, Ids]:
+    """Positions of the partners of right rows."""
     times = right.times[rows]
-    return line.spans(right.hashes[rows], times - spec.upper, times - spec.lower)
+    return index.spans(right.hashes[rows], times - spec.upper, times - spec.lower)
 
 
-def _same(spec: IntervalSpec, left: Rows, ours: Ids, right: Rows, theirs: Ids) -> Mask:
-    """Whether rows that have one hash have one key."""
-    keys = left.keys(spec.left.by, ours), right.keys(spec.right.by, theirs)
-    return same_keys(*keys, len(ours))
-
-
-def _has(
-    spec: IntervalSpec,
-    left: Rows,
-    rows: Ids,
-    right: Rows,
-    line: Line,
-    order: Ids,
-    since: int = _EVER,
+def _has_same_key(
+    spec: IntervalSpec, left: SideRows, ours: Ids, right: SideRows, theirs: Ids
 ) -> Mask:
-    """Whether rows of the left have a partner among these of the right, not before an instant."""
+    """Which pairs of rows with the same hash have the same key."""
+    keys = left.keys(spec.left.by, ours), right.keys(spec.right.by, theirs)
+    return equal_keys(*keys, len(ours))
+
+
+def _has_partner(
+    spec: IntervalSpec,
+    left: SideRows,
+    rows: Ids,
+    right: SideRows,
+    index: SortedIndex,
+    order: Ids,
+    since: int = BEFORE_ALL,
+) -> Mask:
+    """Which left rows have a partner among these right rows, not before an instant."""
     has = np.zeros(len(rows), np.bool_)
     times = left.times[rows]
     begin = np.maximum(times + spec.lower, since)
-    starts, ends = line.spans(left.hashes[rows], begin, times + spec.upper)
+    starts, ends = index.spans(left.hashes[rows], begin, times + spec.upper)
     some = np.flatnonzero(ends > starts)
-    has[some] = _same(spec, left, rows[some], right, order[starts[some]])
-    # Where the first was a row of another key with the same hash, among all.
+    has[some] = _has_same_key(spec, left, rows[some], right, order[starts[some]])
+    # If the first was a row of another key with the same hash, all are compared.
     missed = some[~has[some]]
-    which, positions = expanded(starts[missed], ends[missed])
-    same = _same(spec, left, rows[missed[which]], right, order[positions])
+    which, positions = expand(starts[missed], ends[missed])
+    same = _has_same_key(spec, left, rows[missed[which]], right, order[positions])
     has[missed[which[same]]] = True
     return has
 
 
-def _best(spec: IntervalSpec, right: Rows, rows: Ids, groups: Groups) -> Ids:
-    """Which of the partners in each group is the answer: by time, tie-break and then all values.
+def _choose_best(spec: IntervalSpec, right: SideRows, rows: Ids, groups: Groups) -> Ids:
+    """The answer in each group of partners: by time, tie-break, and all values.
 
-    So it is the same whichever came first. Where nothing differs it is the older one, as before.
+    So the order of arrival does not matter. Of equal rows it is the older one, as before.
     """
     assert spec.tie_break is not None
     flip: Callable[[Ids], Ids] = np.invert if spec.matches == "last" else np.asarray
     ties = ranks(combine_chunks(right.table.column(spec.tie_break)).take(pa.array(rows)))
     best = groups.first_by(flip(right.times[rows]), flip(ties))
     chosen = best[groups.ids]
-    level = (right.times[rows] == right.times[rows[chosen]]) & (ties == ties[chosen])
-    among = np.flatnonzero(level & (np.bincount(groups.ids, level, groups.count)[groups.ids] > 1))
+    is_tied = (right.times[rows] == right.times[rows[chosen]]) & (ties == ties[chosen])
+    tied = np.bincount(groups.ids, is_tied, groups.count)[groups.ids] > 1
+    among = np.flatnonzero(is_tied & tied)
     if len(among):
         index = pa.array(rows[among])
         values = (combine_chunks(column).take(index) for column in right.table.columns)
@@ -261,99 +343,23 @@ def _best(spec: IntervalSpec, right: Rows, rows: Ids, groups: Groups) -> Ids:
     return best
 
 
-Decision = tuple[list[Results], dict[SideName, Status]]
-"""Results, those that are taken back first; and what every row of either side is published as."""
-
-
-def joined(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:
-    """Every match: the pairs of this step, and what lone rows are now."""
-    matches: list[Results] = []
-    if spec.joins:
-        ours, theirs = pairs(spec, left, right)
-        late = _is_late(spec, left, ours, right, theirs, was_by)
-        matches.append(Results(ours, theirs, np.where(late, LATE, MATCHED).astype(np.int8)))
-    else:
-        has, timely = partnered(spec, left, right, was_by)
-        ours, theirs = np.flatnonzero(has), np.empty(0, np.int64)
-        if spec.how == "semi":
-            # Once, by its best partner; a row that had one before is not there any more.
-            matches.append(lone("left", ours, np.where(timely, MATCHED, LATE).astype(np.int8)))
-    results: list[Results] = []
-    status: dict[SideName, Status] = {}
-    sides: list[tuple[SideName, Rows, Ids]] = [("left", left, ours), ("right", right, theirs)]
-    for side, rows, met in sides:
-        status[side] = _final_status(spec, side, rows, met, now_by)
-        if spec.preserves(side):
-            differs = status[side] != rows.status
-            back = np.flatnonzero(differs & ((rows.status == EARLY) | (rows.status == EXPIRED)))
-            results.insert(0, lone(side, back, rows.status, inserts=False))
-            anew = np.flatnonzero(differs & ((status[side] == EARLY) | (status[side] == EXPIRED)))
-            results.append(lone(side, anew, status[side]))
-    return [*results, *matches], status
-
-
-def answered(spec: IntervalSpec, left: Rows, right: Rows, was_by: int, now_by: int) -> Decision:
-    """One match for each left row: those whose answer may be another, or may be final now."""
-    concerned = (left.status < EXPIRED) & (left.times + spec.lower <= now_by)
-    concerned[: left.old] |= touched(spec, left, right)
-    concerned[left.old :] = True
-    rows = np.flatnonzero(concerned)
-    status = left.status[rows]
-    overdue = status < NOTHING
-    before = np.where(overdue, ~status, status)
-    # What was published is what the rows that were kept answer, and nothing but that.
-    was = np.full(len(rows), -1, np.int64)
-    known = np.flatnonzero(status != NOTHING)
-    was[known] = answers(spec, left, rows[known], right, right.before, np.arange(right.old))
-    now = answers(spec, left, rows, right, right.line, right.order)
-
-    has = now >= 0
-    # An answer that came late is so when it is published, in whichever step that is.
-    late = (before >= EXPIRED) & (was != now) | overdue & (was == now)
-    late[has] |= _is_late(spec, left, rows[has], right, now[has], was_by)
-    stays = np.where((before >= MATCHED) & (was == now), before, MATCHED)
-    alone = EXPIRED if spec.preserves("left") else NOTHING
-    final = np.where(has, np.where(late, LATE, stays), alone)
-    so_far = EARLY if spec.is_early else NOTHING
-    open_ = np.where(has | spec.preserves("left"), so_far, NOTHING)
-    is_final = settles(spec, left, rows, right, now) <= now_by
-    after = np.where(is_final, final, open_).astype(np.int8)
-
-    differs = (before != after) | (was != now) & (after != NOTHING)
-    back = np.flatnonzero(differs & (before != NOTHING))
-    anew = np.flatnonzero(differs & (after != NOTHING))
-    status = left.status.copy()
-    status[rows] = np.where(has & late & ~is_final, ~after, after)
-    results = [
-        Results(rows[back], was[back], before[back], inserts=False),
-        Results(rows[anew], now[anew], after[anew]),
-    ]
-    return results, {"left": status, "right": right.status}
-
-
-def settles(spec: IntervalSpec, left: Rows, rows: Ids, right: Rows, answer: Ids) -> Instants:
-    """The watermark at which the answers of these rows of the left are final."""
-    final: Instants = left.times[rows] + spec.upper
-    if spec.matches == "first":
-        has = answer >= 0
-        final[has] = right.times[answer[has]]
-    return final
-
-
-def _final_status(spec: IntervalSpec, side: SideName, rows: Rows, met: Ids, now_by: int) -> Status:
-    """What each row is published as by itself: MATCHED once it had a partner, then for good."""
-    final = rows.times + spec.reach(side) <= now_by
-    status = np.where(final, EXPIRED, EARLY if spec.is_early else NOTHING).astype(np.int8)
+def _status_without_partner(
+    spec: IntervalSpec, side: SideName, rows: SideRows, matched: Ids, current: int
+) -> Status:
+    """The status of each row by itself; once a row was matched, it stays MATCHED."""
+    is_final = rows.times + spec.reach(side) <= current
+    pending = EARLY if spec.is_early else NOTHING
+    status = np.where(is_final, EXPIRED, pending).astype(np.int8)
     status[rows.status == MATCHED] = MATCHED
-    status[met] = MATCHED
+    status[matched] = MATCHED
     return status
 
 
 def _is_late(
-    spec: IntervalSpec, left: Rows, ours: Ids, right: Rows, theirs: Ids, was_by: int
+    spec: IntervalSpec, left: SideRows, ours: Ids, right: SideRows, theirs: Ids, previous: int
 ) -> Mask:
-    """Whether a row of each pair came when the other one was final."""
-    arrived_right = (theirs >= right.old) & (left.times[ours] + spec.upper <= was_by)
-    arrived_left = (ours >= left.old) & (right.times[theirs] - spec.lower <= was_by)
-    late: Mask = arrived_right | arrived_left
+    """Which pairs have a row that arrived after the other one was final."""
+    late_right = (theirs >= right.stored) & (left.times[ours] + spec.upper <= previous)
+    late_left = (ours >= left.stored) & (right.times[theirs] - spec.lower <= previous)
+    late: Mask = late_right | late_left
     return late

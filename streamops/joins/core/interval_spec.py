@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.joins.core.inputs import (
-    ADDED,
-    Both,
-    own_delays,
-    refuse_into,
-    refuse_keys,
-    refuse_missing,
-    shown_both,
-    shown_keys,
-    shown_names,
+from streamops.joins.core.join_spec import (
+    Delays,
+    JoinSpec,
+    added_columns,
+    require_choices,
+    require_columns,
+    require_into,
+    require_key_types,
+    show_delays,
+    show_pair,
 )
-from streamops.joins.core.late import late_type
-from streamops.joins.core.naming import Names, named, refuse_reserved
 from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
-from streamops.kernel.parameters import (
-    refuse_type,
-    require_choice,
-    require_instant,
-    require_name,
-    show_duration,
-)
+from streamops.kernel.parameters import refuse_type, require_instant, require_name, show_duration
 
-__all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate", "held_back"]
+__all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate"]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Matches = Literal["every", "first", "last"]
@@ -47,74 +38,34 @@ _PRESERVE: Mapping[SideName, tuple[How, ...]] = {
 }
 
 
-def held_back(how: How, lower: int, upper: int) -> int:
-    """How far behind the watermark the event time of a result can lie, at most.
-
-    In whole milliseconds, as Spark keeps its watermark: else ours would be ahead of its delay.
-
-    Examples
-    --------
-    >>> held_back("left", -5_000, 1_001), held_back("right", -5_000, 1_001)
-    (2000, 5000)
-    """
-    reach = {"full": 0, "right": -lower}.get(how, upper)
-    return -(-max(reach, 0) // 1_000) * 1_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalSpec:
-    """The parameters of an interval join, and what is resolved against the schemas of its inputs.
+class IntervalSpec(JoinSpec):
+    """The parameters of :func:`streamops.joins.interval`. Durations are in microseconds.
 
-    Parameters
-    ----------
-    lower, upper, allowed_lateness : int
-        Microseconds.
-    by : tuple of (str, str)
-        Key columns: name on the left, name on the right.
-    time : tuple of str
-        Event-time columns, left and right.
-    delay : tuple of int, optional
-        Delays of the watermarks that the operator defines, in microseconds. Resolved, None for an
-        input that brings a watermark.
-    how, matches, tie_break, stragglers, too_late, early, into
-        As in :func:`streamops.joins.interval`.
-    inputs : tuple of Input
-        Resolved: all columns of the left; of the right all, or its keys and time if the output has
-        no other.
-    names : Names
-        Resolved: columns of a joined row.
+    If the output has no columns of the right, its resolved input has the keys and the time only.
     """
 
-    where: ClassVar[str] = "joins.interval"
     accepts_revisions: ClassVar[tuple[bool, bool]] = (False, False)
     needs_preimages: ClassVar[bool] = False
 
-    lower: int = field(metadata={"shown": show_duration})
-    upper: int = field(metadata={"shown": show_duration})
-    by: tuple[tuple[str, str], ...] = field(metadata={"shown": shown_keys})
-    time: tuple[str, str] = field(metadata={"shown": shown_names})
+    lower: int = field(metadata={"shown": show_duration, "first": True})
+    upper: int = field(metadata={"shown": show_duration, "first": True})
+    time: tuple[str, str] = field(metadata={"shown": show_pair})
     how: How
     matches: Matches
     tie_break: str | None
-    delay: Both = field(metadata={"shown": shown_both})
+    delay: Delays = field(metadata={"shown": show_delays})
     allowed_lateness: int = field(metadata={"shown": show_duration})
     stragglers: Stragglers
     too_late: TooLate
     early: Early
     into: str
-    inputs: tuple[Input, ...] = field(default=(), repr=False)
-    names: Names = field(default=Names(pa.schema([]), ()), repr=False)
 
     def __post_init__(self) -> None:
-        for value, known, parameter in (
-            (self.how, How, "how"),
-            (self.matches, Matches, "matches"),
-            (self.stragglers, Stragglers, "stragglers"),
-            (self.too_late, TooLate, "too_late"),
-            (self.early, Early, "early"),
-        ):
-            require_choice(value, known, parameter=parameter, where=self.where)
-        refuse_into(self.into, where=self.where)
+        require_choices(
+            self, how=How, matches=Matches, stragglers=Stragglers, too_late=TooLate, early=Early
+        )
+        require_into(self.into, where=self.where)
         if self.tie_break is not None:
             require_name(self.tie_break, parameter="tie_break", where=self.where)
         self._refuse_contradictions()
@@ -125,60 +76,40 @@ class IntervalSpec:
         return self.time
 
     @property
-    def delays(self) -> Both:
+    def delays(self) -> Delays:
         """Delays of the watermarks that the operator defines."""
         return self.delay
 
     @property
     def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Columns whose values are compared."""
-        left, right = zip(*self.by, strict=True)
         ties = () if self.tie_break is None else (self.tie_break,)
-        return (*left, self.times[0]), (*right, self.times[1], *ties)
+        return (*self.left_by, self.time[0]), (*self.right_by, self.time[1], *ties)
 
     def resolve(
         self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
     ) -> IntervalSpec:
-        """The parameters over these columns."""
+        """Resolve the parameters against the schemas of both sides."""
         left, right = schemas
-        left_by, right_by = zip(*self.by, strict=True)
+        where = f"{self.where}, left frame", f"{self.where}, right frame"
         ties = [] if self.tie_break is None else [self.tie_break]
-        required = {"time": self.time[:1], "by": left_by}
-        refuse_missing(left, required, where=f"{self.where}, left frame")
-        required = {"time": self.time[1:], "by": right_by}
-        refuse_missing(right, required | {"tie_break": ties}, where=f"{self.where}, right frame")
-        require_instant(left, self.time[0], where=f"{self.where}, left frame")
-        require_instant(right, self.time[1], where=f"{self.where}, right frame")
-        refuse_keys(left, right, self.by, where=self.where)
+        require_columns(left, {"time": self.time[:1], "by": self.left_by}, where=where[0])
+        used = {"time": self.time[1:], "by": self.right_by, "tie_break": ties}
+        require_columns(right, used, where=where[1])
+        require_instant(left, self.time[0], where=where[0])
+        require_instant(right, self.time[1], where=where[1])
+        require_key_types(left, right, self.by, where=self.where)
         if ties and not is_comparable(right.field(ties[0]).type):
-            fix = "name a column that counts: a log position, an id that grows"
-            use, expected = "a tie-break", "values that have an order"
-            refuse_type(right, ties[0], use, expected, fix, where=f"{self.where}, right frame")
-        names = named(left, right if self.joins else pa.schema([]), self.by, self.where)
-        changes, late = ADDED
-        added = [self.into]
-        added += [changes] if self.takes_back else []
-        added += [late] if self.routes else []
-        fix = "rename the column before the join, or name the added one otherwise by into=..."
-        refuse_reserved(names.schema.names, added, fix, self.where)
+            fix = "name a column that grows: a log position, an id"
+            use, expected = "a tie-break", "a type with an order"
+            refuse_type(right, ties[0], use, expected, fix, where=where[1])
+        joined = right if self.joins else pa.schema([])
         if not (self.joins or self.routes):
-            right = pa.schema([f for f in right if f.name in {*right_by, self.time[1]}])
-        delay = own_delays(self.delay, (carried[0], carried[1]))
-        inputs = (
-            Input(left_by, self.time[0], left, delay[0]),
-            Input(right_by, self.time[1], right, delay[1]),
-        )
-        return replace(self, delay=delay, inputs=inputs, names=names)
-
-    @property
-    def left(self) -> Input:
-        """The left input, resolved."""
-        return self.inputs[0]
-
-    @property
-    def right(self) -> Input:
-        """The right input, resolved."""
-        return self.inputs[1]
+            right = pa.schema([f for f in right if f.name in {*self.right_by, self.time[1]}])
+        late = (left, right) if self.routes else None
+        added = added_columns(self.into, changes=self.is_change_stream, late=late)
+        inputs = self.build_inputs((left, right), self.time, self.delay, carried)
+        return self.with_columns(inputs, left, joined, added)
 
     @property
     def attributes(self) -> bool:
@@ -187,28 +118,23 @@ class IntervalSpec:
 
     @property
     def corrects(self) -> bool:
-        """Whether what is final can change."""
+        """Whether stragglers are joined, so that final results can change."""
         return self.stragglers == "retract"
 
     @property
     def is_early(self) -> bool:
-        """Whether rows are published before they are final."""
+        """Whether rows are emitted before they are final."""
         return self.early != "never"
 
     @property
-    def takes_back(self) -> bool:
+    def is_change_stream(self) -> bool:
         """Whether the output is a change stream."""
         return self.corrects or self.is_early
 
     @property
     def routes(self) -> bool:
-        """Whether late rows are delivered, so that rows must travel whole."""
+        """Whether late rows are emitted as side output."""
         return self.stragglers == "route" or self.too_late == "route"
-
-    @property
-    def patience(self) -> int:
-        """How far behind the watermark rows are still accepted."""
-        return self.allowed_lateness if self.corrects else 0
 
     @property
     def joins(self) -> bool:
@@ -216,64 +142,46 @@ class IntervalSpec:
         return self.how not in ("semi", "anti")
 
     def preserves(self, side: SideName) -> bool:
-        """Whether rows of this side without a partner are published."""
+        """Whether rows of this side without a partner are emitted."""
         return self.how in _PRESERVE[side]
 
-    def remembers(self, side: SideName) -> bool:
-        """Whether state says what a row of this side was published as."""
+    def stores_status(self, side: SideName) -> bool:
+        """Whether the state has the status that a row of this side was emitted with."""
         return self.preserves(side) or (side == "left" and self.attributes)
 
     def reach(self, side: SideName) -> int:
-        """From a row's time to the last time at which it can have a partner."""
+        """From the time of a row to the last time at which it can have a partner."""
         return self.upper if side == "left" else -self.lower
 
     def retention(self, side: SideName) -> int:
-        """From a row's time to the watermark at which it is forgotten.
+        """From the time of a row to the watermark at which it is evicted.
 
-        One of many partners is kept until the last left row that it can be the answer to is
-        forgotten: the answer is looked up, not stored.
+        With "first" and "last" a right row is stored until the last left row that it can answer is
+        evicted: answers are looked up, not stored.
         """
         longer = max(self.upper, 0) if side == "right" and self.attributes else 0
-        return self.reach(side) + longer + self.patience
+        return self.reach(side) + longer + (self.allowed_lateness if self.corrects else 0)
 
     def side(self, side: SideName) -> Input:
         """The input of this name, resolved."""
         return self.inputs[SIDES.index(side)]
 
     def stored_columns(self, side: SideName) -> tuple[str, ...]:
-        """Columns of the side that are kept in state, by name: their order in a frame may change."""
-        of = self.side(side)
-        assert of.time is not None
-        whole = side == "left" or self.joins
-        return tuple(sorted(of.schema.names if whole else {*of.by, of.time}))
-
-    @property
-    def origins(self) -> Mapping[str, tuple[int, str]]:
-        """Columns of the output that hold values of one of an input."""
-        found = {name: (0, name) for name in self.left.schema.names}
-        if self.joins:
-            found |= {name: (1, own) for own, name in self.names.right}
-        return found
-
-    @property
-    def output(self) -> pa.Schema:
-        """The columns of both sides, what the row is, and what corrections and routing add."""
-        fields = list(self.names.schema if self.joins else self.left.schema)
-        fields.append(pa.field(self.into, pa.string()))
-        if self.takes_back:
-            fields.append(pa.field(CHANGE_TYPE, pa.string()))
-        if self.routes:
-            fields.append(pa.field("late", late_type(self.left.schema, self.right.schema)))
-        return pa.schema([field.with_nullable(True) for field in fields])
+        """Columns of the side in state, sorted by name: their order in a frame may change."""
+        side_input = self.side(side)
+        assert side_input.time is not None
+        if side == "left" or self.joins:
+            return tuple(sorted(side_input.schema.names))
+        return tuple(sorted({*side_input.by, side_input.time}))
 
     @property
     def event_time(self) -> str | None:
-        """Column of the output that carries its event time.
+        """Column of the output with its event time.
 
-        A watermark that a frame brings is Spark's, and cannot be held back for the results that
-        lie behind it: then the output has none, unless there are no such results.
+        A watermark that a frame brings cannot be held back for results that lie behind it. If there are
+        such results, the output has no event time.
         """
-        if self.how == "full" or (None in self.delay and self._behind):
+        if self.how == "full" or (self._has_carried_watermark and self._lateness_of_results):
             return None
         if self.how != "right":
             return self.time[0]
@@ -284,39 +192,42 @@ class IntervalSpec:
     def lag(self) -> int:
         """How far Spark's watermark must lie behind the operator's own.
 
-        By the allowed lateness, and by what results that have waited lie behind. A watermark that a
-        frame brings cannot be held back for them.
+        By the allowed lateness; and by as much as results on time lie behind, unless a frame brings the
+        watermark.
         """
-        if not self.inputs:
-            return self.allowed_lateness + (0 if None in self.delay else self._behind)
-        return self.allowed_lateness + self.held_back
+        if self.inputs:
+            return self.allowed_lateness + self.held_back
+        own = not self._has_carried_watermark
+        return self.allowed_lateness + (self._lateness_of_results if own else 0)
 
     @property
     def held_back(self) -> int:
-        """The part of the lag that is for results which are on time and have waited."""
-        return self._behind if self.event_time is not None else 0
+        """How far behind the watermark a result on time can lie, if the output has an event time."""
+        return self._lateness_of_results if self.event_time is not None else 0
 
     @property
-    def _behind(self) -> int:
-        return held_back(self.how, self.lower, self.upper)
+    def _has_carried_watermark(self) -> bool:
+        delays = [side.delay for side in self.inputs] if self.inputs else self.delay
+        return None in delays
+
+    @property
+    def _lateness_of_results(self) -> int:
+        """How far behind the watermark a result can lie.
+
+        In whole milliseconds, as in Spark's watermark: otherwise the delay would be too short.
+        """
+        reach = {"full": 0, "right": -self.lower}.get(self.how, self.upper)
+        return -(-max(reach, 0) // 1_000) * 1_000
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on. ``delay`` is not in it: it may change."""
+        """All that the state depends on. ``delay`` may change."""
         identity: dict[str, Any] = {
             "by": [list(pair) for pair in self.by],
             "time": list(self.time),
             "left": self._columns("left"),
             "right": self._columns("right"),
-            "how": self.how,
-            "lower": self.lower,
-            "upper": self.upper,
-            "matches": self.matches,
-            "allowed_lateness": self.allowed_lateness,
-            "stragglers": self.stragglers,
-            "too_late": self.too_late,
-            "early": self.early,
-        }
+        } | {name: getattr(self, name) for name in _IDENTITY}
         if self.tie_break is not None:
             identity["tie_break"] = self.tie_break
         return identity
@@ -333,27 +244,27 @@ class IntervalSpec:
                 where=self.where,
                 got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}",
                 expected="lower <= upper, both measured from the left row's time to the right's",
-                fix="exchange them; a right row that comes first has a negative bound",
+                fix="exchange them; the bounds of a right row that comes first are negative",
             )
         if self.too_late == "route" and self.stragglers != "retract":
             raise SpecError(
                 "TOO_LATE_WITHOUT_CORRECTIONS",
-                "`too_late` says what happens beyond the lateness of corrections",
+                "`too_late` applies beyond the allowed lateness of corrections",
                 where=self.where,
                 got=f"too_late='route' with stragglers={self.stragglers!r}",
-                expected="stragglers='retract' beside it",
-                fix="stragglers='route' delivers every late row",
+                expected="it together with stragglers='retract'",
+                fix="stragglers='route' emits every late row",
             )
         self._refuse_attribution()
-        lone = self.how in ("left", "right", "full", "anti")
-        if self.early != "never" and not lone and self.matches == "every":
+        preserved = any(self.preserves(side) for side in SIDES)
+        if self.early != "never" and not preserved and self.matches == "every":
             raise SpecError(
                 "NOTHING_EARLY",
-                "a match is final at once, and nothing else is published",
+                "a match is final at once, and nothing else is emitted",
                 where=self.where,
                 got=f"early={self.early!r} with how={self.how!r}",
                 expected="how='left', 'right', 'full' or 'anti', or matches='first' or 'last'",
-                fix="leave early out",
+                fix="omit early",
             )
 
     def _refuse_attribution(self) -> None:
@@ -361,28 +272,34 @@ class IntervalSpec:
             if self.tie_break is not None:
                 raise SpecError(
                     "TIE_BREAK_WITHOUT_CHOICE",
-                    "every match is published: there is nothing to choose",
+                    "every match is emitted: there are no ties to break",
                     where=self.where,
                     got=f"tie_break={self.tie_break!r} with matches='every'",
-                    expected="matches='first' or 'last' beside it",
-                    fix="leave tie_break out",
+                    expected="it together with matches='first' or 'last'",
+                    fix="omit tie_break",
                 )
             return
         if self.how not in ("inner", "left"):
             raise SpecError(
                 "MATCHES_OF_LEFT_ROWS",
-                "one match is chosen for each left row, which says nothing of the right's",
+                "one match is chosen for each left row, and not for right rows",
                 where=self.where,
                 got=f"matches={self.matches!r} with how={self.how!r}",
-                expected="how='inner' or 'left'; 'semi' and 'anti' ask for no particular match",
+                expected="how='inner' or 'left'; 'semi' and 'anti' need no particular match",
                 fix="how='left', or matches='every'",
             )
         if self.tie_break is None:
             raise SpecError(
                 "TIE_BREAK_MISSING",
-                "which of two right rows of the same time is meant would be left to chance",
+                "the order of two right rows with the same time is undefined",
                 where=self.where,
                 got=f"matches={self.matches!r} without tie_break",
-                expected="a column of the right that orders rows of one time",
-                fix='tie_break="id", say: an id that grows, a log position, an offset',
+                expected="a column of the right that orders rows with the same time",
+                fix='tie_break="id", for example: an id that grows, a log position, an offset',
             )
+
+
+_IDENTITY = (
+    *("how", "lower", "upper", "matches", "allowed_lateness"),
+    *("stragglers", "too_late", "early"),
+)

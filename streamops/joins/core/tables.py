@@ -1,11 +1,11 @@
 """A join of two tables, maintained incrementally: changes of both in, changes of the join out.
 
-A step reads only the entries of join keys that occur in its changes, before and after them. What was
-emitted for these keys follows from the entries before, so it is not stored.
+A step reads only the rows of join keys that occur in its changes, before and after them. What was
+emitted for these keys follows from the rows before, so it is not stored.
 
-The product rule, ``d(L * R) = dL * R_old + L_new * dR``, looks at each pair of entries once, so the
-changes are net: the weight of a joined row after the micro-batch less that before. In outer joins an
-entry without a partner is joined with nulls: what counts is whether it has partners before all changes,
+The product rule, ``d(L * R) = dL * R_old + L_new * dR``, looks at each pair of rows once, so the
+changes are net: the weight of a joined row after the micro-batch less that before. In outer joins a
+row without a partner is joined with nulls: what counts is whether it has partners before all changes,
 and after them.
 """
 
@@ -15,15 +15,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.change_types import consolidate
 from streamops.changelog.emit import order_changes
-from streamops.joins.core.entries import Changes, Entries, advanced, read, valid, within
-from streamops.joins.core.late import deliver
-from streamops.joins.core.sides import expanded
+from streamops.joins.core.side_output import build_late, is_complete
+from streamops.joins.core.side_state import expand
+from streamops.joins.core.table_rows import (
+    Changes,
+    Reasons,
+    TableRows,
+    apply_changes,
+    forget_deleted,
+    read_changes,
+)
 from streamops.joins.core.tables_spec import REASONS, TableSide, TablesSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.core import (
@@ -52,14 +58,16 @@ __all__ = [
 
 STATE = StateFormat("joins.tables", 1)
 
+_NONE = -1
+
 
 def layout(spec: TablesSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    return {name: side.entries for name, side in zip(SIDES, spec.tables, strict=True)}
+    return {name: side.stored for name, side in zip(SIDES, spec.tables, strict=True)}
 
 
 def pack(spec: TablesSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """Return the rows unchanged: changes of a key meet in its shard."""
+    """The rows unchanged: changes of a key meet in its shard."""
     return conform(rows, spec.tables[SIDES.index(side)].schema)
 
 
@@ -70,82 +78,114 @@ def empty(spec: TablesSpec) -> State:
 
 def step(spec: TablesSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
-    changes = [read(side, rows) for side, rows in zip(spec.tables, inputs, strict=True)]
+    changes = [read_changes(side, rows) for side, rows in zip(spec.tables, inputs, strict=True)]
     stored = [state.tables[name] for name in SIDES]
-    numbers, count, touched = _numbered(spec, stored, changes)
-
-    moved = [
-        _moved(side, stored[at], changes[at], numbers[at], numbers[2 + at], touched)
+    numbers, count, touched = _number_join_keys(spec, stored, changes)
+    left, right = (
+        _apply(side, stored[at], changes[at], numbers[at], numbers[2 + at], touched)
         for at, side in enumerate(spec.tables)
-    ]
-    one_side, other = moved
-    change = delta(one_side.weighted, other.weighted, count)
-    emitted, counts = published(spec, one_side.found, other.found, change)
-    refused = [moved_side.entries.refused for moved_side in moved]
-    late = [reject(spec, name, inputs[at], refused[at]) for at, name in enumerate(SIDES)]
-    outdated = sum(moved_side.entries.outdated for moved_side in moved)
-    rows, bad = sum(map(len, inputs)), sum(int(np.count_nonzero(codes)) for codes in refused)
-    metrics = replace(
-        counts, rows=rows, rejected=bad, too_late=outdated, on_time=rows - bad - outdated
     )
+    output, metrics = _build_output(spec, left, right, delta(left.weighted, right.weighted, count))
+    sides = list(zip(SIDES, spec.tables, (left, right), strict=True))
+    late = [
+        _build_rejected(spec, name, rows, side.changed.reasons)
+        for rows, (name, _, side) in zip(inputs, sides, strict=True)
+    ]
+    total = sum(map(len, inputs))
+    outdated = sum(side.changed.outdated for *_, side in sides)
+    rejected = sum(int(np.count_nonzero(side.changed.reasons)) for *_, side in sides)
+    on_time = total - rejected - outdated
+    metrics = replace(metrics, rows=total, rejected=rejected, too_late=outdated, on_time=on_time)
     tables: dict[str, pa.Table] = {
-        name: within(side, moved_side.table, spec.remember_per_shard)
-        for name, side, moved_side in zip(SIDES, spec.tables, moved, strict=True)
+        name: forget_deleted(table, side.state, spec.remember_per_shard)
+        for name, table, side in sides
     }
-    return Step(State(None, tables), emitted, concat(late), metrics)
+    return Step(State(None, tables), output, concat(late), metrics)
+
+
+def run(spec: TablesSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """The batch result: all changes in one step."""
+    only = step(spec, empty(spec), inputs, None)
+    return concat([only.output, only.late])
+
+
+def check(spec: TablesSpec, state: State) -> None:
+    """Every row is stored once, and deleted rows only where there is a sequence."""
+    for name, side in zip(SIDES, spec.tables, strict=True):
+        table = state.tables[name]
+        formatted = f"{name}: {table.to_pylist()}"
+        identity = [*side.by, *side.key] if side.key else side.names
+        columns = [table.column(side.names.index(column)) for column in identity]
+        groups, _ = Groups.of(key_codes(columns, len(table)))
+        assert groups.count == len(table), f"a row twice: {formatted}"
+        weight = np.asarray(combine_chunks(table.column("weight")))
+        limit = 0 if side.sequence is None else spec.remember_per_shard
+        assert np.count_nonzero(weight == 0) <= limit, f"not forgotten: {formatted}"
+        assert (weight >= 0).all(), formatted
+        assert not side.key or (weight <= 1).all(), f"a key twice: {formatted}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
-    """One side after its changes.
+class Weighted:
+    """Rows of one side: the number of their join key, and their weight before and after."""
 
-    Parameters
-    ----------
-    entries : Entries
-        Those of the keys that something came for.
-    weighted, found : Weighted, Found
-        How often they are there, and what joined rows are made of.
-    table : Table
-        The state of the side.
-    """
+    join: Ids
+    joins: Mask  # whether they can match: no part of the join key is null
+    before: Ints
+    after: Ints
+    outer: bool  # whether they are emitted without a partner
 
-    entries: Entries
+    def present(self, count: int) -> tuple[Mask, Mask]:
+        """Which of the join keys have a row, before and after."""
+        before, after = np.zeros((2, count), np.bool_)
+        before[self.join[self.before > 0]] = True
+        after[self.join[self.after > 0]] = True
+        return before, after
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side after its changes."""
+
+    changed: TableRows  # the rows of the join keys that have changes
     weighted: Weighted
-    found: Found
-    table: pa.Table
+    rows: pa.Table  # the same rows, under the names of the table
+    state: pa.Table
 
 
-def _moved(
+def _apply(
     side: TableSide, stored: pa.Table, changes: Changes, join: Ids, arrived: Ids, touched: Mask
-) -> _Moved:
-    """The side after its changes, of which only the entries of these keys are looked at."""
+) -> _Side:
+    """Apply the changes of one side; only the rows of touched join keys are read."""
     active = touched[join]
     mask = pa.array(active)
-    of = np.concatenate([join[active], arrived])
-    entries = advanced(side, stored.filter(mask), changes, of)
-    fresh = pa.table([*entries.rows.columns, pa.array(entries.after)], schema=side.entries)
-    fresh = fresh.filter(pa.array(entries.stays))
-    rows = entries.rows.rename_columns(side.names)
-    join = of[entries.of]
-    return _Moved(
-        entries,
-        Weighted(join, valid(rows, side.by), entries.before, entries.after, side.outer),
-        Found(rows, join),
-        concat([stored.filter(pc.invert(mask)), fresh]),
+    join = np.concatenate([join[active], arrived])
+    changed = apply_changes(side, stored.filter(mask), changes, join)
+    rows = changed.rows.rename_columns(side.names)
+    join, joins = join[changed.source], is_complete(rows, side.by)
+    updated = pa.table([*changed.rows.columns, pa.array(changed.after)], schema=side.stored)
+    return _Side(
+        changed,
+        Weighted(join, joins, changed.before, changed.after, side.outer),
+        rows,
+        concat([stored.filter(pc.invert(mask)), updated.filter(pa.array(changed.is_stored))]),
     )
 
 
-def _numbered(
+def _number_join_keys(
     spec: TablesSpec, stored: list[pa.Table], changes: list[Changes]
 ) -> tuple[list[Ids], int, Mask]:
-    """What rows are joined on as numbers: of both kept tables, then of the changes of both sides."""
+    """Numbers of join keys: of both stored tables, then of the changes of both sides.
+
+    Also how many there are, and which of them have changes.
+    """
     tables = [*stored, *(of_side.rows for of_side in changes)]
     positions = [[side.names.index(name) for name in side.by] for side in spec.tables]
     columns = [
         pa.concat_arrays(
             [combine_chunks(table.column(positions[i % 2][at])) for i, table in enumerate(tables)]
         )
-        for at in range(len(positions[0]))
+        for at in range(len(spec.by))
     ]
     sizes = [len(table) for table in tables]
     groups, _ = Groups.of(key_codes(columns, sum(sizes)))
@@ -156,125 +196,56 @@ def _numbered(
     return numbers, groups.count, touched
 
 
-def run(spec: TablesSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all changes in one step."""
-    only = step(spec, empty(spec), inputs, None)
-    return concat([only.output, only.late])
-
-
-def check(spec: TablesSpec, state: State) -> None:
-    """Each entry is there once, and what is gone is only remembered where there are sequences."""
-    for name, side in zip(SIDES, spec.tables, strict=True):
-        table = state.tables[name]
-        formatted = f"{name}: {table.to_pylist()}"
-        names = side.names
-        identity = [*side.by, *side.key] if side.key else names
-        columns = [table.column(names.index(name_)) for name_ in identity]
-        groups, _ = Groups.of(key_codes(columns, len(table)))
-        assert groups.count == len(table), f"an entry twice: {formatted}"
-        weight = np.asarray(combine_chunks(table.column("weight")))
-        removed = int(np.count_nonzero(weight == 0))
-        assert removed <= (0 if side.sequence is None else spec.remember_per_shard), (
-            f"not forgotten: {formatted}"
-        )
-        most = 1 if side.key else None
-        assert (weight >= 0).all(), formatted
-        assert most is None or (weight <= most).all(), f"a key twice: {formatted}"
-
-
-_NOBODY = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """Entries of one side.
-
-    Parameters
-    ----------
-    join : array of int64
-        Number of what they are joined on, from 0.
-    joins : array of bool
-        Whether they can match at all.
-    before, after : array of int64
-        How often each is there.
-    outer : bool
-        Whether they come out without a partner.
-    """
-
-    join: Ids
-    joins: Mask
-    before: Ints
-    after: Ints
-    outer: bool
-
-    def present(self, count: int) -> tuple[Mask, Mask]:
-        """Whether there is any entry of each number, before and after."""
-        found = []
-        for weight in (self.before, self.after):
-            there = np.zeros(count, np.bool_)
-            there[self.join[weight > 0]] = True
-            found.append(there)
-        return found[0], found[1]
-
-
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Joined rows that are there more or less often than before.
-
-    Parameters
-    ----------
-    left, right : array of int64
-        Positions of the two entries; -1: there is none on this side.
-    times : array of int64
-        How much more often; not 0.
-    """
+    """Joined rows whose weight changed: the row of each side, or -1, and the difference."""
 
     left: Ids
     right: Ids
-    times: Ints
+    weight: Ints
 
 
 def delta(left: Weighted, right: Weighted, count: int) -> Delta:
-    """The difference of the joins before and after, over numbers below ``count``."""
-    moved, other = left.before != left.after, right.before != right.after
-    # dL * R, and what of L did not change, * dR.
-    pairs = [
-        _pairs(left, right, moved & left.joins, right.joins),
-        _pairs(left, right, ~moved & left.joins, other & right.joins),
+    """The difference of the joins before and after, over ``count`` join keys."""
+    left_changed, right_changed = left.before != left.after, right.before != right.after
+    # dL * R, and unchanged rows of L * dR.
+    parts = [
+        _join_pairs(left, right, left_changed & left.joins, right.joins),
+        _join_pairs(left, right, ~left_changed & left.joins, right_changed & right.joins),
+        _without_partner(left, right, count),
     ]
-    parts = [*pairs, _alone(left, right, count)]
-    rights, lefts, times = _alone(right, left, count)
-    parts.append((lefts, rights, times))
-    one, two, how = (np.concatenate(column) for column in zip(*parts, strict=True))
-    differs = how != 0
-    return Delta(one[differs], two[differs], how[differs])
+    rights, lefts, weight = _without_partner(right, left, count)
+    parts.append((lefts, rights, weight))
+    lefts, rights, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    differs = weight != 0
+    return Delta(lefts[differs], rights[differs], weight[differs])
 
 
-def _pairs(left: Weighted, right: Weighted, some: Mask, others: Mask) -> tuple[Ids, Ids, Ints]:
-    these, those = np.flatnonzero(some), np.flatnonzero(others)
-    one, two = matches(left.join[these], right.join[those])
-    one, two = these[one], those[two]
-    times = left.after[one] * right.after[two] - left.before[one] * right.before[two]
-    return one, two, times
+def _join_pairs(left: Weighted, right: Weighted, some: Mask, others: Mask) -> tuple[Ids, Ids, Ints]:
+    lefts, rights = np.flatnonzero(some), np.flatnonzero(others)
+    one, two = match_pairs(left.join[lefts], right.join[rights])
+    one, two = lefts[one], rights[two]
+    weight = left.after[one] * right.after[two] - left.before[one] * right.before[two]
+    return one, two, weight
 
 
-def _alone(side: Weighted, other: Weighted, count: int) -> tuple[Ids, Ids, Ints]:
-    """Entries beside nothing."""
+def _without_partner(side: Weighted, other: Weighted, count: int) -> tuple[Ids, Ids, Ints]:
+    """Rows of an outer side joined with nothing."""
     if not side.outer:
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, nothing
     was, is_ = other.present(count)
     before = side.before * ~(was[side.join] & side.joins)
     after = side.after * ~(is_[side.join] & side.joins)
-    return np.arange(len(side.join)), np.full(len(side.join), _NOBODY), after - before
+    return np.arange(len(side.join)), np.full(len(side.join), _NONE), after - before
 
 
-def matches(left: Ids, right: Ids) -> tuple[Ids, Ids]:
-    """Positions of all pairs of equal numbers, those of one left number beside one another.
+def match_pairs(left: Ids, right: Ids) -> tuple[Ids, Ids]:
+    """Positions of all pairs of equal numbers, in the order of the left.
 
     Examples
     --------
-    >>> one, two = matches(np.array([7, 8, 7]), np.array([7, 9, 7]))
+    >>> one, two = match_pairs(np.array([7, 8, 7]), np.array([7, 9, 7]))
     >>> one.tolist(), two.tolist()
     ([0, 0, 2, 2], [0, 2, 0, 2])
     """
@@ -284,100 +255,70 @@ def matches(left: Ids, right: Ids) -> tuple[Ids, Ids]:
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     starts = np.searchsorted(ordered, left, "left")
-    one, positions = expanded(starts, np.searchsorted(ordered, left, "right"))
+    one, positions = expand(starts, np.searchsorted(ordered, left, "right"))
     return one, order[positions]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Entries of one side that joined rows are made of.
-
-    Parameters
-    ----------
-    rows : Table
-        Their rows, with the names of the table.
-    join : array of int64
-        Number of what each is joined on.
-    """
-
-    rows: pa.Table
-    join: Ids
-
-
-def published(
-    spec: TablesSpec, left: Found, right: Found, found: Delta
+def _build_output(
+    spec: TablesSpec, left: _Side, right: _Side, change: Delta
 ) -> tuple[pa.Table, Metrics]:
-    """The rows of the output, and how many results and corrections they are."""
-    rows = _joined(spec, left.rows, right.rows, found.left, found.right)
-    times = found.times
+    """The rows of the output, and the numbers of results and corrections."""
+    rows = _join_rows(spec, left.rows, right.rows, change)
     if spec.how != "inner":
-        # A row without partner may be the row with a partner of nulls: one goes, the other comes.
-        first, times = consolidate(key_codes(rows.columns, len(rows)), times)
+        # A row without a partner may equal a row with a partner of nulls, so that they cancel out.
+        first, weight = consolidate(key_codes(rows.columns, len(rows)), change.weight)
         if len(first) < len(rows):
             rows = take(rows, first)
-            found = Delta(found.left[first], found.right[first], times)
-    persists = _persists(spec, left, right, found)
-    copies, change_type = order_changes(times, persists)
-    emitted = [*take(rows, copies).columns, change_type]
-    emitted += [null_table(pa.schema([field]), len(copies)).column(0) for field in _rest(spec)]
-    added = np.maximum(times, 0)
-    counts = Metrics(results=int(added[~persists].sum()), corrections=int(added[persists].sum()))
-    return pa.table(emitted, schema=spec.output), counts
+            change = Delta(change.left[first], change.right[first], weight)
+    is_update = _is_update(spec, left, right, change)
+    copies, change_type = order_changes(change.weight, is_update)
+    late = null_table(pa.schema(list(spec.output)[len(spec.names.schema) + 1 :]), len(copies))
+    columns = [*take(rows, copies).columns, change_type, *late.columns]
+    added = np.maximum(change.weight, 0)
+    metrics = Metrics(results=int(added[~is_update].sum()), corrections=int(added[is_update].sum()))
+    return pa.table(columns, schema=spec.output), metrics
 
 
-def _rest(spec: TablesSpec) -> list[pa.Field]:
-    return list(spec.output)[len(spec.names.schema) + 1 :]
-
-
-def _joined(spec: TablesSpec, left: pa.Table, right: pa.Table, lefts: Ids, rights: Ids) -> pa.Table:
-    """Rows of both sides beside one another, nulls where there is none."""
-    positions = [pa.array(side, mask=side < 0) for side in (lefts, rights)]
+def _join_rows(spec: TablesSpec, left: pa.Table, right: pa.Table, change: Delta) -> pa.Table:
+    """Rows of both sides, with nulls where there is no row."""
+    left_index, right_index = (pa.array(at, mask=at < 0) for at in (change.left, change.right))
     columns = {
-        name: combine_chunks(left.column(name)).take(positions[0])
+        name: combine_chunks(left.column(name)).take(left_index)
         for name in spec.tables[0].rows.names
     }
     if spec.tables[1].outer:
-        # Where there is no left row, the columns that are joined on say what the right one has.
-        lonely = pa.array(lefts < 0)
-        for name, other in zip(spec.tables[0].by, spec.tables[1].by, strict=True):
-            columns[name] = pc.if_else(
-                lonely, combine_chunks(right.column(other)).take(positions[1]), columns[name]
-            )
+        # Without a left row, the join columns have the values of the right row.
+        is_alone = pa.array(change.left < 0)
+        for name, other in spec.by:
+            value = combine_chunks(right.column(other)).take(right_index)
+            columns[name] = pc.if_else(is_alone, value, columns[name])
     columns |= {
-        name: combine_chunks(right.column(own)).take(positions[1]) for own, name in spec.names.right
+        name: combine_chunks(right.column(own)).take(right_index) for own, name in spec.names.right
     }
     return pa.table(list(columns.values()), schema=spec.names.schema)
 
 
-def _persists(spec: TablesSpec, left: Found, right: Found, found: Delta) -> Mask:
-    """Where one row goes and one results from the same identity: that of both rows, and what joins them."""
+def _is_update(spec: TablesSpec, left: _Side, right: _Side, change: Delta) -> Mask:
+    """Where a row is replaced by another with the same identity: both primary keys and the join key."""
     if not spec.tables[0].key:
-        return np.zeros(len(found.times), np.bool_)
-    identity: Ids | None = None
-    for side, own, at in zip(spec.tables, (left, right), (found.left, found.right), strict=True):
-        codes = key_codes([own.rows.column(name) for name in side.key], len(own.rows))
-        code = _looked_up(pair_codes(codes, own.join), at)
-        identity = code if identity is None else pair_codes(identity, code)
-    assert identity is not None
+        return np.zeros(len(change.weight), np.bool_)
+    identity = np.zeros(len(change.weight), np.int64)
+    sides = zip(spec.tables, (left, right), (change.left, change.right), strict=True)
+    for table, side, at in sides:
+        key = key_codes([side.rows.column(name) for name in table.key], len(side.rows))
+        codes = pair_codes(key, side.weighted.join)
+        code_of_none = codes.min(initial=0) - 1  # at position -1
+        identity = pair_codes(identity, np.append(codes, code_of_none)[at])
     groups, _ = Groups.of(identity)
-    goes = groups.sum_ints(np.maximum(-found.times, 0))
-    comes = groups.sum_ints(np.maximum(found.times, 0))
-    persists: Mask = ((goes == 1) & (comes == 1))[groups.ids]
-    return persists
+    removed = groups.sum_ints(np.maximum(-change.weight, 0))
+    added = groups.sum_ints(np.maximum(change.weight, 0))
+    is_update: Mask = ((removed == 1) & (added == 1))[groups.ids]
+    return is_update
 
 
-def _looked_up(codes: Ids, at: Ids) -> Ids:
-    """The codes at these positions, and for position -1 one that nobody has."""
-    nobody: Ints = np.append(codes, codes.min(initial=0) - 1)
-    return nobody[at]
-
-
-def reject(
-    spec: TablesSpec, side: SideName, pack: pa.Table, refused: npt.NDArray[np.int8]
-) -> pa.Table:
-    """The changes of one side that are rejected, as rows of the output."""
+def _build_rejected(spec: TablesSpec, side: SideName, rows: pa.Table, reasons: Reasons) -> pa.Table:
+    """The rejected changes of one side, as side output."""
     if spec.rejected == "drop":
         return spec.output.empty_table()
-    at = np.flatnonzero(refused)
-    reasons = np.array(REASONS)[refused[at] - 1]
-    return deliver(spec.output, side, take(pack, at), reasons, None, None)
+    at = np.flatnonzero(reasons)
+    return build_late(spec.output, side, take(rows, at), np.array(REASONS)[reasons[at] - 1])

@@ -8,23 +8,40 @@ their newest posts before and after. What was emitted follows from the rows, so 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import emit_changes
-from streamops.joins.core.timeline_spec import TimelineSpec
+from streamops.changelog.table import refuse_change_type
+from streamops.joins.core.join_spec import Columns, WithoutEventTime, require_columns, show_keys
+from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.core import (
+    Input,
+    Metrics,
+    SideName,
+    State,
+    StateFormat,
+    Step,
+    finish,
+    next_deadline,
+)
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.ordering import ranks
+from streamops.kernel.ordering import is_orderable, ranks
+from streamops.kernel.parameters import refuse_type, require_name
 
 __all__ = [
     "METRICS",
     "STATE",
+    "NewestParameters",
+    "TimelineParameters",
+    "TimelineSpec",
     "check",
     "empty",
     "finish",
@@ -43,6 +60,194 @@ METRICS = {
 }
 
 STATE = StateFormat("joins.timeline", 1)
+
+MAX_CAP = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineParameters(WithoutEventTime):
+    """The parameters of :func:`streamops.joins.timeline`. They resolve to the join of both inputs."""
+
+    where: ClassVar[str] = "joins.timeline"
+
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": show_keys})
+    user: Columns
+    key: Columns
+    ranked_by: str
+    cap: int
+    sequence: tuple[str, str] | None
+    remember: int | None
+    rejected: Rejected
+
+    def __post_init__(self) -> None:
+        require_name(self.ranked_by, parameter="ranked_by", where=self.where)
+        columns = {"user": self.user, "key": self.key, "ranked_by": (self.ranked_by,)}
+        refuse_change_type(columns, where=self.where)
+        if type(self.cap) is not int or self.cap not in range(1, MAX_CAP):  # not 100.0 or True
+            raise SpecError(
+                "CAP_OUT_OF_RANGE",
+                "`cap` is not a number of posts",
+                where=self.where,
+                got=f"cap={self.cap!r}",
+                expected=f"an integer from 1 to {MAX_CAP - 1}",
+                fix="cap=800, or the number of posts that is shown of a timeline",
+            )
+        for name in self.user:
+            if name in self.join.right_by:
+                raise SpecError(
+                    "USER_IS_AUTHOR",
+                    f"column {name!r} cannot be both the follower and the followed author",
+                    where=self.where,
+                    got=f"user={self.user!r}, by={show_keys(self.by)}",
+                    expected="two columns of the right frame",
+                    fix='with one row per user and author followed: user="user", '
+                    'by={"author": "whom"}',
+                )
+
+    @property
+    def join(self) -> TablesSpec:
+        """The join of posts and follows. A follow is identified by `user` and the join columns."""
+        return TablesSpec(
+            where=self.where,
+            by=self.by,
+            how="inner",
+            key=(self.key, self.user),
+            sequence=self.sequence,
+            remember=self.remember,
+            rejected=self.rejected,
+        )
+
+    @property
+    def reads(self) -> tuple[Columns, Columns]:
+        """Columns whose values are compared."""
+        left, right = self.join.reads
+        return tuple(dict.fromkeys((*left, self.ranked_by))), right
+
+    @property
+    def follows(self) -> Columns:
+        """Columns of the right that are used: author, user, sequence."""
+        sequence = self.sequence[1:] if self.sequence else ()
+        return tuple(dict.fromkeys((*self.join.right_by, *self.user, *sequence)))
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> TablesSpec:
+        """Resolve the join against both schemas; of the right, against the columns that are used."""
+        left, right = schemas
+        where = (f"{self.where}, left side", f"{self.where}, right side")
+        require_columns(left, {"key": self.key, "ranked_by": (self.ranked_by,)}, where=where[0])
+        for name in (self.ranked_by, *self.key):
+            if not is_orderable(left.field(name).type):
+                use = "an order of posts" if name == self.ranked_by else "a tie-break of posts"
+                expected = "a type with an order: numbers, strings, binary, timestamps"
+                fix = f"df.withColumn({name!r}, ...): a part of it that has an order"
+                refuse_type(left, name, use, expected, fix, where=where[0])
+        require_columns(right, {"by": self.join.right_by, "user": self.user}, where=where[1])
+        used = [name for name in (*self.follows, CHANGE_TYPE) if name in right.names]
+        columns = pa.schema([right.field(name) for name in used])
+        spec = self.join.resolve((left, columns), carried=carried, shards=shards)
+        if self.sequence:
+            return spec
+        # Two follows of the same author need two unfollows: both tables are multisets.
+        return replace(spec, tables=tuple(replace(table, key=()) for table in spec.tables))
+
+
+@dataclass(frozen=True, slots=True)
+class NewestParameters:
+    """The parameters of the follow-up: the newest posts of each user, from the changes of the join."""
+
+    timeline: TimelineParameters
+
+    times: ClassVar[tuple[None]] = (None,)
+    delays: ClassVar[tuple[None]] = (None,)
+    lag: ClassVar[int] = 0
+    accepts_revisions: ClassVar[tuple[bool]] = (True,)
+    needs_preimages: ClassVar[bool] = True
+    reads: ClassVar[tuple[Columns]] = ((),)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> TimelineSpec:
+        """Resolve against the columns of the join: those of the posts, the user, a sequence."""
+        (schema,) = schemas
+        parameters, names = self.timeline, schema.names
+        rest = len(set(parameters.follows) - set(parameters.join.right_by))
+        end = len(names) - 1 - (parameters.rejected == "route")
+        users = tuple(names[end - rest : end][: len(parameters.user)])
+        used = [*names[: end - rest], *users, *names[end:]]
+        return TimelineSpec(parameters, users, pa.schema([schema.field(name) for name in used]))
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSpec:
+    """The newest posts of each user, resolved."""
+
+    parameters: TimelineParameters
+    user: Columns  # the user's columns, under their names in the joined row
+    schema: pa.Schema  # posts, users, the change type, and `late` if rows are routed
+
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    event_time: ClassVar[str] = CHANGE_TYPE  # not a time: its metadata is for the next operator
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The changes of the join."""
+        return (Input(self.user, None, self.schema),)
+
+    @property
+    def author(self) -> Columns:
+        """Columns of the posts that are joined."""
+        return self.parameters.join.left_by
+
+    @property
+    def routes(self) -> bool:
+        """Whether the input has rejected changes, which are passed through."""
+        return self.parameters.rejected == "route"
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the input."""
+        return self.schema
+
+    @property
+    def names(self) -> list[str]:
+        """Columns of a row, sorted by name: their order in the frame may change."""
+        return sorted(set(self.schema.names) - {CHANGE_TYPE, *(["late"] if self.routes else [])})
+
+    @property
+    def values(self) -> list[str]:
+        """Columns of a row without those of the user."""
+        return [name for name in self.names if name not in self.user]
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The state: all rows of all timelines, those beyond the cap too, with their weights."""
+        columns = [(f"c.{i}", self.schema.field(n).type) for i, n in enumerate(self.names)]
+        return pa.schema([*columns, ("weight", pa.int64())])
+
+    @property
+    def packed(self) -> pa.Schema:
+        """The columns of the state. A rejected change has the weight 0."""
+        late = [self.schema.field("late")] if self.routes else []
+        return pa.schema([*self.rows, *late])
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Output columns that have values of an input column: which input and column."""
+        return {name: (0, name) for name in self.schema.names if name != CHANGE_TYPE}
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """All that the state depends on, and the cap, on which the emitted rows depend."""
+        return {
+            "columns": [[name, str(self.schema.field(name).type)] for name in self.names],
+            "user": list(self.user),
+            "author": list(self.author),
+            "key": list(self.parameters.key),
+            "ranked_by": self.parameters.ranked_by,
+            "cap": self.parameters.cap,
+        }
 
 
 def layout(spec: TimelineSpec) -> Mapping[str, pa.Schema]:
@@ -65,27 +270,6 @@ def pack(spec: TimelineSpec, rows: pa.Table, side: SideName = "left") -> pa.Tabl
     return pa.table(columns, schema=spec.packed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of the users that something came for, each once.
-
-    Parameters
-    ----------
-    table : Table
-        With the columns of the state, without weights.
-    before, after : array of int64
-        How often each is there.
-    user, post : array of int64
-        A code of the user, and one of the user and the post's key.
-    """
-
-    table: pa.Table
-    before: Ints
-    after: Ints
-    user: Ids
-    post: Ids
-
-
 def step(
     spec: TimelineSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
@@ -94,35 +278,60 @@ def step(
     weight = np.asarray(combine_chunks(packed.column("weight")))
     moves = np.flatnonzero(weight)
     arrived = packed.select(spec.rows.names[:-1])
+    arrived = take(arrived, moves) if len(moves) < len(arrived) else arrived
     stored = state.tables["rows"]
-    rows, untouched = _touched(
-        spec, stored, take(arrived, moves) if len(moves) < len(arrived) else arrived, weight[moves]
-    )
+    rows, untouched = _rows_of_changed_users(spec, stored, arrived, weight[moves])
 
     order = _newest_first(spec, rows)
-    was, is_ = np.zeros(len(order), np.bool_), np.zeros(len(order), np.bool_)
-    was[_newest(rows, order, rows.before > 0, spec.parameters.cap)] = True
-    is_[_newest(rows, order, rows.after > 0, spec.parameters.cap)] = True
+    was, is_ = np.zeros((2, len(order)), np.bool_)
+    was[_select_newest(rows, order, rows.before > 0, spec.parameters.cap)] = True
+    is_[_select_newest(rows, order, rows.after > 0, spec.parameters.cap)] = True
     changes, results, corrections = _emit(spec, rows, was, is_)
 
-    stays = rows.after != 0
-    fresh = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
-    table = concat([stored.filter(pa.array(untouched)), fresh.filter(pa.array(stays))])
-    emitted = concat([changes, _aside(spec, take(packed, np.flatnonzero(weight == 0)))])
-    counts = Metrics(rows=len(packed), results=results, corrections=corrections)
-    return Step(State(None, {"rows": table}), emitted, spec.output.empty_table(), counts)
+    updated = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
+    remaining = updated.filter(pa.array(rows.after != 0))
+    table = concat([stored.filter(pa.array(untouched)), remaining])
+    output = concat([changes, _build_rejected(spec, take(packed, np.flatnonzero(weight == 0)))])
+    metrics = Metrics(rows=len(packed), results=results, corrections=corrections)
+    return Step(State(None, {"rows": table}), output, spec.output.empty_table(), metrics)
 
 
-def _touched(
+def run(spec: TimelineSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """The batch result: all changes in one step."""
+    return step(spec, empty(spec), inputs, None).output
+
+
+def check(spec: TimelineSpec, state: State) -> None:
+    """Every row is stored once, with a positive weight."""
+    rows = state.tables["rows"]
+    formatted = f"rows: {rows.to_pylist()}"
+    groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
+    assert groups.count == len(rows), f"a row twice: {formatted}"
+    weight = np.asarray(combine_chunks(rows.column("weight")))
+    assert (weight > 0).all(), f"a deleted row: {formatted}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of the users that have changes, each once."""
+
+    table: pa.Table  # with the columns of the state, without weights
+    before: Ints  # weight before and after the changes
+    after: Ints
+    user: Ids  # code of the user
+    post: Ids  # code of the user and the post's key
+
+
+def _rows_of_changed_users(
     spec: TimelineSpec, stored: pa.Table, arrived: pa.Table, weight: Ints
 ) -> tuple[_Rows, Mask]:
-    """Rows of the users that something came for; and which of the kept ones are of others."""
-    at = {name: f"c.{i}" for i, name in enumerate(spec.names)}
-    users = _codes([stored, arrived], [at[name] for name in spec.user])
+    """The rows of the users that have changes, and which stored rows belong to other users."""
+    column_of = {name: f"c.{i}" for i, name in enumerate(spec.names)}
+    users = _codes([stored, arrived], [column_of[name] for name in spec.user])
     groups, _ = Groups.of(users)
-    something = np.zeros(groups.count, np.bool_)
-    something[groups.ids[len(stored) :]] = True
-    active = something[groups.ids[: len(stored)]]
+    changed = np.zeros(groups.count, np.bool_)
+    changed[groups.ids[len(stored) :]] = True
+    active = changed[groups.ids[: len(stored)]]
     old = stored.filter(pa.array(active))
     both = concat([old.drop_columns(["weight"]), arrived])
     # A stored row occurs once and is first: its group is its position.
@@ -132,7 +341,7 @@ def _touched(
     after = before + Groups(equal.ids[len(old) :], equal.count).sum_ints(weight)
     table = take(both, firsts)
     user = np.concatenate([groups.ids[: len(stored)][active], groups.ids[len(stored) :]])[firsts]
-    post = pair_codes(user, _codes([table], [at[name] for name in spec.parameters.key]))
+    post = pair_codes(user, _codes([table], [column_of[name] for name in spec.parameters.key]))
     return _Rows(table, before, after, user, post), ~active
 
 
@@ -144,18 +353,18 @@ def _codes(tables: list[pa.Table], names: list[str]) -> Ids:
 
 
 def _newest_first(spec: TimelineSpec, rows: _Rows) -> Ids:
-    """The rows user by user, the newest first; among equally new ones the greatest key."""
-    at = {name: combine_chunks(rows.table.column(i)) for i, name in enumerate(spec.names)}
-    order = [~ranks(at[name]) for name in (spec.parameters.ranked_by, *spec.parameters.key)]
-    # Of a post that has two authors for a while: by their hash, and not by which came first.
-    order.append(xxhash64([at[name] for name in spec.author]))
+    """The order of the rows: by user, the newest first; among equally new ones the greatest key."""
+    columns = dict(zip(spec.names, map(combine_chunks, rows.table.columns), strict=True))
+    order = [~ranks(columns[name]) for name in (spec.parameters.ranked_by, *spec.parameters.key)]
+    # A post can have two authors for a while: by hash, so that the order of arrival does not matter.
+    order.append(xxhash64([columns[name] for name in spec.author]))
     return np.lexsort([*reversed(order), rows.user])
 
 
-def _newest(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
-    """The rows that timelines show if these are there."""
-    ordered = order[there[order]]
-    _, firsts = Groups.of(rows.post[ordered])  # a post is shown once
+def _select_newest(rows: _Rows, order: Ids, present: Mask, cap: int) -> Ids:
+    """The rows in the timelines, if these rows are present."""
+    ordered = order[present[order]]
+    _, firsts = Groups.of(rows.post[ordered])  # a post is in a timeline once
     ordered = ordered[firsts]
     user = rows.user[ordered]
     position = np.arange(len(user)) - np.searchsorted(user, user, "left")
@@ -163,13 +372,13 @@ def _newest(rows: _Rows, order: Ids, there: Mask, cap: int) -> Ids:
 
 
 def _emit(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Table, int, int]:
-    """The changes, how many rows are new, and how many say something else."""
-    goes, comes = np.flatnonzero(was & ~is_), np.flatnonzero(is_ & ~was)
-    # A row that stays as it was is in neither, so that two rows of a post differ.
+    """The changes, and the numbers of inserts and updates."""
+    removed, added = np.flatnonzero(was & ~is_), np.flatnonzero(is_ & ~was)
+    # An unchanged row is in neither, so two rows of a post differ.
     changes = emit_changes(
-        [], [], (rows.post[goes], rows.post[comes]), reemit=np.ones(len(comes), np.bool_)
+        [], [], (rows.post[removed], rows.post[added]), reemit=np.ones(len(added), np.bool_)
     )
-    found = take(rows.table, changes.take_ints(goes, comes))
+    found = take(rows.table, changes.take_ints(removed, added))
     columns = dict(zip(spec.names, found.columns, strict=True))
     columns[CHANGE_TYPE] = changes.change_type
     if spec.routes:
@@ -178,27 +387,11 @@ def _emit(spec: TimelineSpec, rows: _Rows, was: Mask, is_: Mask) -> tuple[pa.Tab
     return output, changes.inserts, changes.updates
 
 
-def _aside(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
-    """Rejected changes, as they came."""
+def _build_rejected(spec: TimelineSpec, packed: pa.Table) -> pa.Table:
+    """Rejected changes, unchanged."""
     if not spec.routes:
         return spec.output.empty_table()
     columns = {name: packed.column(i) for i, name in enumerate(spec.names)}
     columns["late"] = packed.column("late")
     columns[CHANGE_TYPE] = pa.nulls(len(packed), pa.string())
     return pa.table([columns[name] for name in spec.output.names], schema=spec.output)
-
-
-def run(spec: TimelineSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all changes in one step."""
-    return step(spec, empty(spec), inputs, None).output
-
-
-def check(spec: TimelineSpec, state: State) -> None:
-    """Each row is there once, and only rows that are there."""
-    rows = state.tables["rows"]
-    formatted = f"rows: {rows.to_pylist()}"
-    groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
-    assert groups.count == len(rows), f"a row twice: {formatted}"
-    assert (np.asarray(combine_chunks(rows.column("weight"))) > 0).all(), (
-        f"a row that is not there: {formatted}"
-    )

@@ -1,9 +1,9 @@
-"""Versions of the rows of a table: which one answers a fact, which can be evicted.
+"""Versions of the rows of a table: which one a fact is joined with, and which can be evicted.
 
-A version holds from its own instant on, until the next one of its key; or until it ends, be it
-that it says so itself, that it says that the row was deleted, or that it is older than the
-tolerance. What is newest is decided by (version time, sequence), never by arrival. A forward search
-finds the next instant of the key at which the version that is last by sequence has a value.
+A version is effective from its own instant until the next one of its key, or until it ends: by its
+`until`, by a deletion, or by the tolerance. The order of versions is (version time, sequence) and does
+not depend on arrival. A forward search finds the next instant of the key whose last version by sequence
+has a value.
 """
 
 from __future__ import annotations
@@ -16,200 +16,223 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE
+from streamops.changelog.table import TOMBSTONE
 from streamops.joins.core.asof_spec import AsofSpec
-from streamops.joins.core.clashes import settled
-from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
-from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take, timestamp_micros
+from streamops.kernel.groups import Groups, Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.ordering import ranks
-from streamops.kernel.time import Instants
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants
 
-__all__ = ["Merged", "Timed", "Versions", "gone"]
-
-_NEVER, _OPEN = -(1 << 62), 1 << 62
+__all__ = ["KeyedRows", "MergedVersions", "Versions", "is_deleted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """Rows, and for each of them its key as a number and its instant."""
+class KeyedRows:
+    """Rows with the number of their key and their time."""
 
     table: pa.Table
-    codes: Ids
+    keys: Ids
     times: Instants
 
-    def take(self, rows: Ids) -> Timed:
-        """Those at these positions."""
-        return Timed(take(self.table, rows), self.codes[rows], self.times[rows])
+    def take(self, rows: Ids) -> KeyedRows:
+        """The rows at these positions."""
+        return KeyedRows(take(self.table, rows), self.keys[rows], self.times[rows])
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What became of kept versions and of those that came.
+class MergedVersions:
+    """Stored versions merged with those that arrived."""
 
-    Parameters
-    ----------
-    kept : Timed
-        The kept ones, as they were.
-    versions : Versions
-        All of them.
-    was : array of int64
-        Where each kept version is now.
-    replaced : array of bool
-        The versions that say something else now than the kept ones at their place did.
-    clashing : Timed
-        Rows that contradict the version at their place, be they kept or new.
-    rejected : array of bool
-        Which of those that came are among them.
-    """
-
-    kept: Timed
+    stored: KeyedRows
     versions: Versions
-    was: Ids
-    replaced: Mask
-    clashing: Timed
-    rejected: Mask
+    position: Ids  # of every stored version, among the merged ones
+    is_replaced: (
+        Mask  # which merged versions have other values than the stored one at their position
+    )
+    conflicting: KeyedRows  # stored and new rows that are in conflict with an effective version
+    is_rejected: Mask  # which of the rows that arrived are among them
 
     def before(self, spec: AsofSpec) -> tuple[Versions, Ids]:
-        """The kept versions as they were, in order, and where each is now."""
-        order = np.argsort(self.was)
-        kept = self.kept.take(order)
-        ends = _ends(spec, kept.table, kept.times)
-        return Versions(kept.table, kept.codes, kept.times, ends), self.was[order]
+        """The stored versions in order, and the position of each among the merged ones."""
+        order = np.argsort(self.position)
+        stored = self.stored.take(order)
+        return Versions.in_order(spec, stored), self.position[order]
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
     """Versions in the order of (key, version time, sequence), each once.
 
-    Parameters
-    ----------
-    table : Table
-    codes, times, ends : arrays of int64
-        The key of each, as a number; the instants between which it can be an answer.
+    A version is effective in ``[times, ends)``, unless another one follows.
     """
 
     table: pa.Table
-    codes: Ids
+    keys: Ids
     times: Instants
     ends: Instants
 
     @staticmethod
-    def of(spec: AsofSpec, kept: Timed, came: Timed) -> Merged:
-        """Kept versions and those that came, one for each (key, version time, sequence)."""
-        every = Timed(
-            concat([kept.table, came.table]),
-            np.concatenate([kept.codes, came.codes]),
-            np.concatenate([kept.times, came.times]),
+    def in_order(spec: AsofSpec, rows: KeyedRows) -> Versions:
+        """Rows that are in order already."""
+        ends = np.full(len(rows.times), AFTER_ALL)
+        if spec.until is not None:
+            until, is_closed = timestamp_micros(rows.table.column(spec.until))
+            ends[is_closed] = until[is_closed]
+        if spec.tolerance is not None:
+            ends = np.minimum(ends, rows.times + spec.tolerance + 1)
+        ends[is_deleted(spec, rows.table)] = BEFORE_ALL
+        return Versions(rows.table, rows.keys, rows.times, ends)
+
+    @staticmethod
+    def merge(spec: AsofSpec, stored: KeyedRows, arrived: KeyedRows) -> MergedVersions:
+        """Merge stored versions with new ones: one per (key, version time, sequence)."""
+        both = KeyedRows(
+            concat([stored.table, arrived.table]),
+            np.concatenate([stored.keys, arrived.keys]),
+            np.concatenate([stored.times, arrived.times]),
         )
-        sequence = ranks(combine_chunks(every.table.column(spec.sequence)))
-        order = np.lexsort((sequence, every.times, every.codes))
+        sequence = ranks(combine_chunks(both.table.column(spec.sequence)))
+        order = np.lexsort((sequence, both.times, both.keys))
         begins = np.zeros(len(order), np.bool_)
         begins[:1] = True
-        for each in (every.codes, every.times, sequence):
-            begins[1:] |= each[order[1:]] != each[order[:-1]]
+        for codes in (both.keys, both.times, sequence):
+            begins[1:] |= codes[order[1:]] != codes[order[:-1]]
         ids = np.empty(len(order), np.int64)
         ids[order] = np.cumsum(begins) - 1
 
-        size, chosen, clashing = len(kept.codes), order[begins], order[:0]
-        replaced = np.zeros(len(chosen), np.bool_)
+        size, chosen, conflicting = len(stored.keys), order[begins], order[:0]
+        is_replaced = np.zeros(len(chosen), np.bool_)
         if len(chosen) < len(order):
-            groups = Groups(ids, len(chosen))
-            chosen, clashing = settled(spec, every.table, groups, gone(spec, every.table))
-            replaced[ids[clashing[clashing < size]]] = True
-        stands = len(chosen) == len(order) and bool((chosen[1:] > chosen[:-1]).all())
-        now = every if stands else every.take(chosen)
-        versions = Versions(now.table, now.codes, now.times, _ends(spec, now.table, now.times))
-        rejected = np.zeros(len(came.codes), np.bool_)
-        rejected[clashing[clashing >= size] - size] = True
-        return Merged(kept, versions, ids[:size], replaced, every.take(clashing), rejected)
+            chosen, conflicting = _resolve_conflicts(spec, both.table, Groups(ids, len(chosen)))
+            is_replaced[ids[conflicting[conflicting < size]]] = True
+        is_ordered = len(chosen) == len(order) and bool((chosen[1:] > chosen[:-1]).all())
+        versions = Versions.in_order(spec, both if is_ordered else both.take(chosen))
+        is_rejected = np.zeros(len(arrived.keys), np.bool_)
+        is_rejected[conflicting[conflicting >= size] - size] = True
+        return MergedVersions(
+            stored, versions, ids[:size], is_replaced, both.take(conflicting), is_rejected
+        )
 
     @staticmethod
-    def kept(spec: AsofSpec, kept: Timed) -> Versions:
-        """Versions of a state."""
-        nothing = Timed(kept.table.slice(0, 0), kept.codes[:0], kept.times[:0])
-        return Versions.of(spec, kept, nothing).versions
+    def read(spec: AsofSpec, stored: KeyedRows) -> Versions:
+        """The versions of a state."""
+        nothing = KeyedRows(stored.table.slice(0, 0), stored.keys[:0], stored.times[:0])
+        return Versions.merge(spec, stored, nothing).versions
 
     def __len__(self) -> int:
         return len(self.times)
 
-    def answers(self, spec: AsofSpec, codes: Ids, times: Instants) -> Ids:
-        """The version that answers each of these (key, instant); -1 where there is none."""
-        none = np.full(len(codes), -1, np.int64)
-        if not len(self) or not len(codes):
+    def find(self, spec: AsofSpec, keys: Ids, times: Instants) -> Ids:
+        """The version to join with each (key, time); -1 if there is none."""
+        none = np.full(len(keys), -1, np.int64)
+        if not len(self) or not len(keys):
             return none
-        everything = ordered_pair_codes(
-            np.concatenate([self.codes, codes]), np.concatenate([self.times, times])
+        codes = ordered_pair_codes(
+            np.concatenate([self.keys, keys]), np.concatenate([self.times, times])
         )
-        index, queries = np.split(everything, [len(self)])
+        index, queries = np.split(codes, [len(self)])
         older = newer = none
         if spec.direction != "forward":
-            # The newest version before the instant, unless it holds no more: nothing below it counts.
+            # The newest version before the time, unless it has ended: it hides all older ones.
             older = np.searchsorted(index, queries, "right" if spec.allow_exact else "left") - 1
-            holds = (older >= 0) & (self.codes[older] == codes) & (times < self.ends[older])
-            older = np.where(holds, older, -1)
+            found = (older >= 0) & (self.keys[older] == keys) & (times < self.ends[older])
+            older = np.where(found, older, -1)
         if spec.direction != "backward":
-            newer = self._next(spec, index, queries, codes, times)
-        # Of two that are equally far from the fact the older one is the answer.
-        nearer = times - self.times[older] > self.times[newer] - times
-        return np.where((newer >= 0) & ((older < 0) | nearer), newer, older)
+            newer = self._find_next(spec, index, queries, keys, times)
+        # At equal distance the older version is joined.
+        is_nearer = times - self.times[older] > self.times[newer] - times
+        return np.where((newer >= 0) & ((older < 0) | is_nearer), newer, older)
 
-    def _next(self, spec: AsofSpec, index: Ids, queries: Ids, codes: Ids, times: Instants) -> Ids:
-        """The first version with a value after each instant; -1 where there is none."""
-        effective = np.ones(len(self), np.bool_)  # the last in the sequence of its instant
-        effective[:-1] = index[1:] != index[:-1]
-        candidates = np.flatnonzero(effective & (self.ends > self.times))
+    def _find_next(
+        self, spec: AsofSpec, index: Ids, queries: Ids, keys: Ids, times: Instants
+    ) -> Ids:
+        """The first version with a value after each time; -1 if there is none."""
+        is_last = np.ones(len(self), np.bool_)  # by sequence, of all versions at its instant
+        is_last[:-1] = index[1:] != index[:-1]
+        candidates = np.flatnonzero(is_last & (self.ends > self.times))
         if not len(candidates):
-            return np.full(len(codes), -1, np.int64)
+            return np.full(len(keys), -1, np.int64)
         side: Literal["left", "right"] = "left" if spec.allow_exact else "right"
         at = np.searchsorted(index[candidates], queries, side)
         found = candidates[np.minimum(at, len(candidates) - 1)]
-        matches = (at < len(candidates)) & (self.codes[found] == codes)
+        matches = (at < len(candidates)) & (self.keys[found] == keys)
         if spec.tolerance is not None:
             matches &= self.times[found] - times <= spec.tolerance
         return np.where(matches, found, -1)
 
-    def needed(self, spec: AsofSpec, horizon: int) -> Mask:
-        """Those that can be the answer to a fact later than the horizon.
+    def is_needed(self, spec: AsofSpec, horizon: int) -> Mask:
+        """Which versions can be joined with a fact later than the horizon.
 
-        The newest version of a key at or below the horizon is the base of all that follows: it is
-        needed, and so is one that says that there is no value, which an older one would resurrect.
-        Forward, no fact looks back below the horizon.
+        A backward search needs the newest version at or below the horizon. This also holds for a
+        delete, as without it an older version would be found.
         """
-        below = self.times <= horizon
+        is_below = self.times <= horizon
         if spec.direction == "forward":
-            return ~below
-        base = below.copy()
-        base[:-1] &= ~(below[1:] & (self.codes[1:] == self.codes[:-1]))
-        needed = ~below | base
+            return ~is_below
+        is_base = is_below.copy()
+        is_base[:-1] &= ~(is_below[1:] & (self.keys[1:] == self.keys[:-1]))
+        needed = ~is_below | is_base
         if spec.tolerance is not None:
             needed &= self.times > horizon - spec.tolerance
         return needed
 
-    def due(self, spec: AsofSpec) -> Instants:
-        """The horizons at which one of them is not needed any more."""
+    def evicted_at(self, spec: AsofSpec) -> Instants:
+        """The horizons at which a version is no longer needed."""
         if spec.direction == "forward":
             return self.times
-        follows = self.codes[1:] == self.codes[:-1]
-        due: Instants = self.times[1:][follows]
-        return due if spec.tolerance is None else np.append(due, self.times + spec.tolerance)
+        has_next = self.keys[1:] == self.keys[:-1]
+        horizons: Instants = self.times[1:][has_next]
+        if spec.tolerance is None:
+            return horizons
+        return np.append(horizons, self.times + spec.tolerance)
 
 
-def gone(spec: AsofSpec, table: pa.Table) -> Mask:
-    """The versions that say that the row was deleted."""
+def is_deleted(spec: AsofSpec, table: pa.Table) -> Mask:
+    """Which versions are deletes."""
     flag = np.zeros(len(table), np.bool_)
     if spec.deleted is not None:
         flag |= np.asarray(combine_chunks(table.column(spec.deleted)).fill_null(False))
     if spec.changes:
-        word = combine_chunks(table.column(CHANGE_TYPE))
-        flag |= np.asarray(pc.equal(word, DELETE).fill_null(False))
+        types = combine_chunks(table.column(CHANGE_TYPE))
+        flag |= np.asarray(pc.equal(types, DELETE).fill_null(False))
     return flag
 
 
-def _ends(spec: AsofSpec, table: pa.Table, times: Instants) -> Instants:
-    ends = np.full(len(times), _OPEN)
-    if spec.until is not None:
-        until, closed = timestamp_micros(table.column(spec.until))
-        ends[closed] = until[closed]
-    if spec.tolerance is not None:
-        ends = np.minimum(ends, times + spec.tolerance + 1)
-    ends[gone(spec, table)] = _NEVER
-    return ends
+def _resolve_conflicts(spec: AsofSpec, table: pa.Table, groups: Groups) -> tuple[Ids, Ids]:
+    """The effective row of each group, and the rows in conflict with it.
+
+    Of several contents the greatest is effective, compared by the columns in the order of their names:
+    neither arrival nor the order of columns matters. A delete is below all others; in a change stream
+    it is no conflict, as an update deletes the row that it replaces.
+    """
+    members = np.flatnonzero(groups.sizes()[groups.ids] > 1)
+    slots, firsts = Groups.of(groups.ids[members])
+    rows = take(table, members)
+    deleted = is_deleted(spec, rows)
+    others = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE, TOMBSTONE}
+    content = [combine_chunks(rows.column(n)) for n in rows.column_names if n not in others]
+    # The other columns decide which of several rows with the same content is stored.
+    rest = [combine_chunks(rows.column(name)) for name in rows.column_names if name in others]
+    codes = Groups.of(key_codes(content, len(rows)))[0].ids
+    # Most rows are duplicates, whose values need not be ranked.
+    differs = np.bincount(slots.ids, codes != codes[firsts][slots.ids], slots.count) > 0
+    unequal = np.flatnonzero(differs[slots.ids])
+    order = [deleted.astype(np.int64), *(_descending(column, unequal) for column in content)]
+    winners = slots.first_by(*order, *(~ranks(column) for column in rest))
+    codes[deleted] = -1
+    conflicts = codes != codes[winners][slots.ids]
+    if spec.changes:
+        conflicts &= ~deleted
+
+    chosen = np.empty(groups.count, np.int64)
+    chosen[groups.ids] = np.arange(len(groups.ids))
+    chosen[groups.ids[members[firsts]]] = members[winners]
+    return chosen, members[conflicts]
+
+
+def _descending(column: pa.Array, rows: Ids) -> Ints:
+    """Ranks of the values in these rows, the greatest first; 0 in all other rows."""
+    order = np.zeros(len(column), np.int64)
+    if len(rows):
+        order[rows] = ~ranks(column.take(pa.array(rows)))
+    return order

@@ -10,7 +10,7 @@ import pytest
 
 from streamops import joins
 from streamops.joins.core import enrich as core
-from streamops.joins.core.enrich_spec import EnrichSpec
+from streamops.joins.core.enrich import EnrichSpec
 from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.testing import at
@@ -65,7 +65,7 @@ class Played:
         self.counts = Metrics()
 
     def packed(self, rows: Sequence[dict[str, Any]]) -> pa.Table:
-        table = pa.Table.from_pylist(list(rows), schema=self.spec.table.came)
+        table = pa.Table.from_pylist(list(rows), schema=self.spec.right.schema)
         return core.pack(self.spec, table, "right")
 
     def __call__(self, facts: str = "", *changes: dict[str, Any]) -> list[Any]:

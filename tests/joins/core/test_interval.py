@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import interval, interval_results, sides
+from streamops.joins.core import interval, interval_results, side_state
 from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play, describe
 
@@ -262,14 +262,14 @@ def test_a_straggler_of_the_left_that_meets_a_final_row_is_a_late_match() -> Non
 
 
 def test_every_match_of_two_keys_of_one_hash_has_one_key() -> None:
-    with mock.patch.object(sides, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+    with mock.patch.object(side_state, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         found = Play(0, 9).step([("a", 1), ("b", 1)], [("b", 2), ("a", 5), ("c", 1)])
     assert found == ["+ a 1 ~ 5 matched", "+ b 1 ~ 2 matched"]
 
 
 def test_null_keys_are_never_compared() -> None:
     """A thousand of them on each side would be a million pairs."""
-    with mock.patch.object(interval_results, "expanded", wraps=interval_results.expanded) as looked:
+    with mock.patch.object(interval_results, "expand", wraps=interval_results.expand) as looked:
         play = Play(0, 9, how="full")
         for _ in range(2):
             play.step([(None, 1)] * 1_000, [(None, 1)] * 1_000)
@@ -279,7 +279,7 @@ def test_null_keys_are_never_compared() -> None:
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_whether_there_is_a_partner_is_asked_without_the_pairs(how: str) -> None:
     """A thousand rows of one key on each side would be a million pairs."""
-    with mock.patch.object(interval_results, "expanded", wraps=interval_results.expanded) as looked:
+    with mock.patch.object(interval_results, "expand", wraps=interval_results.expand) as looked:
         play = Play(0, 9, how=how)
         found = play.step([("a", 1)] * 1_000, [("a", 2)] * 1_000, 20)
     assert found == ["+ a 1 matched"] * (1_000 if how == "semi" else 0)
@@ -287,7 +287,7 @@ def test_whether_there_is_a_partner_is_asked_without_the_pairs(how: str) -> None
 
 
 def test_a_partner_behind_one_of_another_key_with_the_same_hash_is_found() -> None:
-    with mock.patch.object(sides, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+    with mock.patch.object(side_state, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         play = Play(0, 9, how="semi")
         assert play.step([("a", 1), ("c", 1)], [("b", 2), ("a", 5)], 5) == ["+ a 1 matched"]
         assert play.step([], [("b", 6), ("c", 7)], 12) == ["+ c 1 matched"]

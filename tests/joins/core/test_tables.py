@@ -11,7 +11,7 @@ import pytest
 
 from streamops import joins
 from streamops.changelog.classify import Conflicts
-from streamops.joins.core import entries, tables
+from streamops.joins.core import table_rows, tables
 from streamops.joins.core.tables import Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.core import Metrics, State, Step
@@ -239,7 +239,7 @@ def test_the_product_rule_counts_what_changed_on_both_sides_once() -> None:
     left = Weighted(one, true, np.array([2]), np.array([3]), False)
     right = Weighted(one, true, np.array([5]), np.array([7]), False)
     found = delta(left, right, 1)
-    assert found.times.tolist() == [1 * 5 + 3 * 2]
+    assert found.weight.tolist() == [1 * 5 + 3 * 2]
 
 
 KEYED = LEFT.insert(2, pa.field("v", pa.int64()))
@@ -319,7 +319,7 @@ def test_values_are_compared_only_where_a_key_is_there_twice(
             compared.append(len(position))
             return Conflicts.of(position, values, lacks, is_delete)
 
-    monkeypatch.setattr(entries, "Conflicts", Spied)
+    monkeypatch.setattr(table_rows, "Conflicts", Spied)
     many: Any = [(number, "a", 5, PLUS) for number in range(9)]
     update: Any = [(3, "a", 5, PRE), (3, "a", 6, POST)]
     steps = play(keyed(), (many, []), (update, []), ([(4, "a", 7, PLUS)], []))

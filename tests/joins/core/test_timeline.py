@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.joins.core import timeline
-from streamops.joins.core.timeline_spec import TimelineParameters, TimelineSpec
+from streamops.joins.core.timeline import TimelineParameters, TimelineSpec
 from streamops.kernel.core import Metrics, State, Step
 
 ROWS = pa.schema(

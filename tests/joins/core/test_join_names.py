@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core.naming import Names, named, refuse_reserved
+from streamops.joins.core.join_spec import JoinedNames, join_names, refuse_reserved
 from streamops.kernel.errors import SchemaError
 
 
@@ -13,8 +13,8 @@ def columns(*names: str) -> pa.Schema:
     return pa.schema([(name, pa.int64()) for name in names])
 
 
-def joined(left: pa.Schema, right: pa.Schema, **by: str) -> Names:
-    return named(left, right, tuple(by.items()), "joins.test")
+def joined(left: pa.Schema, right: pa.Schema, **by: str) -> JoinedNames:
+    return join_names(left, right, tuple(by.items()), "joins.test")
 
 
 def test_the_rights_key_columns_are_left_out_and_what_is_new_keeps_its_name() -> None:

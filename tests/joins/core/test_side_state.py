@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core.sides import Line, expanded, same_keys
+from streamops.joins.core.side_state import SortedIndex, equal_keys, expand
 
 FAR = 2**61
 
 
-def line(*rows: tuple[int, int]) -> Line:
+def line(*rows: tuple[int, int]) -> SortedIndex:
     hashes, times = np.array(rows, np.int64).reshape(-1, 2).T
-    return Line(hashes, times)
+    return SortedIndex(hashes, times)
 
 
-def spans(of: Line, hash_: int, since: int, until: int) -> tuple[int, int]:
+def spans(of: SortedIndex, hash_: int, since: int, until: int) -> tuple[int, int]:
     starts, ends = of.spans(*(np.array([item]) for item in (hash_, since, until)))
     return int(starts[0]), int(ends[0])
 
@@ -45,7 +45,7 @@ def test_hashes_and_times_may_lie_as_far_apart_as_they_can(far: int) -> None:
 
 
 def test_merged_rows_are_in_order_and_the_older_of_equal_ones_is_first() -> None:
-    merged, order = line((1, 5), (2, 1), (2, 3)).merged(line((0, 9), (2, 1), (2, 2), (7, 0)))
+    merged, order = line((1, 5), (2, 1), (2, 3)).merge(line((0, 9), (2, 1), (2, 2), (7, 0)))
     assert merged.hashes.tolist() == [0, 1, 2, 2, 2, 2, 7]
     assert merged.times.tolist() == [9, 5, 1, 1, 2, 3, 0]
     assert order.tolist() == [3, 0, 1, 4, 5, 2, 6]
@@ -57,7 +57,7 @@ def test_merging_gives_the_same_as_sorting() -> None:
         rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         for rows in (rng.integers(-3, 3, (40, 2)), rng.integers(-3, 3, (25, 2)))
     )
-    merged, order = Line(*one.T).merged(Line(*other.T))
+    merged, order = SortedIndex(*one.T).merge(SortedIndex(*other.T))
     both = np.concatenate([one, other])
     sequence = np.lexsort((both[:, 1], both[:, 0]))
     assert order.tolist() == sequence.tolist()
@@ -65,7 +65,7 @@ def test_merging_gives_the_same_as_sorting() -> None:
 
 
 def test_spans_become_places() -> None:
-    which, positions = expanded(np.array([3, 0, 5]), np.array([5, 0, 6]))
+    which, positions = expand(np.array([3, 0, 5]), np.array([5, 0, 6]))
     assert (which.tolist(), positions.tolist()) == ([0, 0, 2], [3, 4, 5])
 
 
@@ -95,4 +95,4 @@ def test_keys_are_equal_as_in_spark(
     dtype: pa.DataType, one: object, other: object, same: bool
 ) -> None:
     left, right = pa.array([one], dtype), pa.array([other], dtype)
-    assert same_keys([left], [right], 1).tolist() == [same]
+    assert equal_keys([left], [right], 1).tolist() == [same]

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import sides
+from streamops.joins.core import side_state
 from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play
 
@@ -116,7 +116,7 @@ def test_a_row_whose_answer_was_published_is_forgotten_where_nothing_corrects_it
 def test_an_answer_is_never_a_row_of_another_key_with_the_same_hash(
     matches: str, time: int
 ) -> None:
-    with mock.patch.object(sides, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
+    with mock.patch.object(side_state, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         play = Play(0, 9, matches=matches, tie_break="n")
         play.step([("a", 1), ("b", 1)], [("b", 2), ("b", 9), ("a", 5), ("c", 1), ("c", 10)])
         assert play.step([], [], 10) == ["+ a 1 ~ 5 matched", f"+ b 1 ~ {time} matched"]

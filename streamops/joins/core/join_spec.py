@@ -1,0 +1,387 @@
+"""Shared by the specs of joins: parameters about both inputs, and the columns of joined rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.joins.core.side_output import late_type
+from streamops.kernel.core import Input
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.parameters import (
+    parse_delay,
+    parse_distinct_names,
+    parse_names,
+    require_choice,
+    require_keys,
+    require_name,
+    show_duration,
+)
+from streamops.kernel.time import Duration
+
+__all__ = [
+    "Columns",
+    "Delays",
+    "JoinSpec",
+    "JoinedNames",
+    "WithoutEventTime",
+    "added_columns",
+    "join_names",
+    "parse_delays",
+    "parse_key_pair",
+    "parse_keys",
+    "parse_name_pair",
+    "parse_times",
+    "refuse_reserved",
+    "require_choices",
+    "require_columns",
+    "require_into",
+    "require_key_types",
+    "revisions_as_sequence",
+    "show_delays",
+    "show_keys",
+    "show_pair",
+]
+
+SUFFIX = "_right"
+"""Appended to the name of a right column if a left column has the same name."""
+
+ADDED = (CHANGE_TYPE, "late")
+"""Columns that a join may add besides ``into``."""
+
+Columns = tuple[str, ...]
+Delays = tuple[int | None, int | None]
+Keys = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedNames:
+    """Columns of a joined row: all of the left, then those of the right without its keys.
+
+    ``right`` has the name of each of the latter in the right frame, and in the joined row.
+    """
+
+    schema: pa.Schema
+    right: tuple[tuple[str, str], ...]
+
+
+def show_delays(delays: Delays) -> str:
+    """Format durations of both inputs: one if they are equal."""
+    left, right = map(show_duration, delays)
+    return left if left == right else f"({left}, {right})"
+
+
+def show_keys(by: Keys) -> str:
+    """Format key columns as a user writes them."""
+    if any(left != right for left, right in by):
+        return repr(dict(by))
+    names = [name for name, _ in by]
+    return repr(names[0] if len(names) == 1 else names)
+
+
+def show_pair(names: tuple[str, str]) -> str:
+    """Format a column of each input: one name if they are equal."""
+    return repr(names[0] if names[0] == names[1] else names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinSpec:
+    """Fields of all joins. ``inputs``, ``names`` and ``output`` are resolved against the schemas."""
+
+    where: str = field(repr=False)  # name of the operator, for errors
+    by: Keys = field(metadata={"shown": show_keys})
+    inputs: tuple[Input, ...] = field(default=(), repr=False)
+    names: JoinedNames = field(default=JoinedNames(pa.schema([]), ()), repr=False)
+    output: pa.Schema = field(default=pa.schema([]), repr=False)
+
+    @property
+    def left_by(self) -> Columns:
+        """Key columns of the left input."""
+        return tuple(left for left, _ in self.by)
+
+    @property
+    def right_by(self) -> Columns:
+        """Key columns of the right input."""
+        return tuple(right for _, right in self.by)
+
+    @property
+    def left(self) -> Input:
+        """The left input, resolved."""
+        return self.inputs[0]
+
+    @property
+    def right(self) -> Input:
+        """The right input, resolved."""
+        return self.inputs[1]
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Output columns that have values of an input column: which input and column."""
+        right = {name: (1, own) for own, name in self.names.right}
+        return {name: right.get(name, (0, name)) for name in self.names.schema.names}
+
+    def build_inputs(
+        self,
+        schemas: Sequence[pa.Schema],
+        times: tuple[str | None, str | None],
+        delays: Delays,
+        carried: tuple[int | None, ...],
+    ) -> tuple[Input, ...]:
+        """Both inputs. The operator defines no watermark on a frame that brings one (`carried`)."""
+        return tuple(
+            Input(by, time, schema, delay if watermark is None else None)
+            for by, time, schema, delay, watermark in zip(
+                (self.left_by, self.right_by), times, schemas, delays, carried, strict=True
+            )
+        )
+
+    def with_columns(
+        self,
+        inputs: tuple[Input, ...],
+        left: pa.Schema,
+        right: pa.Schema,
+        added: Sequence[pa.Field],
+        fix: str = "rename the column before the join, or set another name for the added one with into=...",
+    ) -> Self:
+        """The spec over these inputs, with these columns of the left, the right, and the join itself.
+
+        Raises
+        ------
+        SchemaError
+            ``NAME_TAKEN``.
+        """
+        names = join_names(left, right, self.by, self.where)
+        refuse_reserved(names.schema.names, [column.name for column in added], fix, self.where)
+        joined = (column.with_nullable(True) for column in names.schema)
+        return replace(self, inputs=inputs, names=names, output=pa.schema([*joined, *added]))
+
+
+class WithoutEventTime:
+    """Parameters of a join without event time: there is no watermark, and all rows are on time."""
+
+    __slots__ = ()
+
+    times: ClassVar[tuple[None, None]] = (None, None)
+    delays: ClassVar[tuple[None, None]] = (None, None)
+    accepts_revisions: ClassVar[tuple[bool, bool]] = (True, True)
+    needs_preimages: ClassVar[bool] = True
+    event_time: ClassVar[str | None] = None
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+
+
+def added_columns(
+    into: str | None, *, changes: bool, late: tuple[pa.Schema, pa.Schema] | None
+) -> list[pa.Field]:
+    """Columns that a join adds: the status, the change type, late rows of these two schemas."""
+    added = [] if into is None else [pa.field(into, pa.string())]
+    added += [pa.field(CHANGE_TYPE, pa.string())] if changes else []
+    return added + ([] if late is None else [pa.field("late", late_type(*late))])
+
+
+def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> JoinedNames:
+    """The columns of a left row joined with a right row of the same key.
+
+    Names are compared as in Spark, ignoring case. A right column gets the suffix ``_right`` if its
+    name is taken.
+
+    Raises
+    ------
+    SchemaError
+        ``NAME_TAKEN``: the name with the suffix is taken as well.
+
+    Examples
+    --------
+    >>> searches = pa.schema([("query", pa.int64()), ("ts", pa.int64())])
+    >>> clicks = pa.schema([("query", pa.int64()), ("ts", pa.int64()), ("url", pa.string())])
+    >>> joined = join_names(searches, clicks, (("query", "query"),), "doc")
+    >>> joined.schema.names, joined.right
+    (['query', 'ts', 'ts_right', 'url'], (('ts', 'ts_right'), ('url', 'url')))
+    """
+    keys = {name for _, name in by}
+    columns = [column for column in right if column.name not in keys]
+    of_left = {name.lower() for name in left.names}
+    # A column that keeps its name takes precedence over one that needs the suffix.
+    taken = of_left | {column.name.lower() for column in columns}
+    pairs = []
+    for column in columns:
+        name = column.name
+        if name.lower() in of_left:
+            name += SUFFIX
+            if name.lower() in taken:
+                raise SchemaError(
+                    "NAME_TAKEN",
+                    f"the right column {column.name!r} has no free name in the joined row",
+                    where=where,
+                    got=f"{column.name!r} on both sides, and {name!r} as well",
+                    expected=f"right columns unlike the left ones ({', '.join(left.names)}), "
+                    f"or unlike them with the suffix {SUFFIX!r}",
+                    fix=f"right.withColumnRenamed({column.name!r}, 'another name') before the join",
+                )
+            taken.add(name.lower())
+        pairs.append((column.name, name))
+    joined = [right.field(own).with_name(name) for own, name in pairs]
+    return JoinedNames(pa.schema([*left, *joined]), tuple(pairs))
+
+
+def refuse_reserved(names: Sequence[str], added: Iterable[str], fix: str, where: str) -> None:
+    """Refuse joined columns with the name of a column that the operator adds.
+
+    Raises
+    ------
+    SchemaError
+        ``NAME_TAKEN``.
+    """
+    reserved = {name.lower() for name in added}
+    taken = [name for name in names if name.lower() in reserved]
+    if taken:
+        raise SchemaError(
+            "NAME_TAKEN",
+            f"two columns of the result have the same name: {', '.join(taken)}",
+            where=where,
+            got=f"columns {', '.join(names)}",
+            expected=f"columns unlike {', '.join(sorted(reserved))}, which the join adds",
+            fix=fix,
+        )
+
+
+def parse_keys(by: Any, *, where: str) -> Keys:
+    """Key columns as pairs, left and right, from a name, a sequence or a mapping.
+
+    Examples
+    --------
+    >>> parse_keys({"query": "search"}, where="doc"), parse_keys(["a", "b"], where="doc")
+    ((('query', 'search'),), (('a', 'a'), ('b', 'b')))
+    """
+    if isinstance(by, Mapping):
+        pairs = tuple(by.items())
+        parse_names([name for pair in pairs for name in pair], parameter="by", where=where)
+    else:
+        names = parse_distinct_names(by, parameter="by", where=where, empty=True)
+        pairs = tuple((name, name) for name in names)
+    if not pairs:
+        raise SpecError(
+            "NO_KEY",
+            "`by` names no column",
+            where=where,
+            got=f"by={by!r}",
+            expected="at least one key column",
+            fix='by="user_id"; or a constant column on both sides to join all rows',
+        )
+    return pairs
+
+
+def parse_times(time: Any, *, where: str) -> tuple[str, str]:
+    """Event-time columns of both inputs, from one name or two."""
+    left, right = time if isinstance(time, tuple) and len(time) == 2 else (time, time)
+    for name in (left, right):
+        require_name(name, parameter="time", where=where)
+    return left, right
+
+
+def parse_delays(
+    delay: Duration | tuple[Duration | None, Duration | None] | None, *, where: str
+) -> Delays:
+    """Delays of the watermarks on both inputs, in microseconds, from one duration or two."""
+    pair: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
+    left, right = (
+        None if duration is None else parse_delay(duration, parameter="delay", where=where)
+        for duration in pair
+    )
+    return left, right
+
+
+def parse_key_pair(key: Any, *, where: str) -> tuple[Columns, Columns]:
+    """Key columns of both tables: one name or several, for both or for each.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_PAIR``, ``NOT_A_NAME``.
+    """
+    parts = (key, key) if isinstance(key, str | list) else key
+    if not (isinstance(parts, tuple) and len(parts) == 2 and all(parts)):
+        example = '("order_id", "customer_id"), or with lists: (["a", "b"], "id")'
+        raise _not_a_pair("key", key, example, where)
+    left, right = (parse_names(part, parameter="key", where=where) for part in parts)
+    return left, right
+
+
+def parse_name_pair(value: Any, *, parameter: str, where: str) -> tuple[str, str]:
+    """A column of both tables: one name for both, or one for each.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_PAIR``, ``NOT_A_NAME``.
+    """
+    pair = (value, value) if isinstance(value, str) else value
+    if not (isinstance(pair, tuple) and len(pair) == 2):
+        raise _not_a_pair(parameter, value, '"lsn", or ("lsn", "version")', where)
+    for name in pair:
+        require_name(name, parameter=parameter, where=where)
+    return pair
+
+
+def _not_a_pair(parameter: str, got: Any, example: str, where: str) -> SpecError:
+    return SpecError(
+        "NOT_A_PAIR",
+        f"`{parameter}` is neither one value for both inputs nor a pair",
+        where=where,
+        got=f"{parameter}={got!r}",
+        expected="one value for both inputs, or a pair: left, right",
+        fix=f"{parameter}={example}",
+    )
+
+
+def require_choices(parameters: Any, **choices: Any) -> None:
+    """Refuse fields whose value is not one of their choices."""
+    for name, choice in choices.items():
+        require_choice(getattr(parameters, name), choice, parameter=name, where=parameters.where)
+
+
+def require_into(into: Any, *, where: str) -> None:
+    """Refuse a value of `into` that is not a name, or the name of another added column."""
+    require_name(into, parameter="into", where=where)
+    if into.lower() in ADDED:
+        raise SpecError(
+            "NAME_TAKEN",
+            "`into` is the name of another column that the join may add",
+            where=where,
+            got=f"into={into!r}",
+            expected=f"a name other than {', '.join(ADDED)}",
+            fix='use another name, such as into="match"',
+        )
+
+
+def require_columns(
+    schema: pa.Schema, required: Mapping[str, Sequence[str]], *, where: str
+) -> None:
+    """Refuse an input without one of the columns, which are given by parameter."""
+    for role, names in required.items():
+        for name in names:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=where, role=role)
+
+
+def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:
+    """Refuse keys that Spark cannot hash."""
+    ours, theirs = zip(*by, strict=True)
+    require_keys(left, ours, where=f"{where}, left frame")
+    require_keys(right, theirs, where=f"{where}, right frame")
+
+
+def revisions_as_sequence(sequence: object, fix: str, *, where: str) -> SpecError:
+    """The error if the changes of a key are ordered by revision."""
+    return SpecError(
+        "SEQUENCE_OF_REVISIONS",
+        "a delete has the same revision as the row that it deletes: their order is unknown",
+        where=where,
+        got=f"sequence={sequence!r}",
+        expected="a position in a log, higher for a delete than for the deleted row",
+        fix=f"{fix}; or rename the column, if it is a position",
+    )
