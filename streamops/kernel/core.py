@@ -189,8 +189,8 @@ class Spec(Protocol):
 class Core(Protocol):
     """The algorithm of an operator: a module of pure functions.
 
-    A core may define ``METRICS``, a mapping of observed metric names to fields of its metrics, if they
-    are not those of :class:`Metrics`; ``STEPS_WITHOUT_ROWS``, true if a step without rows emits output
+    A core may define ``METRICS_TYPE``, the class of its metrics, if it is not :class:`Metrics`;
+    ``METRICS``, a mapping of observed metric names to fields of it, if they are not those of ``Metrics``; ``STEPS_WITHOUT_ROWS``, true if a step without rows emits output
     though no deadline has passed; and ``deliver``, see :func:`streamops.spark.drive.drive`.
     """
 

@@ -1,8 +1,8 @@
-"""Help for testing streams, shipped with the library.
+"""A kit for testing streams.
 
-``replay`` runs a transform over scripted micro-batches without Spark, ``stream`` runs the same
-script on Spark. Nothing is imported before it is used, so that importing this package takes
-neither pytest nor chispa nor PyYAML: they come with the extra ``streamops[testing]``.
+``replay`` runs an operator over scripted micro-batches without Spark, ``stream`` runs the same
+script on Spark. Modules are imported when they are used: importing this package does not need pytest,
+chispa and PyYAML, which the extra ``streamops[testing]`` installs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "stream",
 ]
 
-_HOME = {
+_MODULES = {
     "START": "batches",
     "BatchResult": "results",
     "Replay": "replaying",
@@ -44,8 +44,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"streamops.testing.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"streamops.testing.{_MODULES[name]}"), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
 

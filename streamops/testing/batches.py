@@ -1,4 +1,4 @@
-"""Micro-batches as a test writes them, made into tables of Spark's types."""
+"""A script: operators and the micro-batches for them, converted to tables of Spark's types."""
 
 from __future__ import annotations
 
@@ -12,22 +12,42 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.time import Duration
+from streamops.spark.operator import Operator
 
 if TYPE_CHECKING:
     import pandas as pd
 
     Batch: TypeAlias = pa.Table | pd.DataFrame | Sequence[Mapping[str, Any]]
+    Inputs: TypeAlias = Batch | tuple[Batch | None, Batch | None]
 
-__all__ = ["START", "at", "canonical", "schema_of", "to_table"]
+__all__ = [
+    "START",
+    "Chain",
+    "Delays",
+    "Schemas",
+    "at",
+    "canonical",
+    "expand",
+    "infer_schema",
+    "infer_schemas",
+    "per_input",
+    "to_table",
+    "to_tables",
+]
 
-_NEAR = 0.8  # of 1: "amuont" is "amount", and "left_id" is not "right_id"
+Chain: TypeAlias = "Operator | Sequence[Operator]"
+Delays: TypeAlias = "Duration | tuple[Duration | None, Duration | None] | None"
+Schemas: TypeAlias = "pa.Schema | tuple[pa.Schema | None, ...] | None"
+
+_CUTOFF = 0.8  # similarity of names: "amuont" is "amount", and "left_id" is not "right_id"
 
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 """Second 0 of :func:`at`: far from 1970, where Spark's watermark begins."""
 
 
 def at(seconds: float = 0, micros: int = 0, *, since: dt.datetime = START) -> dt.datetime:
-    """The instant so many seconds, and microseconds, after ``since``.
+    """The instant this many seconds and microseconds after ``since``.
 
     Examples
     --------
@@ -37,60 +57,158 @@ def at(seconds: float = 0, micros: int = 0, *, since: dt.datetime = START) -> dt
     return since + dt.timedelta(seconds=seconds, microseconds=micros)
 
 
+def expand(operator: Chain) -> list[Operator]:
+    """The operators of a chain, follow-up operators included.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_CHAIN``: an item is not an operator with a core, or has two inputs and is not the
+        first. ``NOT_IN_A_SCRIPT``: an operator has a ``snapshot``.
+    """
+    chain: list[Any] = list(operator) if isinstance(operator, list | tuple) else [operator]
+    operators: list[Operator] = []
+    for position, item in enumerate(chain or [None]):
+        is_operator = isinstance(item, Operator) and item.core is not None
+        if not is_operator or (position and len(item.parameters.times) > 1):
+            raise SpecError(
+                "NOT_A_CHAIN",
+                "the test kit cannot run this",
+                where="streamops.testing",
+                got=repr(item),
+                expected="an operator such as windows.tumbling(...), or a list of operators, of which only "
+                "the first may have two inputs",
+                fix="test column expressions and joins within a chain as a query, on "
+                "testing.micro_batches",
+            )
+        if item.initial is not None:
+            raise SpecError(
+                "NOT_IN_A_SCRIPT",
+                "a replay has no frames, and `snapshot` is one",
+                where="streamops.testing",
+                got=f"snapshot=... in {item.name}",
+                expected="an operator without it",
+                fix="leave snapshot out, and write its rows into the script; or run it on Spark: "
+                "streamops.testing.stream",
+            )
+        operators.append(item)
+        if item.follow_up is not None:
+            operators.append(item.second(item.follow_up))
+    return operators
+
+
+def per_input(operator: Operator, watermark: Delays) -> tuple[Duration | None, ...]:
+    """The delay of the frame's watermark for each input: one, a pair, or one for both."""
+    if isinstance(watermark, tuple) and len(operator.parameters.times) > 1:
+        if len(watermark) != 2:
+            raise _not_a_pair("watermark", watermark, 'one delay, or a pair: ("5 seconds", None)')
+        return watermark
+    delay: Any = watermark
+    return (delay,) * len(operator.parameters.times)
+
+
+def infer_schemas(
+    operator: Operator, batches: Sequence[Any], schema: Schemas
+) -> tuple[pa.Schema, ...]:
+    """The columns of each input of a script, see :func:`infer_schema`."""
+    if len(operator.parameters.times) == 1:
+        single: Any = schema
+        return (infer_schema(batches, single),)
+    given: Any = (None, None) if schema is None else schema
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise _not_a_pair("schema", given, "a pair of schemas: schema=(left, right)")
+    for batch in batches:
+        _require_pair(batch)
+    return tuple(
+        infer_schema([batch[side] for batch in batches if batch[side] is not None], given[side])
+        for side in (0, 1)
+    )
+
+
+def to_tables(batch: Any, schemas: tuple[pa.Schema, ...]) -> tuple[pa.Table, ...]:
+    """Convert each input of a micro-batch, see :func:`to_table`. None is an input without rows."""
+    if len(schemas) == 1:
+        return (to_table(batch, schemas[0]),)
+    _require_pair(batch)
+    return tuple(
+        schema.empty_table() if rows is None else to_table(rows, schema)
+        for rows, schema in zip(batch, schemas, strict=True)
+    )
+
+
+def _require_pair(batch: Any) -> None:
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        raise _not_a_pair("a micro-batch", batch, "a pair: (rows of the left, rows of the right)")
+
+
+def _not_a_pair(what: str, got: Any, expected: str) -> SpecError:
+    return SpecError(
+        "NOT_A_PAIR",
+        f"{what} of an operator with two inputs is a pair",
+        where="streamops.testing",
+        got=f"{got!r:.100}",
+        expected=expected,
+        fix="write None for an input that has nothing: (rows, None)",
+    )
+
+
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """The same columns as Spark hands them to Python: instants in UTC, no large variants.
+    """The same columns with the types in which Spark passes them to Python.
+
+    Timestamps are in UTC, and there are no large variants.
 
     Raises
     ------
     SchemaError
         ``DUPLICATE_COLUMN``, or ``TYPE_NOT_CARRIED``: a type that Spark does not have.
     """
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
+    duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if duplicates:
         raise SchemaError(
             "DUPLICATE_COLUMN",
             "a micro-batch has more than one column of the same name",
             where="streamops.testing",
-            got=", ".join(twice),
+            got=", ".join(duplicates),
             expected="unique column names",
             fix="rename one of them",
         )
     try:
         return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), timezone="UTC")
-    except Exception as error:  # PySpark's own error type moved between releases
+    except Exception as error:  # the class of this error differs between releases of PySpark
         raise SchemaError(
             "TYPE_NOT_CARRIED",
             "a column has a type that Spark does not have",
             where="streamops.testing",
             got=str(schema).replace("\n", ", "),
-            expected="types that Spark carries as Arrow",
+            expected="types that Spark exchanges with Arrow",
             fix="cast the column; unsigned integers to signed ones",
         ) from error
 
 
-def schema_of(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
-    """Columns of a script: as given, as of its first table, or as its rows suggest.
+def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
+    """The columns of a script: the given ones, those of its first table, or those of its rows.
 
     Raises
     ------
     SpecError
-        ``NO_SCHEMA``: nothing tells the columns. ``NOT_A_BATCH``: a row, say, that is in no list.
+        ``NO_SCHEMA``: there are no rows, and no schema. ``NOT_A_BATCH``: for example, a row instead
+        of a list of rows.
     SchemaError
-        ``COLUMN_MISSPELT``: a name that is near to that of another column, which its rows leave out.
+        ``COLUMN_MISSPELT``: a name similar to that of a column that the same rows omit.
     """
     if schema is not None:
         return canonical(schema)
     rows: list[Mapping[str, Any]] = []
     for batch in batches:
         if not _is_rows(batch):
-            return canonical(_arrow(batch, None).schema)
+            return canonical(_to_arrow(batch, None).schema)
         rows.extend(batch)
     names = list(dict.fromkeys(name for row in rows for name in row))
     _refuse_misspelt(names, rows)
     if not names:
         raise SpecError(
             "NO_SCHEMA",
-            "nothing tells the columns of these micro-batches",
+            "the columns of these micro-batches are unknown",
             where="streamops.testing",
             got="micro-batches without rows",
             expected="a row, a table, or schema=...",
@@ -101,9 +219,9 @@ def schema_of(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
 
 
 def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
-    """One micro-batch with exactly these columns.
+    """Convert a micro-batch to a table with exactly these columns.
 
-    A row may leave columns out (they are null), and may not bring others.
+    A row may omit columns (they are null), but must not have other columns.
 
     Raises
     ------
@@ -112,21 +230,21 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
     SpecError
         ``NOT_A_BATCH``.
     SchemaError
-        ``BATCH_TYPE``: a column that cannot be brought to its type without loss.
+        ``BATCH_TYPE``: a column that cannot be cast to its type without loss.
     """
     names = list(dict.fromkeys(name for row in batch for name in row)) if _is_rows(batch) else None
     try:
-        table = _arrow(batch, schema)
+        table = _to_arrow(batch, schema)
         for name in table.column_names if names is None else names:
             if name not in schema.names:
                 raise ColumnNotFound(
                     name, schema.names, where="streamops.testing", role="a column of a micro-batch"
                 )
-        missing = [name for name in schema.names if name not in table.column_names]
-        if missing:
-            raise ColumnNotFound(
-                missing[0], table.column_names, where="streamops.testing", role="schema"
-            )
+        for name in schema.names:
+            if name not in table.column_names:
+                raise ColumnNotFound(
+                    name, table.column_names, where="streamops.testing", role="schema"
+                )
         return table.select(schema.names).cast(schema).combine_chunks()
     except pa.ArrowException as error:
         raise SchemaError(
@@ -135,47 +253,48 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
             where="streamops.testing",
             got=str(error),
             expected=str(schema).replace("\n", ", "),
-            fix="cast the column, or pass the schema that is meant: schema=...",
+            fix="cast the column, or pass the intended schema: schema=...",
         ) from error
 
 
 def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a name that is near to another one, and stands in other rows than that.
+    """Refuse a name that is similar to another one, if no row has both.
 
-    It would be a column of its own, and the one that was meant a null in these rows.
+    It would be a column of its own, and the intended column would be null in these rows.
     """
-    having = {name: {at for at, row in enumerate(rows) if name in row} for name in names}
-    # Names that differ in their numbers are two columns: "price_1", "price_2".
-    words = {name: re.sub(r"\d+", "#", name) for name in names}
-    for name in sorted(reversed(names), key=lambda name: len(having[name])):
+    rows_with = {name: {at for at, row in enumerate(rows) if name in row} for name in names}
+    # Names that differ in their numbers only are two columns: "price_1", "price_2".
+    patterns = {name: re.sub(r"\d+", "#", name) for name in names}
+    for name in sorted(reversed(names), key=lambda name: len(rows_with[name])):
         others = {
             other.casefold(): other
             for other in names
-            if words[other] != words[name] and not having[other] & having[name]
+            if patterns[other] != patterns[name] and not rows_with[other] & rows_with[name]
         }
-        for near in difflib.get_close_matches(name.casefold(), others, n=1, cutoff=_NEAR):
+        for similar in difflib.get_close_matches(name.casefold(), others, n=1, cutoff=_CUTOFF):
             raise SchemaError(
                 "COLUMN_MISSPELT",
-                f"no row that has {name!r} has {others[near]!r}: this looks like one column",
+                f"no row has both {name!r} and {others[similar]!r}: probably, they are one column",
                 where="streamops.testing",
-                got=f"a row with {', '.join(rows[min(having[name])])}",
-                expected=f"one of: {', '.join(each for each in names if each != name)}",
-                fix=f"did you mean {others[near]!r}? Where both are columns, say so: schema=...",
+                got=f"a row with {', '.join(rows[min(rows_with[name])])}",
+                expected=f"one of: {', '.join(other for other in names if other != name)}",
+                fix=f"did you mean {others[similar]!r}? If both are columns, pass schema=...",
             )
 
 
 def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
-    """Whether it is a list of dicts, and no table; an error where it is neither."""
+    """Whether the micro-batch is a list of dicts; False for a table. Everything else is refused."""
     if isinstance(batch, Sequence) and all(isinstance(row, Mapping) for row in batch):
         return True
     import pandas as pd
 
     if isinstance(batch, pa.Table | pd.DataFrame):
         return False
-    is_row = isinstance(batch, Mapping)
     raise SpecError(
         "NOT_A_BATCH",
-        "a row stands where a micro-batch should" if is_row else "this is no micro-batch",
+        "this is one row, not a micro-batch"
+        if isinstance(batch, Mapping)
+        else "this is not a micro-batch",
         where="streamops.testing",
         got=f"{batch!r} of type {type(batch).__name__}",
         expected="a list of dicts, a Table or a pandas DataFrame for each micro-batch",
@@ -183,7 +302,7 @@ def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     )
 
 
-def _arrow(batch: Any, schema: pa.Schema | None) -> pa.Table:
+def _to_arrow(batch: Any, schema: pa.Schema | None) -> pa.Table:
     if isinstance(batch, pa.Table):
         return batch
     if _is_rows(batch):

@@ -1,7 +1,7 @@
-"""A change stream folded to the table it stands for, with its contract checked row by row.
+"""Fold a change stream to a table, and check every change.
 
-Written to be read, one row at a time in plain Python: for tests and small results. It is the
-referee of the operators that publish corrections, so it shares no code with them.
+In plain Python, one row at a time, for tests and small results. It shares no code with the operators
+that emit corrections, because their tests depend on it.
 """
 
 from __future__ import annotations
@@ -17,34 +17,33 @@ from streamops.testing.values import comparable, same
 __all__ = ["fold"]
 
 Row = dict[str, Any]
-Kind = Literal["keyed", "multiset"]
+Semantics = Literal["keyed", "multiset"]
 
 
 def fold(
     published: Published,
     *,
     key: str | Sequence[str] | None = None,
-    rows: Kind = "keyed",
+    rows: Semantics = "keyed",
 ) -> list[Row]:
-    """The table that a stream of results stands for once everything was published.
+    """Compute the table that a stream of results amounts to.
 
     With a column ``_change_type``: ``insert`` and ``update_postimage`` set a row, ``delete``
-    removes it, ``update_preimage`` takes back exactly the row published before. With a column
-    ``revision`` alone: a row replaces the one of the same key. With neither: each key is
+    removes it, ``update_preimage`` retracts exactly the row published before. With a column
+    ``revision`` only: a row replaces the one of the same key. With neither: each key is
     published once.
 
     Parameters
     ----------
     published : iterable of mapping or BatchResult, or Table
-        Rows in the order of their publication. Late and rejected rows, which say why in ``late`` or
-        ``rejected``, are left out.
+        Rows in the order of their publication. Late and rejected rows, which have a reason in ``late``
+        or ``rejected``, are left out.
     key : str or sequence of str, optional
-        Columns that identify a row. For windows, the columns up to ``window_end``; to be given for
-        sliding windows: the keys and the event time.
+        Columns that identify a row. By default the columns up to ``window_end``. Required for sliding
+        windows: the keys and the event time.
     rows : "keyed" or "multiset"
-        A multiset where nothing identifies a row, as in many joins: equal rows may stand beside one
-        another, and ``delete`` and ``update_preimage`` take back exactly one equal row. It has no
-        key.
+        A multiset for rows without a key, as in many joins: it may contain equal rows, and ``delete``
+        and ``update_preimage`` retract exactly one equal row.
 
     Returns
     -------
@@ -58,7 +57,7 @@ def fold(
         ``POSTIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, ``UNCHANGED``, ``REVISION_OUT_OF_STEP``
         or ``UNKNOWN_CHANGE``: the stream contradicts itself.
     SpecError
-        ``KEY_REQUIRED``: nothing tells which columns identify a row. ``KEY_OF_A_MULTISET``,
+        ``KEY_REQUIRED``: the columns that identify a row are unknown. ``KEY_OF_A_MULTISET``,
         ``UNKNOWN_CHOICE``.
     ColumnNotFound
         A row lacks a column of the key.
@@ -74,10 +73,10 @@ def fold(
     ...     key="k",
     ... )
     [{'k': 'a', 'n': 2, 'revision': 1}]
-    >>> fold([{"n": 1, "_change_type": word} for word in ("insert", "insert", "delete")], rows="multiset")
+    >>> fold([{"n": 1, "_change_type": type_} for type_ in ("insert", "insert", "delete")], rows="multiset")
     [{'n': 1}]
     """
-    require_choice(rows, Kind, parameter="rows", where="streamops.testing.fold")
+    require_choice(rows, Semantics, parameter="rows", where="streamops.testing.fold")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "multiset" and names is not None:
         raise SpecError(
@@ -88,69 +87,67 @@ def fold(
             expected="one of the two",
             fix="leave key out, or rows",
         )
-    folded: _Multiset | _Folded = _Multiset() if rows == "multiset" else _Folded(names)
+    folded: _Multiset | _Keyed = _Multiset() if rows == "multiset" else _Keyed(names)
     for row in results_in(published):
         folded.apply(row)
-    folded.end()
+    for row in folded.retracted():
+        _refuse("PREIMAGE_ALONE", "a row was retracted and never replaced", row, "its postimage")
     return folded.rows()
 
 
 class _Multiset:
-    """The table so far, of rows that nothing identifies."""
+    """The table so far, of rows without a key."""
 
     def __init__(self) -> None:
-        self.table: dict[Any, list[tuple[int, Row]]] = {}  # equal rows, with their places
-        self.taken: list[Row] = []  # preimages that wait for a postimage
+        self.table: dict[Any, list[tuple[int, Row]]] = {}  # equal rows, with their order
+        self.preimages: list[Row] = []  # without a postimage yet
         self.applied = 0
 
     def apply(self, row: Row) -> None:
-        """Take in the next row."""
         change = row.pop("_change_type", "insert")
         if change in ("delete", "update_preimage"):
-            self._take_back(row, change)
+            self._retract(row, change)
             return
         if change == "update_postimage":
-            if not self.taken:
-                _refuse_alone(row)
-            self.taken.pop()  # any of them: nothing says whose it is
+            if not self.preimages:
+                _refuse_postimage(row)
+            self.preimages.pop()  # any of them: without a key, they cannot be matched
         elif change != "insert":
             _refuse_unknown(change, row)
         self.table.setdefault(comparable(row), []).append((self.applied, row))
         self.applied += 1
 
-    def _take_back(self, row: Row, change: str) -> None:
+    def _retract(self, row: Row, change: str) -> None:
         equal = self.table.get(comparable(row))
         if not equal and change == "delete":
-            _refuse_deleted(row)
+            _refuse_delete(row)
         if not equal:
-            _refuse_preimage(row, "nothing: no such row stands")
+            _refuse_preimage(row, "nothing: there is no such row")
         equal.pop()
         if change == "update_preimage":
-            self.taken.append(row)
+            self.preimages.append(row)
 
-    def end(self) -> None:
-        """Nothing more comes."""
-        for row in self.taken:
-            _refuse_forgotten(row)
+    def retracted(self) -> list[Row]:
+        """Preimages without a postimage."""
+        return self.preimages
 
     def rows(self) -> list[Row]:
         """The table, in order of publication."""
-        placed = [each for equal in self.table.values() for each in equal]
-        return [row for _, row in sorted(placed, key=lambda each: each[0])]
+        ordered = [item for equal in self.table.values() for item in equal]
+        return [row for _, row in sorted(ordered, key=lambda item: item[0])]
 
 
-class _Folded:
-    """The table so far."""
+class _Keyed:
+    """The table so far, of rows with a key."""
 
     def __init__(self, key: tuple[str, ...] | None) -> None:
         self.key = key
         self.table: dict[Any, Row] = {}
-        self.taken: dict[Any, Row] = {}  # preimages that wait for their postimage
-        self.revisions: dict[Any, int] = {}  # newest of each key, also of deleted ones
-        self.deleted: set[Any] = set()  # keys that were not published again since
+        self.preimages: dict[Any, Row] = {}  # without a postimage yet
+        self.revisions: dict[Any, int] = {}  # the latest per key, also of deleted keys
+        self.deleted: set[Any] = set()  # keys that were not published again
 
     def apply(self, row: Row) -> None:
-        """Take in the next row."""
         key = tuple(comparable(row[name]) for name in self._key_of(row))
         if "_change_type" not in row:
             self._insert(key, row, replaces="revision" in row)
@@ -159,20 +156,25 @@ class _Folded:
         if change == "insert":
             self._insert(key, row, replaces=False)
         elif change == "update_preimage":
-            self._take_back(key, row)
+            before = self.table.pop(key, None)
+            if before is None or not same(before, row):
+                _refuse_preimage(row, before or "nothing: there is no row with this key")
+            self.preimages[key] = row
         elif change == "update_postimage":
-            self._correct(key, row)
+            before = self.preimages.pop(key, None)
+            if before is None:
+                _refuse_postimage(row)
+            self._set(key, row, before)
         elif change == "delete":
             if self.table.pop(key, None) is None:
-                _refuse_deleted(row)
+                _refuse_delete(row)
             self.deleted.add(key)
         else:
             _refuse_unknown(change, row)
 
-    def end(self) -> None:
-        """Nothing more comes."""
-        for row in self.taken.values():
-            _refuse_forgotten(row)
+    def retracted(self) -> list[Row]:
+        """Preimages without a postimage."""
+        return list(self.preimages.values())
 
     def rows(self) -> list[Row]:
         """The table, in order of first publication."""
@@ -184,7 +186,7 @@ class _Folded:
             if "window_end" not in names:
                 raise SpecError(
                     "KEY_REQUIRED",
-                    "nothing tells which columns identify a row",
+                    "the columns that identify a row are unknown",
                     where="streamops.testing.fold",
                     got=f"columns {', '.join(names)}",
                     expected="key=..., or columns up to 'window_end'",
@@ -197,72 +199,48 @@ class _Folded:
         return self.key
 
     def _insert(self, key: Any, row: Row, *, replaces: bool) -> None:
-        before = self.taken.get(key, self.table.get(key))
+        before = self.preimages.get(key, self.table.get(key))
         if before is not None and not replaces:
             _refuse("INSERTED_TWICE", "a row was inserted that is already there", row, "an update")
+        self._set(key, row, before)
+
+    def _set(self, key: Any, row: Row, before: Row | None) -> None:
         if before is not None:
-            self._refuse_unchanged(before, row)
-        self._step(key, row)
+            new, old = ({k: v for k, v in r.items() if k != "revision"} for r in (row, before))
+            if same(new, old):
+                what = "a row was published again without a change"
+                _refuse("UNCHANGED", what, row, "another value")
+        if "revision" in row:
+            self._check_revision(key, row)
         self.table[key] = row
 
-    def _take_back(self, key: Any, row: Row) -> None:
-        before = self.table.pop(key, None)
-        if before is None or not same(before, row):
-            _refuse_preimage(row, before or "nothing: no row of this key stands")
-        self.taken[key] = row
-
-    def _correct(self, key: Any, row: Row) -> None:
-        before = self.taken.pop(key, None)
-        if before is None:
-            _refuse_alone(row)
-        self._refuse_unchanged(before, row)
-        self._step(key, row)
-        self.table[key] = row
-
-    def _refuse_unchanged(self, before: Row, row: Row) -> None:
-        values, old = ({k: v for k, v in r.items() if k != "revision"} for r in (row, before))
-        if same(values, old):
-            _refuse("UNCHANGED", "a row was published again without a change", row, "another value")
-
-    def _step(self, key: Any, row: Row) -> None:
-        if "revision" not in row:
-            return
-        before = self.revisions.get(key)
-        # What comes back after a delete goes on from the rows that replaced it meanwhile.
-        again = key in self.deleted
+    def _check_revision(self, key: Any, row: Row) -> None:
+        last, revision = self.revisions.get(key), row["revision"]
+        # A row published again after a delete continues the revisions of the rows that replaced it.
+        was_deleted = key in self.deleted
         self.deleted.discard(key)
-        if before is not None and not (
-            row["revision"] == before + 1 or (again and row["revision"] > before)
-        ):
-            _refuse(
-                "REVISION_OUT_OF_STEP",
-                "a revision does not follow the one before",
-                row,
-                f"revision {before + 1}",
-            )
-        self.revisions[key] = row["revision"]
+        if last is not None and revision != last + 1 and not (was_deleted and revision > last):
+            what = "a revision does not follow the one before"
+            _refuse("REVISION_OUT_OF_STEP", what, row, f"revision {last + 1}")
+        self.revisions[key] = revision
 
 
-def _refuse_deleted(row: Row) -> NoReturn:
+def _refuse_delete(row: Row) -> NoReturn:
     _refuse("DELETED_UNPUBLISHED", "a delete of a row that is not there", row, "a row")
 
 
-def _refuse_preimage(row: Row, stands: Any) -> NoReturn:
+def _refuse_preimage(row: Row, published: Any) -> NoReturn:
     what = "a preimage is not the row that was published"
-    _refuse("PREIMAGE_NOT_PUBLISHED", what, row, stands)
+    _refuse("PREIMAGE_NOT_PUBLISHED", what, row, published)
 
 
-def _refuse_alone(row: Row) -> NoReturn:
+def _refuse_postimage(row: Row) -> NoReturn:
     _refuse("POSTIMAGE_ALONE", "a postimage without its preimage", row, "a preimage before")
 
 
-def _refuse_forgotten(row: Row) -> NoReturn:
-    _refuse("PREIMAGE_ALONE", "a row was taken back and never replaced", row, "its postimage")
-
-
 def _refuse_unknown(change: Any, row: Row) -> NoReturn:
-    words = "insert, update_preimage, update_postimage or delete"
-    _refuse("UNKNOWN_CHANGE", f"no change type is called {change!r}", row, words)
+    types = "insert, update_preimage, update_postimage or delete"
+    _refuse("UNKNOWN_CHANGE", f"{change!r} is not a change type", row, types)
 
 
 def _refuse(code: str, what: str, row: Row, expected: Any) -> NoReturn:
@@ -273,5 +251,5 @@ def _refuse(code: str, what: str, row: Row, expected: Any) -> NoReturn:
         got=row,
         expected=expected,
         fix="fold the rows of all micro-batches, in their order, each once; "
-        "if they are, the operator that published them is wrong",
+        "if they are, the operator that published them has a bug",
     )

@@ -1,31 +1,36 @@
-"""How a transcript writes times, windows and rows."""
+"""How a transcript writes times, windows, rows, and the lines of its script."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from streamops.changelog.table import REJECTED
+from streamops.kernel.clocks import ClockMetrics
+from streamops.kernel.core import SIDES
 from streamops.kernel.errors import SpecError
 
 __all__ = [
     "COLUMN_TYPES",
-    "cell",
+    "Line",
     "duration",
     "instant",
-    "listed",
     "malformed",
-    "mapping",
-    "refuse_unknown",
-    "row",
+    "read_line",
+    "require_keys",
+    "require_mapping",
+    "routes_rejected",
     "window",
 ]
 
-INSTANT = pa.timestamp("us", tz="UTC")
+_INSTANT = pa.timestamp("us", tz="UTC")
 
 _ZERO = Decimal(0)
 
@@ -35,9 +40,9 @@ COLUMN_TYPES = {
     "int": pa.int32(),
     "bigint": pa.int64(),
     "double": pa.float64(),
-    "timestamp": INSTANT,
+    "timestamp": _INSTANT,
 }
-"""Types a transcript may give its columns, in Spark's words."""
+"""Types of columns in a transcript, with their names in Spark."""
 
 _UNITS = {
     "us": Decimal(1),
@@ -51,9 +56,23 @@ _TERM = r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)"
 _DURATION = re.compile(rf"(-?)((?:{_TERM})+)")
 _WINDOW = re.compile(r"\[([^,\[\]()]+),\s*([^,\[\]()]+)\)")
 
+_LINE = {
+    "rows",
+    "restart",
+    "no_data",
+    "expect",
+    "late",
+    "watermark",
+    "counts",
+    "state_rows",
+    "clock",
+}
+_LATE = {"row", "reason", "lateness", "watermark"}
+_CLOCK = set(ClockMetrics.__dataclass_fields__)
+
 
 def malformed(where: str, what: str, *, got: Any, expected: Any) -> SpecError:
-    """The error for a transcript that does not say what it means."""
+    """The error for a malformed transcript."""
     return SpecError(
         "TRANSCRIPT_MALFORMED",
         what,
@@ -65,7 +84,7 @@ def malformed(where: str, what: str, *, got: Any, expected: Any) -> SpecError:
 
 
 def duration(text: Any, where: str) -> dt.timedelta:
-    """A length of time: ``10s``, ``-1.5s``, ``1h30m``, ``250ms``.
+    """Read a duration: ``10s``, ``-1.5s``, ``1h30m``, ``250ms``.
 
     Examples
     --------
@@ -84,7 +103,7 @@ def duration(text: Any, where: str) -> dt.timedelta:
 
 
 def instant(value: Any, epoch: dt.datetime, where: str) -> dt.datetime | None:
-    """An instant: so long after the epoch, or an ISO timestamp with its offset; None for null.
+    """Read an instant: a duration after the epoch, or an ISO timestamp with an offset; None for null.
 
     Examples
     --------
@@ -97,7 +116,7 @@ def instant(value: Any, epoch: dt.datetime, where: str) -> dt.datetime | None:
         try:
             value = dt.datetime.fromisoformat(value)
         except ValueError:
-            value = duration(value, where)  # fails, and says what may be written
+            value = duration(value, where)  # raises, with the valid formats
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise malformed(
@@ -108,50 +127,50 @@ def instant(value: Any, epoch: dt.datetime, where: str) -> dt.datetime | None:
 
 
 def window(text: Any, epoch: dt.datetime, where: str) -> dict[str, dt.datetime | None]:
-    """The columns of a window, ``[0s, 10s)``; nulls for null."""
+    """Read the columns of a window, ``[0s, 10s)``; nulls for null."""
     if text is None:
         return {"window_start": None, "window_end": None}
     found = _WINDOW.fullmatch(text) if isinstance(text, str) else None
     if not found:
         raise malformed(where, "this is not a window", got=repr(text), expected='"[0s, 10s)"')
-    start, end = (instant(word.strip(), epoch, where) for word in found.groups())
+    start, end = (instant(border.strip(), epoch, where) for border in found.groups())
     return {"window_start": start, "window_end": end}
 
 
-def row(value: Any, schema: pa.Schema, epoch: dt.datetime, where: str) -> dict[str, Any]:
-    """A row: words in the order of the columns (``a 1s``), or a mapping of all columns."""
-    words = value.split() if isinstance(value, str) else value
-    if isinstance(words, Mapping) and set(words) == set(schema.names):
-        return {f.name: cell(words[f.name], f.type, epoch, where) for f in schema}
-    if isinstance(words, list) and len(words) == len(schema):
-        read = [None if word == "null" else word for word in words]
-        return {f.name: cell(w, f.type, epoch, where) for f, w in zip(schema, read, strict=True)}
+def _row(value: Any, schema: pa.Schema, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    """Read a row: values in the order of the columns (``a 1s``), or a mapping of all columns."""
+    values = value.split() if isinstance(value, str) else value
+    if isinstance(values, list) and len(values) == len(schema):
+        values = [None if text == "null" else text for text in values]
+        values = dict(zip(schema.names, values, strict=True))
+    if isinstance(values, Mapping) and set(values) == set(schema.names):
+        return {f.name: _cell(values[f.name], f.type, epoch, where) for f in schema}
     raise malformed(
         where, "this is not a row", got=repr(value), expected=f"columns {' '.join(schema.names)}"
     )
 
 
-def cell(value: Any, kind: pa.DataType, epoch: dt.datetime, where: str) -> Any:
-    """A value of a column of this type, from YAML or from a word of a row."""
+def _cell(value: Any, type_: pa.DataType, epoch: dt.datetime, where: str) -> Any:
+    """Read a value of a column of this type."""
     if value is None:
         return None
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(type_):
         return instant(value, epoch, where)
-    if pa.types.is_duration(kind):
+    if pa.types.is_duration(type_):
         return duration(value, where)
     try:
-        if isinstance(value, str) and not pa.types.is_string(kind):
-            return pa.array([value]).cast(kind)[0].as_py()
-        return pa.array([value], kind)[0].as_py()
+        if isinstance(value, str) and not pa.types.is_string(type_):
+            return pa.array([value]).cast(type_)[0].as_py()
+        return pa.array([value], type_)[0].as_py()
     except pa.ArrowException as error:
         raise malformed(
-            where, "a value does not fit its column", got=repr(value), expected=kind
+            where, "a value does not fit its column", got=repr(value), expected=type_
         ) from error
 
 
-def refuse_unknown(said: Any, known: set[str], required: set[str], where: str) -> None:
-    """Refuse keys that mean nothing, and missing ones."""
-    keys = set(mapping(said, where, "transcript"))
+def require_keys(value: Any, known: set[str], required: set[str], where: str) -> dict[str, Any]:
+    """The mapping; unknown and missing keys are refused."""
+    keys = set(require_mapping(value, where, "transcript"))
     if keys - known or required - keys:
         raise malformed(
             where,
@@ -159,10 +178,11 @@ def refuse_unknown(said: Any, known: set[str], required: set[str], where: str) -
             got=sorted(keys),
             expected=f"{sorted(required)}, and any of {sorted(known - required)}",
         )
+    return dict(value)
 
 
-def mapping(value: Any, where: str, what: str) -> dict[str, Any]:
-    """The value, which must be a mapping with words as keys."""
+def require_mapping(value: Any, where: str, what: str) -> dict[str, Any]:
+    """The value, which must be a mapping with strings as keys."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise malformed(
             where, f"`{what}` is not a mapping", got=repr(value), expected="{name: value}"
@@ -170,8 +190,173 @@ def mapping(value: Any, where: str, what: str) -> dict[str, Any]:
     return value
 
 
-def listed(value: Any, where: str, what: str) -> list[Any]:
-    """The value, which must be a list."""
+def _require_list(value: Any, where: str, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise malformed(where, f"`{what}` is not a list", got=repr(value), expected="[...]")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A micro-batch and its expected output.
+
+    Parameters
+    ----------
+    rows : Table, or pair of them, optional
+        None for the micro-batch without data; in a pair, None for an input without rows.
+    expect, late : list of dict
+        All output rows, and all late or rejected rows.
+    checks : mapping
+        Expected values of ``watermark``, ``state_rows``, and metrics.
+    clock : mapping
+        Expected metrics of a clock.
+    restart : bool
+        Whether the query is restarted before this micro-batch.
+    """
+
+    rows: pa.Table | tuple[pa.Table | None, pa.Table | None] | None = None
+    expect: list[dict[str, Any]] = field(default_factory=list)
+    late: list[dict[str, Any]] = field(default_factory=list)
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    clock: Mapping[str, Any] = field(default_factory=dict)
+    restart: bool = False
+
+
+def read_line(
+    value: Any,
+    schemas: tuple[pa.Schema, ...],
+    spec: Any,
+    epoch: dt.datetime,
+    where: str,
+    counts: frozenset[str],
+) -> Line:
+    """Read a line of a script.
+
+    ``schemas`` has the columns of each input, ``spec`` is that of the operator, and ``counts`` the names
+    of metrics that can be checked.
+    """
+    names = ("rows",) if len(schemas) == 1 else SIDES
+    line = require_keys(value, (_LINE - {"rows"}) | set(names), set(), where)
+    has_rows = any(name in line for name in names)
+    flags = {line.get(name, True) for name in ("no_data", "restart")}
+    if has_rows == ("no_data" in line) or ("restart" in line and not has_rows) or flags != {True}:
+        raise malformed(
+            where,
+            "a line is one micro-batch",
+            got=sorted(line),
+            expected=f"{' and '.join(f'{name}: [...]' for name in names)}, or no_data: true",
+        )
+    tables = [
+        _table(line[name], schema, epoch, where, name) if name in line else None
+        for name, schema in zip(names, schemas, strict=True)
+    ]
+    rows: Any = tables[0] if len(tables) == 1 else tuple(tables)
+    checks = {name: line[name] for name in ("state_rows",) if name in line}
+    checks |= require_mapping(line.get("counts", {}), where, "counts")
+    for name, count in checks.items():
+        if name not in counts or not isinstance(count, int):
+            raise malformed(
+                where, "no such count", got=f"{name}: {count}", expected=", ".join(sorted(counts))
+            )
+    if "watermark" in line:
+        checks["watermark"] = instant(line["watermark"], epoch, where)
+    expected = _require_list(line.get("expect", []), where, "expect")
+    if len(schemas) > 1:
+        read_late = functools.partial(_late_with_side, schemas=schemas, epoch=epoch, where=where)
+    elif spec.inputs[0].time is None or routes_rejected(spec.output):
+        read_late = functools.partial(_rejected, spec=spec, epoch=epoch, where=where)
+    else:
+        read_late = functools.partial(_late, spec=spec, epoch=epoch, where=where)
+    return Line(
+        rows if has_rows else None,
+        [_result(row, spec, epoch, where) for row in expected],
+        [read_late(row) for row in _require_list(line.get("late", []), where, "late")],
+        checks,
+        _clock(line.get("clock", {}), epoch, where),
+        "restart" in line,
+    )
+
+
+def _table(value: Any, schema: pa.Schema, epoch: dt.datetime, where: str, name: str) -> pa.Table:
+    rows = [_row(row, schema, epoch, where) for row in _require_list(value, where, name)]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _clock(value: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    metrics = require_keys(value, _CLOCK, set(), where)
+    for name in ("clock", "newest"):
+        time = instant(metrics.get(name), epoch, where)
+        if time is not None:
+            since = time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+            metrics[name] = since // dt.timedelta(microseconds=1)
+    return metrics
+
+
+def _result(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    row = dict(require_mapping(value, where, "expect"))
+    borders = window(row.pop("window"), epoch, where) if "window" in row else {}
+    if "change" in row:
+        row["_change_type"] = row.pop("change")
+    side_output = {"late", *([REJECTED] if routes_rejected(spec.output) else [])}
+    types = {f.name: f.type for f in spec.output if f.name not in side_output}
+    if set(borders) | set(row) != set(types):
+        raise malformed(
+            where,
+            "an expected row has other columns than the output",
+            got=sorted({*row, *borders}),
+            expected=sorted(types),
+        )
+    return borders | {name: _cell(cell, types[name], epoch, where) for name, cell in row.items()}
+
+
+def _late(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    has_window = "window_start" in spec.output.names
+    known = _LATE | {"window"} if has_window else _LATE
+    late = require_keys(value, known, {"row", "reason"}, where)
+    row = _row(late["row"], spec.inputs[0].schema, epoch, where)
+    times = {spec.event_time: row[spec.inputs[0].time]}
+    if has_window:
+        times = window(late.get("window"), epoch, where)
+    keys = {name: row[name] for name in spec.inputs[0].by}
+    return {**keys, **times, **_lateness(late, epoch, where), "row": row}
+
+
+def _late_with_side(
+    value: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime, where: str
+) -> dict[str, Any]:
+    late = require_keys(value, _LATE | {"side"}, {"row", "side", "reason"}, where)
+    side = late["side"]
+    if side not in SIDES:
+        raise malformed(where, "this is not a side", got=side, expected="left, or right")
+    row = _row(late["row"], schemas[SIDES.index(side)], epoch, where)
+    rows = {str(name): row if name == side else None for name in SIDES}
+    return {"side": side, **_lateness(late, epoch, where), **rows}
+
+
+def _lateness(late: Mapping[str, Any], epoch: dt.datetime, where: str) -> dict[str, Any]:
+    lateness = late.get("lateness")
+    return {
+        "reason": late["reason"],
+        "lateness": None if lateness is None else duration(lateness, where),
+        "watermark": instant(late.get("watermark"), epoch, where),
+    }
+
+
+def routes_rejected(output: pa.Schema) -> bool:
+    """Whether the output has rejected rows, with a reason, in a column of their own."""
+    types = {field_.name: field_.type for field_ in output}
+    type_ = types.get(REJECTED, pa.null())
+    return bool(pa.types.is_struct(type_)) and [field_.name for field_ in type_] == [
+        "reason",
+        "row",
+    ]
+
+
+def _rejected(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    rejected = require_keys(value, {"row", "reason"}, {"row", "reason"}, where)
+    if not routes_rejected(spec.output):
+        raise malformed(
+            where, "this operator does not route rejected rows", got=value, expected="late: []"
+        )
+    row = _row(rejected["row"], spec.inputs[0].schema, epoch, where)
+    return {"reason": rejected["reason"], "row": row}

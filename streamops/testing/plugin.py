@@ -1,7 +1,7 @@
-"""A plugin for pytest: the session that the tests of a run share.
+"""A pytest plugin with the fixture ``spark``: one session for all tests.
 
-Found by pytest on its own where streamops is installed. A fixture of the same name in a
-project's ``conftest.py`` takes precedence.
+Pytest loads it if streamops is installed. A fixture of the same name in the ``conftest.py`` of a
+project overrides it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["spark", "spark_conf"]
 
 @pytest.fixture(scope="session")
 def spark_conf() -> Mapping[str, str]:
-    """Further settings of the session. Override it to add some."""
+    """Additional settings of the session, for tests to override."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def spark(spark_conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A local session that suits streamops: two tasks, two shuffle partitions, no UI, UTC."""
+    """A local session for small data: two tasks, two shuffle partitions, no UI, UTC."""
     # Imported here: every run of pytest loads this module, and most need no Spark.
     from streamops.spark.session import local_session
 

@@ -1,15 +1,14 @@
 """Operators over scripted micro-batches, without Spark.
 
-The rules of Spark are simulated here: watermarks, shards, and the micro-batch without data at the end of
-a run. Everything else is the code of the driver, from packing rows to the step of a shard and the
-bytes that it stores.
+This module simulates the rules of Spark: watermarks, shards, and the micro-batch without data at the
+end of a run. Everything else is the code that runs on Spark, from packing rows to encoding the state.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -19,35 +18,32 @@ from pyspark.sql.types import StructField, StructType
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, timestamp_micros
-from streamops.kernel.core import Metrics
-from streamops.kernel.time import spark_watermark
+from streamops.kernel.parameters import parse_delay
+from streamops.kernel.time import Duration, spark_watermark
 from streamops.spark.checks import carried_watermark
 from streamops.spark.drive import resolve, shards_of, watermark_delays
 from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.packing import packer
-from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored, metric_fields
-from streamops.testing.batches import canonical
-from streamops.testing.inputs import (
+from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored
+from streamops.testing.batches import (
     Chain,
     Delays,
     Schemas,
-    delays_of,
+    canonical,
     expand,
-    parse_optional,
-    schemas_of,
-    tables_of,
+    infer_schemas,
+    per_input,
+    to_tables,
 )
-from streamops.testing.results import BatchResult, combine_results
+from streamops.testing.results import BatchResult, combine_results, read_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from streamops.testing.inputs import Inputs
+    from streamops.testing.batches import Inputs
 
 __all__ = ["Replay", "replay"]
-
-_Packs = dict[int, list[bytes]]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ARROW = {"bigint": pa.int64(), "string": pa.string()}
@@ -69,8 +65,8 @@ def replay(
     """Run a streaming operator, or a chain of them, over scripted micro-batches, without Spark.
 
     The results are those of a query with the trigger ``availableNow``: one per micro-batch,
-    and one more for the micro-batch without data that Spark adds if the last one moved the
-    watermark. The kernel runs, whatever engine and state API the operator has.
+    and one more for the micro-batch without data that Spark adds if the last one advanced the
+    watermark. The kernel runs, regardless of the engine and state API of the operator.
 
     Parameters
     ----------
@@ -78,20 +74,20 @@ def replay(
         Such as ``windows.tumbling(...)``; or a chain, in which each operator reads the output of the
         one before: ``[time.producers(...), windows.tumbling(...), windows.session(...)]``.
     batches : iterable of Table, pandas DataFrame, or list of dict
-        The micro-batches. An empty one is a micro-batch, too. If the first operator has two inputs,
-        pairs of them: ``(left, right)``, and None for an input without rows.
+        The micro-batches, which may be empty. If the first operator has two inputs, pairs of them:
+        ``(left, right)``, and None for an input without rows.
     watermark : duration, or pair of durations, optional
-        Delay of a watermark that the frame brings, as ``withWatermark`` would define it. With two
-        inputs: one for both, or a pair, in which None is an input that brings none.
+        Delay of the watermark of the frame, as ``withWatermark`` would define it. With two inputs:
+        one delay for both, or a pair, in which None is an input without a watermark.
     shards : int, optional
-        Instead of the operators' own number.
+        Overrides the number of shards of the operators.
     schema : Schema, or pair of Schema, optional
-        The columns; by default those of the first table, or what all rows together suggest.
+        The columns; by default those of the first table, or those of all rows together.
     restart : bool, default False
-        Keep nothing of the operators between two micro-batches but the bytes that a checkpoint
-        would hold. Watermarks go on: see :class:`Replay` for a restart of the query.
+        Restart the operators before every micro-batch, from the bytes that a checkpoint would store.
+        Watermarks are not reset: see :class:`Replay` for a restart of the query.
     flush : bool, default False
-        Add a last result with everything that is still pending: no stream would emit it.
+        Add a last result with everything that is still pending, which no stream would emit.
 
     Returns
     -------
@@ -114,7 +110,7 @@ def replay(
     script: list[Any] = list(batches)
     query = Replay(
         operator,
-        schemas_of(expand(operator)[0], script, schema),
+        infer_schemas(expand(operator)[0], script, schema),
         watermark=watermark,
         shards=shards,
         restart=restart,
@@ -126,10 +122,9 @@ def replay(
 class Replay:
     """A query over scripted micro-batches that can be stopped and continued.
 
-    Spark's watermark is the least of the watermarks of all inputs, so it does not move before every
-    input had rows. The query knows the watermark of each input; the checkpoint knows the least only. So
-    after a restart of the query (:meth:`run` called again), every input must have rows again before it
-    moves on.
+    Spark's watermark is the minimum over all inputs, so it does not advance before every input had
+    rows. The checkpoint stores the minimum only. So after a restart of the query (:meth:`run` called
+    again), the watermark does not advance before every input had rows again.
 
     Parameters
     ----------
@@ -150,52 +145,50 @@ class Replay:
         restart: bool = False,
     ) -> None:
         operators = expand(operator)
-        brought = delays_of(operators[0], watermark)
-        given: Any = schema if isinstance(schema, tuple) else (schema,)
-        self._schemas = tuple(canonical(each) for each in given)
+        schemas: Any = schema if isinstance(schema, tuple) else (schema,)
+        self._schemas = tuple(map(canonical, schemas))
         self._stages: list[_Stage] = []
         columns = tuple(
-            _Columns(each, {} if delay is None else {time or "": _mark(delay)})
-            for each, time, delay in zip(
+            _Columns(schema_, {} if delay is None else {time or "": _mark(_micros(delay))})
+            for schema_, time, delay in zip(
                 self._schemas,
                 operators[0].parameters.times,
-                map(parse_optional, brought),
+                per_input(operators[0], watermark),
                 strict=True,
             )
         )
-        for each in operators:
-            stage = _Stage(each, columns, shards, restart=restart, is_first=not self._stages)
+        for operator_ in operators:
+            stage = _Stage(operator_, columns, shards, restart=restart, is_first=not self._stages)
             self._stages.append(stage)
             columns = (stage.output,)
         self._batches = 0
-        self._used = self._next = (
-            0  # Spark's watermark, in milliseconds: of this and the next batch
-        )
+        # Spark's watermark in milliseconds, of this micro-batch and of the next one.
+        self._current = self._next = 0
 
     def run(self, batches: Iterable[Inputs]) -> list[BatchResult]:
-        """Run until all micro-batches are done and nothing more can be emitted, as ``availableNow``."""
+        """Run all micro-batches, and the one without data, as ``availableNow`` does."""
         for stage in self._stages:
-            stage.forget_watermarks()
-        results = [self._step(tables_of(batch, self._schemas)) for batch in batches]
-        if self._next > self._used:
+            stage.reset_watermarks()
+        results = [self._step(to_tables(batch, self._schemas)) for batch in batches]
+        if self._next > self._current:
             results.append(self._step(None))
         return results
 
     def flush(self) -> BatchResult:
-        """Everything that is still pending, as if the stream had ended. Changes nothing."""
+        """Everything that is still pending, as if the stream had ended. The query can continue."""
         table: pa.Table | None = None
         results = []
         for stage in self._stages:
-            result, table = stage.flush(self._batches, table, self._used)
+            result, table = stage.flush(self._batches, table, self._current)
             results.append(result)
         assert table is not None
         return self._combine(results, table)
 
     def _step(self, tables: tuple[pa.Table, ...] | None) -> BatchResult:
-        self._used = self._next
+        self._current = self._next
         results, marks = [], []
         for stage in self._stages:
-            result, output = stage.step(self._batches, tables, self._used)
+            result, output = stage.step(self._batches, tables, self._current)
             marks += stage.watermarks(tables, result)
             results.append(result)
             tables = None if output is None else (output,)
@@ -217,7 +210,7 @@ class _Columns:
 
     @property
     def frame(self) -> DataFrame:
-        """As much of a frame as the checks of the driver look at."""
+        """The part of a DataFrame that the checks of the driver use."""
         spark = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
         marked = [
             StructField(f.name, f.dataType, metadata=dict(self.metadata.get(f.name, {})))
@@ -234,14 +227,14 @@ class _Frame:
 
 @dataclass
 class _Stage:
-    """One operator of a query, from micro-batch to micro-batch."""
+    """One operator of a query, with its stored state."""
 
     operator: Operator
     columns: tuple[_Columns, ...]
     shards: int | None
     restart: bool = field(kw_only=True)
     is_first: bool = field(kw_only=True)
-    """Whether a watermark that its frame has was brought by the user's frame."""
+    """Whether its inputs are the frames of the user, which may have watermarks."""
 
     def __post_init__(self) -> None:
         operator = self.operator
@@ -252,21 +245,21 @@ class _Stage:
         if self.shards is not None and operator.project is None:
             self.count = self.shards
         self.stored: dict[int, Sequence[Any]] = {}
-        self.forget_watermarks()
+        self.reset_watermarks()
         self._start()
 
     def _start(self) -> None:
         """Resolve the operator anew, as a restarted query does."""
         operator = self.operator.options(shards=self.count)
-        schemas = tuple(each.schema for each in self.columns)
+        schemas = tuple(columns.schema for columns in self.columns)
         self.spec = resolve(operator, schemas, self.carried)
         self.run_step = ShardStep(operator.name, operator.core, self.spec, self.count)
         self.delays = watermark_delays(self.spec, self.carried)
         self.has_event_time = any(delay is not None for delay in self.delays)
 
-    def forget_watermarks(self) -> None:
-        """Forget the watermark of each input, which a checkpoint does not have."""
-        self._seen = [0] * len(self.columns)
+    def reset_watermarks(self) -> None:
+        """Reset the watermark of each input, which a checkpoint does not store."""
+        self._marks = [0] * len(self.columns)
 
     @property
     def output(self) -> _Columns:
@@ -284,13 +277,13 @@ class _Stage:
     def step(
         self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
     ) -> tuple[BatchResult, pa.Table | None]:
-        """A micro-batch with these rows; None without data, in which every shard is woken."""
+        """Run a micro-batch. Without data (None), the timers of all shards fire."""
         if self.operator.project is not None and tables is None:  # it has no timers
-            return self._result(number, pa.table({}), {}, watermark), None
+            return BatchResult(number), None
         if self.restart:
             self._start()
-            self.stored = {shard: _through_spark(kept) for shard, kept in self.stored.items()}
-        packs: _Packs = {shard: [] for shard in self.stored}
+            self.stored = {shard: _through_spark(row) for shard, row in self.stored.items()}
+        packs: dict[int, list[bytes]] = {shard: [] for shard in self.stored}
         if tables is not None:
             packs = self._pack(tables)
         table, metrics = self._step_shards(packs, watermark, self.stored)
@@ -302,49 +295,49 @@ class _Stage:
     def flush(
         self, number: int, rows: pa.Table | None, watermark: int
     ) -> tuple[BatchResult, pa.Table]:
-        """What is still pending, after these rows. Changes nothing."""
+        """Everything that is still pending after these rows. Does not change the stored state."""
         stored, tables = dict(self.stored), []
         if rows is not None:
             table, _ = self._step_shards(self._pack((rows,)), watermark, stored)
             tables.append(table)
-        for kept in stored.values():
-            state = Stored(*kept).state(self.run_step.header, where=self.operator.name)
+        for row in stored.values():
+            state = Stored(*row).state(self.run_step.header, where=self.operator.name)
             tables.append(self.run_step.core.finish(self.spec, state))
         table = concat([self.spec.output.empty_table(), *tables])
         return self._result(number, table, {}, watermark), self._finish(table)
 
     def watermarks(self, tables: tuple[pa.Table, ...] | None, result: BatchResult) -> list[int]:
-        """Spark's watermarks after a micro-batch that this operator, or its frames, define."""
+        """The watermarks that Spark computes for the inputs of this operator after a micro-batch."""
         marks = []
-        for at, of in enumerate(self.spec.inputs):
-            time, delay = of.time, self.delays[at]
+        for at, input_ in enumerate(self.spec.inputs):
+            time, delay = input_.time, self.delays[at]
             newest: int | None = None
             if self.operator.project is not None:
                 delay = self.operator.parameters.delay
                 newest = result.clock.clock if result.clock is not None else None
             elif time is None or delay is None:
                 continue
-            elif of.delay is None and not self.is_first:
+            elif input_.delay is None and not self.is_first:
                 continue  # an operator before it defines the watermark
             elif tables is not None:
-                newest = self._newest[at] if of.delay is not None else _newest(tables[at], time)
+                own = input_.delay is not None
+                newest = self._newest[at] if own else _newest(tables[at], time)
             assert delay is not None
-            self._seen[at] = max(self._seen[at], spark_watermark(newest, delay))
-            marks.append(self._seen[at])
+            self._marks[at] = max(self._marks[at], spark_watermark(newest, delay))
+            marks.append(self._marks[at])
         return marks
 
-    def _pack(self, tables: tuple[pa.Table, ...]) -> _Packs:
-        """Packs of each shard, and the newest event time of each input."""
-        packs: _Packs = {}
+    def _pack(self, tables: tuple[pa.Table, ...]) -> dict[int, list[bytes]]:
+        """Pack the rows per shard, and set the newest event time of each input."""
+        packs: dict[int, list[bytes]] = {}
         self._newest: list[int | None] = [None] * len(tables)
-        for at, (of, rows) in enumerate(zip(self.spec.inputs, tables, strict=True)):
+        for at, (input_, rows) in enumerate(zip(self.spec.inputs, tables, strict=True)):
             if self.operator.project is None:
-                rows = rows.select(of.schema.names)
+                rows = rows.select(input_.schema.names)
             else:
-                rows = self.operator.parameters.projected(rows, of.schema)
-            pack = packer(
-                self.run_step.core, self.spec, at, self.count, newest=of.delay is not None
-            )
+                rows = self.operator.parameters.projected(rows, input_.schema)
+            has_delay = input_.delay is not None
+            pack = packer(self.run_step.core, self.spec, at, self.count, newest=has_delay)
             for row in pack(iter(rows.to_batches())):
                 (shard,), (packed,), (event_time,) = (column.to_pylist() for column in row.columns)
                 if packed is None:
@@ -374,52 +367,59 @@ class _Stage:
                     table = table.append_column("state_bytes", size)
                 emitted.append(conform(table, self.spec.output))
         names = self.run_step.metric_names[:-1]
-        totals = [sum(each) for each in zip(*(each[:-1] for each in metrics), strict=True)]
+        totals = [sum(values) for values in zip(*(row[:-1] for row in metrics), strict=True)]
         return concat(emitted), dict(zip(names, totals, strict=False))
 
     def _finish(self, table: pa.Table) -> pa.Table:
         """The rows that the next operator reads."""
-        finished = getattr(self.operator.parameters, "finished", None)
-        return table if finished is None or self.operator.project is not None else finished(table)
+        if self.operator.finish is None or self.operator.project is not None:
+            return table
+        result: pa.Table = self.operator.parameters.finished(table)
+        return result
 
     def _result(
         self, number: int, table: pa.Table, metrics: dict[str, int], watermark: int
     ) -> BatchResult:
         """The metrics of a micro-batch, without rows."""
-        empty = pa.table({})
+        result = BatchResult(number)
         if self.operator.project is not None:
-            clock = None
-            if len(table):
-                (row,) = table.to_pylist()
-                clock = ClockMetrics(**{f.name: row[f.name] for f in fields(ClockMetrics)})
-            return BatchResult(number, empty, empty, None, None, None, None, clock)
+            if not len(table):
+                return result
+            (row,) = table.to_pylist()
+            clock = ClockMetrics(**{f.name: row[f.name] for f in fields(ClockMetrics)})
+            return replace(result, clock=clock)
         if self.operator.finish is not None:  # rows that pass through: Spark observes the metrics
-            return BatchResult(number, empty, empty, None, None, None, None)
-        core: Any = self.run_step.core
-        type_ = getattr(core, "COUNTS", Metrics)
-        counts = type_(**{f: metrics.get(name, 0) for name, f in metric_fields(core).items()})
-        mark = None
+            return result
         if self.has_event_time and watermark > 0:
-            mark = _EPOCH + dt.timedelta(milliseconds=watermark, microseconds=self.spec.lag)
-        rows, size = metrics.get("state_rows", 0), metrics.get("state_bytes", 0)
-        return BatchResult(number, empty, empty, mark, counts, rows, size)
+            lag = dt.timedelta(milliseconds=watermark, microseconds=self.spec.lag)
+            result = replace(result, watermark=_EPOCH + lag)
+        return replace(
+            result,
+            counts=read_counts(self.run_step.core, metrics),
+            state_rows=metrics.get("state_rows", 0),
+            state_bytes=metrics.get("state_bytes", 0),
+        )
+
+
+def _micros(watermark: Duration) -> int:
+    return parse_delay(watermark, parameter="watermark", where="streamops.testing")
 
 
 def _mark(delay: int) -> dict[str, Any]:
-    """The mark of a watermark with this delay, in microseconds."""
+    """The column metadata of a watermark with this delay, in microseconds."""
     return {WATERMARK: delay // 1_000}
 
 
 def _carried_watermarks(
     operator: Operator, columns: tuple[_Columns, ...]
 ) -> tuple[int | None, ...]:
-    """Delays of the watermarks that the frames bring, by the checks of the driver."""
-    parameters, found = operator.parameters, []
-    for at, of in enumerate(columns):
+    """The delays of the watermarks of the frames, by the checks of the driver."""
+    parameters, delays = operator.parameters, []
+    for at, columns_ in enumerate(columns):
         time, carried = parameters.times[at], None
         if time is not None and operator.project is None:
             carried = carried_watermark(
-                of.frame,
+                columns_.frame,
                 parameters.delays[at],
                 parameters.lag,
                 time=time,
@@ -427,21 +427,21 @@ def _carried_watermarks(
                 of_results=len(columns) == 1 and parameters.accepts_revisions[at],
             )
         elif any(parameters.times) and operator.project is None:
-            marks = of.metadata.values()
-            brought = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
-            carried = max(brought, default=None)
-        found.append(carried)
-    return tuple(found)
+            marks = columns_.metadata.values()
+            own = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
+            carried = max(own, default=None)
+        delays.append(carried)
+    return tuple(delays)
 
 
 def _newest(rows: pa.Table, time: str) -> int | None:
-    """The newest event time, as ``withWatermark`` on the frame sees it."""
+    """The newest event time, as ``withWatermark`` on the frame computes it."""
     micros, valid = timestamp_micros(rows.column(time))
     return int(micros[valid].max()) if valid.any() else None
 
 
 def _through_spark(stored: Sequence[Any]) -> Sequence[Any]:
-    """The same through Spark's types and back: a number that does not fit is an error here."""
+    """Convert to Spark's types and back: a number that does not fit is an error here."""
     columns = [pa.array([value], type_) for value, type_ in zip(stored, _STORED.types, strict=True)]
     table = ipc_read(ipc_write(pa.table(columns, schema=_STORED)))
     return tuple(column[0].as_py() for column in table.columns)

@@ -1,10 +1,10 @@
-"""What came of a micro-batch, whoever ran it."""
+"""The result of a micro-batch, replayed or from Spark."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -13,15 +13,16 @@ from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.spark.operator import Operator
+from streamops.spark.step import metric_fields
 
 __all__ = [
     "BatchResult",
     "Published",
     "combine_results",
     "read_clock",
+    "read_counts",
     "records",
     "results_in",
-    "split",
 ]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -30,39 +31,39 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one micro-batch put out, and what it left in state.
+    """The output of a micro-batch, and the size of the state after it.
 
     Parameters
     ----------
     batch : int
-        Number of the micro-batch, as Spark counts them: from 0, on through restarts.
+        Number of the micro-batch in Spark: from 0, and not reset by restarts.
     table : Table
         Result rows, without the column ``late``.
     late : Table
         Late rows: key columns, ``window_start``, ``window_end`` (in sliding windows the event
         time), ``reason``, ``lateness``, ``watermark``, ``row``. Of an operator with two inputs:
-        ``side``, ``reason``, ``lateness``, ``watermark``, ``left``, ``right``. Without columns
-        where the operator routes none.
+        ``side``, ``reason``, ``lateness``, ``watermark``, ``left``, ``right``. No columns if the
+        operator has no side output.
     watermark : datetime, optional
-        The operator's own watermark that this micro-batch closed by; None while there is none.
+        The operator's own watermark in this micro-batch. None if there is none yet.
     counts : Metrics, optional
-        What the operator counted. None under Spark's native engine, which does not count.
+        The metrics of the operator. None under Spark's native engine, which has none.
     state_rows, state_bytes : int, optional
-        Entries and bytes of state, over all shards. None under the native engine.
-    clock : Told, optional
-        What a clock before the operator, such as ``time.producers``, told; instants in
-        microseconds. None where there is no clock, and in the micro-batch without data.
+        Rows and bytes of state, over all shards. None under the native engine.
+    clock : ClockMetrics, optional
+        The metrics of a clock before the operator, such as ``time.producers``; instants in
+        microseconds. None without a clock, and in the micro-batch without data.
     upstream : tuple of BatchResult
         In a chain of operators, the results of the operators before this one.
     """
 
     batch: int
-    table: pa.Table
-    late: pa.Table
-    watermark: dt.datetime | None
-    counts: Metrics | None
-    state_rows: int | None
-    state_bytes: int | None
+    table: pa.Table = field(default_factory=lambda: pa.table({}))
+    late: pa.Table = field(default_factory=lambda: pa.table({}))
+    watermark: dt.datetime | None = None
+    counts: Metrics | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
     clock: ClockMetrics | None = None
     upstream: tuple[BatchResult, ...] = ()
 
@@ -73,29 +74,34 @@ class BatchResult:
 
     @property
     def late_rows(self) -> list[dict[str, Any]]:
-        """Late rows; ``row`` is the row that came, as a dict."""
+        """Late rows; ``row`` is the input row, as a dict."""
         return records(self.late)
 
 
+def read_counts(core: Any, metrics: Mapping[str, Any]) -> Any:
+    """The metrics of a core from their observed values."""
+    type_ = getattr(core, "METRICS_TYPE", Metrics)
+    names = metric_fields(core).items()
+    return type_(**{field_: metrics.get(name) or 0 for name, field_ in names})
+
+
 def read_clock(metrics: Mapping[str, Any]) -> ClockMetrics | None:
-    """The metrics of a clock, observed in a micro-batch; None if the clock was not visited."""
+    """The metrics of a clock from their observed values; None if it did not run."""
     if metrics.get("rows") is None:
         return None
-    values = {field.name: metrics[field.name] for field in fields(ClockMetrics)}
-    return ClockMetrics(
-        **{**values, **{name: _micros(values[name]) for name in ("clock", "newest")}}
-    )
+    values = {f.name: metrics[f.name] for f in fields(ClockMetrics)}
+    return ClockMetrics(**values | {name: _micros(values[name]) for name in ("clock", "newest")})
 
 
-def _micros(shown: Any) -> int | None:
-    """Microseconds of an instant as a progress has it."""
-    if shown is None:
+def _micros(instant: Any) -> int | None:
+    """Microseconds of an instant in the progress of a query."""
+    if instant is None:
         return None
-    if isinstance(shown, int):  # over Connect: milliseconds
-        return shown * 1_000
-    if isinstance(shown, str):  # in the session's time zone: UTC in tests
-        shown = dt.datetime.fromisoformat(shown)
-    micros: int = (shown.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
+    if isinstance(instant, int):  # over Connect: milliseconds
+        return instant * 1_000
+    if isinstance(instant, str):  # in the session's time zone: UTC in tests
+        instant = dt.datetime.fromisoformat(instant)
+    micros: int = (instant.replace(tzinfo=dt.UTC) - _EPOCH) // _MICROSECOND
     return micros
 
 
@@ -104,16 +110,8 @@ def combine_results(
 ) -> BatchResult:
     """The result of a chain: the rows and metrics of its last operator, and those of the others.
 
-    An operator and its follow-up operator have one result: the first counts rows, the second results.
-
-    Parameters
-    ----------
-    operators : sequence of Operator
-        The chain, follow-up operators included.
-    results : sequence of BatchResult
-        Of each operator.
-    output : Table
-        What the last operator emitted, late rows included.
+    ``operators`` includes follow-up operators. An operator and its follow-up have one result: the
+    first counts rows, the second results. ``output`` of the last operator includes late rows.
     """
     merged: list[BatchResult] = []
     is_follow_up = False
@@ -124,15 +122,10 @@ def combine_results(
             merged.append(result)
         is_follow_up = operator.follow_up is not None
     *upstream, last = merged
-    table, late = split(output, operators[-1])
+    table, late = _split_late(output, operators[-1])
     clocks = [result.clock for result in merged if result.clock is not None]
-    return replace(
-        last,
-        table=table,
-        late=late,
-        clock=clocks[0] if clocks else None,
-        upstream=tuple(upstream),
-    )
+    clock = clocks[0] if clocks else None
+    return replace(last, table=table, late=late, clock=clock, upstream=tuple(upstream))
 
 
 def _combine_follow_up(first: BatchResult, second: BatchResult) -> BatchResult:
@@ -165,7 +158,7 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     except OverflowError as error:
         raise CapacityError(
             "TIME_NOT_IN_PYTHON",
-            "a time lies beyond the years that Python's datetime knows",
+            "a time is outside the range of Python's datetime",
             where="streamops.testing",
             got=str(error),
             expected="times in the years 1 to 9999",
@@ -174,11 +167,11 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def split(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table]:
+def _split_late(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table]:
     """Split the output of an operator into results and late rows.
 
-    Late rows of an operator with one input have the columns up to its event time, which say which
-    result the row missed. With two inputs, a late row stands for itself.
+    Late rows of an operator with one input have the columns up to its event time: the key of the
+    result that the row missed. With two inputs, they have the columns of ``late`` only.
     """
     names = table.column_names
     if "late" not in names or not _is_late_type(table.schema.field("late").type):
@@ -195,29 +188,29 @@ def split(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table]:
     return results, pa.table(columns, names=[*keys, *(field.name for field in details.type)])
 
 
-def _is_late_type(kind: pa.DataType) -> bool:
-    """Whether it is our column; one of the user's own may have the name."""
-    return isinstance(kind, pa.StructType) and kind.get_field_index("reason") >= 0
+def _is_late_type(type_: pa.DataType) -> bool:
+    """Whether this is the side output, and not a column of the user with the same name."""
+    return isinstance(type_, pa.StructType) and type_.get_field_index("reason") >= 0
 
 
 Published: TypeAlias = Iterable[Mapping[str, Any] | BatchResult] | pa.Table
 
 
 def results_in(published: Published) -> list[dict[str, Any]]:
-    """What was published as a result, without the columns that tell of late and rejected rows.
+    """Results without the side output: without late and rejected rows, and without their columns.
 
-    One of the user's own may have such a name: what tells of a row is a struct with the reason.
+    A column of the user may have such a name; the side output is a struct with a reason.
     """
     rows = list(_rows(published))
-    aside = {
+    side_output = {
         name
         for name in ("late", "rejected")
-        if all(row.get(name) is None or _is_told(row[name]) for row in rows)
+        if all(row.get(name) is None or _has_reason(row[name]) for row in rows)
     }
     return [
-        {name: value for name, value in row.items() if name not in aside}
+        {name: value for name, value in row.items() if name not in side_output}
         for row in rows
-        if all(row.get(name) is None for name in aside)
+        if all(row.get(name) is None for name in side_output)
     ]
 
 
@@ -232,5 +225,5 @@ def _rows(published: Published) -> Iterator[Mapping[str, Any]]:
             yield item
 
 
-def _is_told(value: Any) -> bool:
+def _has_reason(value: Any) -> bool:
     return isinstance(value, Mapping) and "reason" in value

@@ -1,4 +1,4 @@
-"""Rows compared with rows, with a table of both where they differ."""
+"""Comparison of rows, with a table of both sides if they differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
-from streamops.testing.values import comparable
+from streamops.testing.values import comparable, same
 
 __all__ = ["assert_rows", "missing_extra"]
 
@@ -22,32 +22,31 @@ Rows: TypeAlias = DataFrame | pa.Table | Sequence[Mapping[str, Any] | Row]
 
 
 def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
-    """Fail, with a table of both sides, where the rows differ.
+    """Fail, with a table of both sides, if the rows differ.
 
-    NaN equals NaN and 0.0 equals -0.0 at any depth; nullability does not matter. Values must be
-    equal exactly.
+    NaN equals NaN and 0.0 equals -0.0 at any depth; nullability does not matter. All other values must
+    be exactly equal.
 
     Parameters
     ----------
     actual, expected : DataFrame, Table, or sequence of dict or Row
         Two frames or tables must also have the same columns, of the same types, in the same
-        order. Lists have no types: beside a DataFrame they are read with its schema, as
-        ``createDataFrame`` reads them; beside anything else, values are compared as they are.
+        order. Lists have no types: compared with a DataFrame, they are converted to its schema, as by
+        ``createDataFrame``. Otherwise, values are compared without conversion.
     ordered : bool, default False
-        Whether rows must come in the same order.
+        Whether the rows must be in the same order.
 
     Raises
     ------
     AssertionError
         The rows differ, or their columns do.
     SchemaError
-        ``DUPLICATE_COLUMN``: one of the sides has two columns of one name, of which a
-        comparison by name would see one.
+        ``DUPLICATE_COLUMN``: one of the sides has two columns of one name.
     SpecError
-        ``NOT_ROWS``: neither a frame nor a table nor a list of rows, such as a whole
+        ``NOT_ROWS``: neither a frame nor a table nor a list of rows; for example, a
         :class:`~streamops.testing.BatchResult`.
     RequirementError
-        ``TESTING_EXTRA_MISSING``: chispa, which prints the table, is not installed.
+        ``TESTING_EXTRA_MISSING``: chispa is not installed.
 
     Examples
     --------
@@ -59,8 +58,8 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     except ImportError as error:
         raise missing_extra("chispa", "assert_rows") from error
 
-    for rows, which in ((actual, "actual"), (expected, "expected")):
-        _refuse_others(rows, which)
+    for rows, name in ((actual, "actual"), (expected, "expected")):
+        _require_rows(rows, name)
     left, right = _side(actual, "actual", expected), _side(expected, "expected", actual)
     if left.schema is not None and right.schema is not None:
         try:
@@ -70,16 +69,16 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
         except SchemasNotEqualError as error:
             raise AssertionError(f"the columns differ:{error}") from None
     found, wanted = left.sorted(ordered), right.sorted(ordered)
-    differing = [one for one in zip(found, wanted, strict=False) if not _equal(*one)]
+    differing = [pair for pair in zip(found, wanted, strict=False) if not same(*pair)]
     if not differing and len(found) == len(wanted):
         return
-    counted = f"{len(found)} rows, {len(wanted)} expected, {len(differing)} pairs differ"
+    counts = f"{len(found)} rows, {len(wanted)} expected, {len(differing)} pairs differ"
     table = ""
     try:
-        assert_generic_rows_equality(found, wanted, _equal, {})
-    except Exception as error:  # chispa's own, whose only use here is the table in it
+        assert_generic_rows_equality(found, wanted, same, {})
+    except Exception as error:  # chispa's own, of which only the table is used
         table = str(error)
-    raise AssertionError(f"the rows differ: {counted} (df1 is actual, df2 expected){table}")
+    raise AssertionError(f"the rows differ: {counts} (df1 is actual, df2 expected){table}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +87,36 @@ class _Side:
     schema: StructType | None
 
     def sorted(self, ordered: bool) -> list[Row]:
-        # Columns in one order on both sides: a dict has none to speak of.
+        # The same order of columns on both sides.
         rows = [dict(sorted(row.items())) for row in self.rows]
         if not ordered:
             rows = sorted(rows, key=lambda row: comparable(list(row.values())))
         return [Row(**row) for row in rows]
 
 
-def _side(rows: Rows, which: str, other: Rows) -> _Side:
+def _side(rows: Rows, side: str, other: Rows) -> _Side:
     if isinstance(rows, DataFrame):
-        _refuse_twins(rows.columns, which)
-        return _Side(records(_collected(rows)), rows.schema)
+        _refuse_duplicates(rows.columns, side)
+        return _Side(records(_collect(rows)), rows.schema)
     if isinstance(rows, pa.Table):
-        _refuse_twins(rows.column_names, which)
+        _refuse_duplicates(rows.column_names, side)
         return _Side(records(rows), from_arrow_schema(canonical(rows.schema), True))
     for row in rows:
-        _refuse_twins(list(row.__fields__ if isinstance(row, Row) else row), which)
-    listed = [row.asDict(recursive=True) if isinstance(row, Row) else dict(row) for row in rows]
+        _refuse_duplicates(list(row.__fields__ if isinstance(row, Row) else row), side)
+    dicts = [row.asDict(recursive=True) if isinstance(row, Row) else dict(row) for row in rows]
     names = other.columns if isinstance(other, DataFrame) else _names(other)
-    for row in listed:
+    for row in dicts:
         if names is not None and set(row) != set(names):
             raise AssertionError(
-                f"the columns differ: a row of {which} has {', '.join(sorted(row))}; "
+                f"the columns differ: a row of {side} has {', '.join(sorted(row))}; "
                 f"the other side has {', '.join(sorted(names))}"
             )
-    if isinstance(other, DataFrame) and listed:
+    if isinstance(other, DataFrame) and dicts:
         schema = StructType([StructField(f.name, f.dataType) for f in other.schema.fields])
-        values = [tuple(row[name] for name in other.columns) for row in listed]
+        values = [tuple(row[name] for name in other.columns) for row in dicts]
         frame = other.sparkSession.createDataFrame(values, schema)
-        listed = records(_collected(frame))
-    return _Side(listed, None)
+        dicts = records(_collect(frame))
+    return _Side(dicts, None)
 
 
 def _names(rows: Any) -> list[str] | None:
@@ -128,57 +127,52 @@ def _names(rows: Any) -> list[str] | None:
     return None
 
 
-def _collected(frame: DataFrame) -> pa.Table:
-    # Through Arrow, so that instants stay instants: collect() shows them on the clock of the
-    # process, where an hour of autumn comes twice.
+def _collect(frame: DataFrame) -> pa.Table:
+    # By Arrow: collect() returns local times, which are ambiguous when clocks are set back.
     table = frame.toArrow()
     return table.cast(canonical(table.schema))
 
 
-def _equal(one: Row | None, other: Row | None) -> bool:
-    return comparable(one) == comparable(other)
-
-
-def _refuse_others(rows: object, which: str) -> None:
+def _require_rows(rows: object, side: str) -> None:
     if isinstance(rows, DataFrame | pa.Table):
         return
-    listed = isinstance(rows, Sequence) and not isinstance(rows, str)
+    is_list = isinstance(rows, Sequence) and not isinstance(rows, str)
     other: object = rows
-    if isinstance(rows, Sequence) and listed:
+    if isinstance(rows, Sequence) and is_list:
         others = [row for row in rows if not isinstance(row, Mapping | Row)]
         if not others:
             return
         other = others[0]
     raise SpecError(
         "NOT_ROWS",
-        "these are no rows to compare",
-        where=f"streamops.testing.assert_rows, {which}",
-        got=f"{'a list with a' if listed else 'a'} {type(other).__name__}",
+        "these are not rows",
+        where=f"streamops.testing.assert_rows, {side}",
+        got=f"{'a list with a' if is_list else 'a'} {type(other).__name__}",
         expected="a DataFrame, a Table, or a list of dicts or Rows",
         fix="the rows of a micro-batch are result.rows, those of all "
         "[row for result in results for row in result.rows]",
     )
 
 
-def _refuse_twins(names: list[str], which: str) -> None:
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
+def _refuse_duplicates(names: list[str], side: str) -> None:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
         raise SchemaError(
             "DUPLICATE_COLUMN",
-            "two columns have one name, and a comparison would see one of them",
-            where=f"streamops.testing.assert_rows, {which}",
+            "two columns have the same name",
+            where=f"streamops.testing.assert_rows, {side}",
             got=", ".join(names),
             expected="unique column names",
-            fix=f"rename or drop one of: {', '.join(twins)}",
+            fix=f"rename or drop one of: {', '.join(duplicates)}",
         )
 
 
-def missing_extra(package: str, who: str) -> RequirementError:
-    """The error for a package that only the test kit needs."""
+def missing_extra(package: str, name: str) -> RequirementError:
+    """The error for a missing package of the extra ``testing``."""
     return RequirementError(
         "TESTING_EXTRA_MISSING",
         f"{package} is not installed",
-        where=f"streamops.testing.{who}",
+        where=f"streamops.testing.{name}",
         got=f"no module of {package}",
         expected="the packages of the extra `testing`",
         fix='pip install "streamops[testing]"',

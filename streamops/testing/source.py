@@ -1,7 +1,7 @@
 """A streaming source of scripted micro-batches, for Spark 4.2 and later.
 
-One file is one micro-batch, also under ``availableNow``, also if it is empty. The rows travel
-as an Arrow IPC stream from the driver to the task, so every type arrives as it was written.
+One file is one micro-batch, also under ``availableNow``, and also if it is empty. The driver sends the
+rows to the task as an Arrow IPC stream, so every type is preserved.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class MicroBatches(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word for ``readStream.format``."""
+        """The name for ``readStream.format``."""
         return "streamops-micro-batches"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader that Spark asks for offsets and rows."""
+        """The reader of offsets and rows."""
         return _Reader(self._folder)
 
 

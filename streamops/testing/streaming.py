@@ -1,13 +1,15 @@
-"""Scripted micro-batches on real Spark, with exact borders."""
+"""Scripted micro-batches on Spark."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime as dt
+import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.codec import ipc_write
-from streamops.kernel.core import SIDES, Metrics
+from streamops.kernel.codec import ipc_read, ipc_write
+from streamops.kernel.core import SIDES
 from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import Duration, format_duration, parse_duration
@@ -25,22 +27,27 @@ from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.spark.progress import parse_metrics
 from streamops.spark.step import metric_fields
-from streamops.testing.batches import schema_of, to_table
-from streamops.testing.inputs import delays_of, expand, schemas_of, tables_of
-from streamops.testing.queries import read_table, run_query, scratch
-from streamops.testing.results import BatchResult, combine_results, read_clock
+from streamops.testing.batches import (
+    canonical,
+    expand,
+    infer_schema,
+    infer_schemas,
+    per_input,
+    to_table,
+    to_tables,
+)
+from streamops.testing.results import BatchResult, combine_results, read_clock, read_counts
 
 if TYPE_CHECKING:
-    from streamops.testing.batches import Batch
-    from streamops.testing.inputs import Chain, Delays, Inputs, Schemas
+    from streamops.testing.batches import Batch, Chain, Delays, Inputs, Schemas
 
-__all__ = ["Source", "micro_batches", "stream"]
+__all__ = ["Source", "micro_batches", "run_query", "stream"]
 
 Source = Literal["auto", "python", "files"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_KEPT = "spark.sql.streaming.numRecentProgressUpdates"
-# Spark reads files in the order of their modification times; any rising ones do.
+_PROGRESS_LIMIT = "spark.sql.streaming.numRecentProgressUpdates"
+# Spark reads files in the order of their modification times. Any increasing times will do.
 _FIRST_MTIME = 1_704_067_200
 
 
@@ -54,7 +61,7 @@ def micro_batches(
 ) -> DataFrame:
     """A streaming frame in which each item is exactly one micro-batch.
 
-    Also under the trigger ``availableNow``, and also if it is empty.
+    This holds under the trigger ``availableNow``, too, and for empty items.
 
     Parameters
     ----------
@@ -62,14 +69,14 @@ def micro_batches(
     batches : iterable of Table, pandas DataFrame, or list of dict
         The micro-batches.
     schema : Schema, optional
-        The columns; by default those of the first table, or what all rows together suggest.
+        The columns; by default those of the first table, or those of all rows together.
     directory : path, optional
-        Where the micro-batches are kept, for Spark to read them again after a restart. If it
-        holds some already, these follow. By default a temporary one, removed at exit.
+        Where the micro-batches are stored, so that Spark can read them again after a restart. New
+        micro-batches follow those that it contains. By default a temporary directory, removed at exit.
     source : "auto", "python" or "files"
-        A Python data source carries every type of Spark. Spark 4.1 lacks what it takes, and
-        under Spark Connect the server would have to see our files and modules: there,
-        "auto" takes Parquet files, which know no variants and no nulls without a type.
+        A Python data source supports all types of Spark. It needs Spark 4.2, and under Spark Connect
+        the server would need our files and modules: in both cases "auto" writes Parquet files, which do
+        not support variants, nor nulls without a type.
 
     Returns
     -------
@@ -96,13 +103,13 @@ def micro_batches(
     if from_python:
         _require_python_source(spark)
     script = list(batches)
-    columns = _written_schema(folder.parent) or schema_of(script, schema)
+    columns = _written_schema(folder.parent) or infer_schema(script, schema)
     for number, batch in enumerate(script, start=len(list(folder.iterdir()))):
         _write(to_table(batch, columns), folder / f"{number:09d}", number, from_python)
     reader = spark.readStream.schema(spark_schema(columns))
     if not from_python:
         return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
-    # Imported late: Spark 4.1 has no such module.
+    # Imported late: it does not import on Spark 4.1.
     from streamops.testing.source import MicroBatches
 
     spark.dataSource.register(MicroBatches)
@@ -134,14 +141,14 @@ def stream(
         The micro-batches. If the first operator has two inputs: pairs of them, ``(left, right)``, each
         pair one micro-batch. None is an input without rows.
     watermark : duration, or pair of durations, optional
-        Give the frame a watermark with this delay, on the operator's time column; with two
-        inputs, both of them or those that the pair has one for.
+        Define a watermark with this delay on the time column of the frame. With two inputs: one delay
+        for both, or a pair, in which None is an input without.
     schema, source
         As in :func:`micro_batches`; with two inputs, ``schema`` is a pair.
     directory : path, optional
         Where the micro-batches, the checkpoint and the output are stored. Called again with the
         same directory, the query continues where it stopped: a restart. By default a temporary
-        one. Workers must see it.
+        one. Workers need access to it.
     timeout : int
         Seconds after which the query is stopped.
 
@@ -155,7 +162,7 @@ def stream(
     TimeoutError
         The query did not end in time.
     SpecError
-        ``TOO_MANY_BATCHES``: Spark would forget the progress of the first ones.
+        ``TOO_MANY_BATCHES``: Spark would not keep the progress of the first ones.
     StreamingQueryException
         The query failed.
     """
@@ -164,34 +171,97 @@ def stream(
     operators = expand(operator)
     first, *rest = operators
     names = ("",) if len(first.parameters.times) == 1 else SIDES
-    with scratch(directory) as folder:
+    with _use_directory(directory) as folder:
         written = [_written_schema(folder / name) for name in names]
-        schemas = tuple(each for each in written if each is not None)
+        schemas = tuple(schema for schema in written if schema is not None)
         if len(schemas) < len(names):
-            schemas = schemas_of(first, script, schema)
-        tables = [tables_of(batch, schemas) for batch in script]
+            schemas = infer_schemas(first, script, schema)
+        tables = [to_tables(batch, schemas) for batch in script]
         frames = []
-        inputs = zip(names, first.parameters.times, delays_of(first, watermark), strict=True)
-        for at, (name, time, delay) in enumerate(inputs):
-            mine = [each[at] for each in tables]
+        inputs = zip(names, first.parameters.times, per_input(first, watermark), strict=True)
+        for position, (name, time, delay) in enumerate(inputs):
             frame = micro_batches(
-                spark, mine, schema=schemas[at], directory=folder / name, source=source
+                spark,
+                [batch[position] for batch in tables],
+                schema=schemas[position],
+                directory=folder / name,
+                source=source,
             )
             if delay is not None and time is not None:
                 frame = _with_watermark(frame, time, delay)
             frames.append(frame)
         first = replace(first, follow_up=None)
         result = frames[0].transform(first if len(frames) == 1 else replace(first, right=frames[1]))
-        for each in rest:
-            result = result.transform(replace(each, follow_up=None))
-        ran = run_query(result, folder, timeout)
-    return [_result(operators, *each) for each in ran]
+        for following in rest:
+            result = result.transform(replace(following, follow_up=None))
+        finished = run_query(result, folder, timeout)
+    return [_result(operators, *batch) for batch in finished]
+
+
+def run_query(frame: DataFrame, folder: Path, timeout: int) -> list[tuple[int, pa.Table, Any]]:
+    """Run a streaming frame under the trigger ``availableNow``.
+
+    Returns number, rows and progress of each micro-batch. The folder stores the checkpoint and the
+    output; a query in the same folder continues. Raises ``TimeoutError`` after ``timeout`` seconds.
+    """
+    output = folder / "output"
+    output.mkdir(parents=True, exist_ok=True)
+    before = set(output.iterdir())
+    query = (
+        frame.writeStream.outputMode("append")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .foreachBatch(functools.partial(_write_output, str(output)))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        if not query.awaitTermination(timeout):
+            message = f"the query did not end within {timeout} seconds"
+            raise TimeoutError(message)
+        progress = {p.batchId: p for p in query.recentProgress if "addBatch" in p.durationMs}
+    finally:
+        query.stop()
+    files = [(int(file.stem), file) for file in sorted(set(output.iterdir()) - before)]
+    return [(number, _read_table(file), progress[number]) for number, file in files]
+
+
+def _write_output(output: str, batch: DataFrame, number: int) -> None:
+    # To a file, atomically: under Connect this runs in a process of the server.
+    file = Path(output) / f"{number:09d}.arrow"
+    unfinished = file.with_suffix(".tmp")
+    unfinished.write_bytes(ipc_write(batch.toArrow()))
+    unfinished.replace(file)
+
+
+def _write(table: pa.Table, stem: Path, number: int, from_python: bool) -> None:
+    if from_python:
+        stem.with_suffix(".arrow").write_bytes(ipc_write(table))
+        return
+    file = stem.with_suffix(".parquet")
+    pq.write_table(table, file)
+    os.utime(file, (_FIRST_MTIME + number,) * 2)
+
+
+def _read_table(file: Path) -> pa.Table:
+    """The table of a file, with the types in which Spark passes it to Python."""
+    table = pq.read_table(file) if file.suffix == ".parquet" else ipc_read(file.read_bytes())
+    return table.cast(canonical(table.schema))
 
 
 def _written_schema(directory: Path) -> pa.Schema | None:
     """The columns of the micro-batches that earlier calls wrote there, if any."""
     written = sorted((directory / "input").glob("*"))
-    return read_table(written[0]).schema if written else None
+    return _read_table(written[0]).schema if written else None
+
+
+@contextlib.contextmanager
+def _use_directory(directory: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """The directory, or a temporary one."""
+    if directory is not None:
+        yield Path(directory)
+        return
+    with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
+        yield Path(folder)
 
 
 def _with_watermark(frame: DataFrame, time: str, delay: Duration) -> DataFrame:
@@ -211,32 +281,25 @@ def _result(
             name = f"{operator.metrics_name}-{count}"
         names.append(name)
         metrics = parse_metrics(progress.observedMetrics.get(name))
-        results.append(read_metrics(operator, number, metrics, progress))
+        results.append(_read_metrics(operator, number, metrics, progress))
     return combine_results(operators, results, table)
 
 
-def read_metrics(
+def _read_metrics(
     operator: Operator, number: int, metrics: Mapping[str, Any], progress: Any
 ) -> BatchResult:
-    """What Spark observed of an operator in a micro-batch, without rows."""
-    empty = pa.table({})
+    """The metrics of an operator that Spark observed in a micro-batch, without rows."""
     if operator.project is not None:
-        return BatchResult(number, empty, empty, None, None, None, None, read_clock(metrics))
-    core: Any = operator.core
-    names = metric_fields(core)
-    if operator.finish is not None or not {*names} <= {
-        *metrics
-    }:  # the native engine counts nothing
-        return BatchResult(number, empty, empty, _watermark(operator, progress), None, None, None)
-    type_ = getattr(core, "COUNTS", Metrics)
-    return BatchResult(
-        number,
-        empty,
-        empty,
-        _watermark(operator, progress),
-        type_(**{field: metrics[name] or 0 for name, field in names.items()}),
-        metrics["state_rows"] or 0,
-        metrics["state_bytes"] or 0,
+        return BatchResult(number, clock=read_clock(metrics))
+    result = BatchResult(number, watermark=_watermark(operator, progress))
+    # The native engine has no metrics, and an operator that passes rows on has no counts.
+    if operator.finish is not None or not {*metric_fields(operator.core)} <= {*metrics}:
+        return result
+    return replace(
+        result,
+        counts=read_counts(operator.core, metrics),
+        state_rows=metrics["state_rows"] or 0,
+        state_bytes=metrics["state_bytes"] or 0,
     )
 
 
@@ -244,28 +307,23 @@ def _watermark(operator: Operator, progress: Any) -> dt.datetime | None:
     """The operator's own watermark."""
     if not any(operator.parameters.times):
         return None
-    text = progress.eventTime.get("watermark")  # a query without a watermark has none
+    text = progress.eventTime.get("watermark")  # missing in a query without a watermark
     mark = (dt.datetime.fromisoformat(text) - _EPOCH) if text else None
     lag = dt.timedelta(microseconds=operator.parameters.lag)
     return _EPOCH + mark + lag if mark else None
 
 
-def _write(table: pa.Table, stem: Path, number: int, from_python: bool) -> None:
-    if from_python:
-        stem.with_suffix(".arrow").write_bytes(ipc_write(table))
-        return
-    file = stem.with_suffix(".parquet")
-    pq.write_table(table, file)
-    os.utime(file, (_FIRST_MTIME + number,) * 2)
-
-
 def _has_python_source(spark: SparkSession) -> bool:
     classic = type(spark).__module__ == "pyspark.sql.session"
-    return classic and tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
+    return classic and _is_supported(spark)
+
+
+def _is_supported(spark: SparkSession) -> bool:
+    return tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
 
 
 def _require_python_source(spark: SparkSession) -> None:
-    if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
+    if not _is_supported(spark):
         raise RequirementError(
             "PYTHON_SOURCE_UNSUPPORTED",
             "this Spark cannot end a run of a Python data source by itself",
@@ -277,13 +335,13 @@ def _require_python_source(spark: SparkSession) -> None:
 
 
 def _refuse_too_many(spark: SparkSession, count: int) -> None:
-    kept = int(spark.conf.get(_KEPT, "100") or 100)
-    if count >= kept:
+    limit = int(spark.conf.get(_PROGRESS_LIMIT, "100") or 100)
+    if count >= limit:
         raise SpecError(
             "TOO_MANY_BATCHES",
-            "Spark forgets the progress of the first micro-batches",
+            "Spark does not keep the progress of the first micro-batches",
             where="streamops.testing.stream",
-            got=f"{count} micro-batches, and {_KEPT}={kept}",
-            expected=f"fewer than {kept}",
-            fix=f"run them in parts, in one directory; or raise {_KEPT}",
+            got=f"{count} micro-batches, and {_PROGRESS_LIMIT}={limit}",
+            expected=f"fewer than {limit}",
+            fix=f"run them in parts, in one directory; or raise {_PROGRESS_LIMIT}",
         )

@@ -1,6 +1,6 @@
-"""Scenarios as data: a script of micro-batches, and what each must put out.
+"""Scenarios as data: a script of micro-batches with the expected output, and assertions for them.
 
-A file holds one transcript or several, separated by ``---``::
+A file has one transcript or several, separated by ``---``::
 
     name: a straggler takes its window back
     operator: windows.tumbling
@@ -20,28 +20,29 @@ A file holds one transcript or several, separated by ``---``::
           - {k: a, window: "[0s, 10s)", n: 3, revision: 1, change: update_postimage}
         counts: {stragglers: 1, corrections: 1}
 
-``spec`` holds the operator's own parameters; aggregates are ``count``, ``sum v``, ``last v by
-seq`` or, with more to say, ``{distinct: v, at_most: 3}``; ``time``, where it is needed, is the column ``ts`` unless it says otherwise. ``columns`` gives the columns and
-their types, by default ``{k: string, ts: timestamp}``; a row is its words in that order, or a
-mapping. ``options``, such as ``{shards: 1}``, are those of ``Operator.options``. ``with_watermark`` is the delay of a watermark that the frame brings; ``behind`` a clock
-that defines one, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
-``epoch``, by default 2024-01-01T00:00:00Z; an ISO timestamp with an offset is a time as well.
+``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
+with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
+``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
+mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
+``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
+before the operator, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
+``epoch``, by default 2024-01-01T00:00:00Z, or are ISO timestamps with an offset.
 
-A line of the script is a micro-batch. ``rows`` has data, or none. ``no_data: true`` is the
-micro-batch that Spark adds at the end of an ``availableNow`` run that moved the watermark: what
-follows it is a restart, and so is a line with ``restart: true``. ``expect`` and ``late`` are everything that comes out, in any order;
-what is not said must not come. A late row has the ``window`` it missed; of sliding windows, which
-end with each event, it has none, and its own time stands for it. ``watermark`` (of the operator, that the micro-batch closes by),
-``counts`` and ``state_rows`` are checked where they are given, and so is what a ``clock`` tells. Of
-operators that go by no time, such as ``changes.normalize``, ``late`` has the rows that are put aside
-in the column ``rejected``: each with its ``row`` and the ``reason``. Those that say something of each
-row, such as ``time.track_clock``, count nothing that could be checked.
+A line of the script is a micro-batch, with ``rows`` or without. ``no_data: true`` is the micro-batch that
+Spark adds at the end of an ``availableNow`` run that advanced the watermark: the query restarts after it,
+and before a line with ``restart: true``. ``expect`` and ``late`` list all output in any order; output
+that is not listed must not occur. A late row has the ``window`` that it missed, or in sliding windows,
+which end with each event, its own time. These are checked if they are given: ``watermark`` (of the
+operator, in this micro-batch), ``counts``, ``state_rows``, and ``clock`` (metrics of a clock).
 
-An operator with two inputs, which takes ``right``, is given it by the script: a line has the rows of
-``left`` and ``right`` instead of ``rows``, or of one of them. ``columns`` and ``with_watermark`` may
-be said of each side, as in ``columns: {left: {k: string, ts: timestamp}, right: {...}}``, and a
-``time``, a ``delay``, a ``key`` or a ``sequence`` as a list, ``[5 seconds, 1 minute]``. A late row says
-its ``side``.
+For operators without event time, such as ``changes.normalize``, ``late`` has the rows of the column
+``rejected``, with ``row`` and ``reason``. Operators that annotate rows, such as ``time.track_clock``,
+have no counts.
+
+For an operator with two inputs, a line has rows of ``left``, ``right`` or both instead of ``rows``.
+``columns`` and ``with_watermark`` may have a value per side, as in
+``columns: {left: {k: string, ts: timestamp}, right: {...}}``; a ``time``, ``delay``, ``key`` or
+``sequence`` may be a list, ``[5 seconds, 1 minute]``. A late row has its ``side``.
 """
 
 from __future__ import annotations
@@ -49,50 +50,56 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamops.changelog.table import REJECTED
+from streamops.kernel.core import SIDES
 from streamops.kernel.time import parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
 from streamops.spark.step import metric_fields
 from streamops.testing.batches import START
-from streamops.testing.notation import COLUMN_TYPES, instant, malformed, mapping, refuse_unknown
-from streamops.testing.rows import missing_extra
-from streamops.testing.script import Line, read_line
+from streamops.testing.notation import (
+    COLUMN_TYPES,
+    Line,
+    instant,
+    malformed,
+    read_line,
+    require_keys,
+    require_mapping,
+    routes_rejected,
+)
+from streamops.testing.replaying import Replay
+from streamops.testing.results import BatchResult
+from streamops.testing.rows import assert_rows, missing_extra
+from streamops.testing.values import same
 
-__all__ = ["Transcript", "load", "parse"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-_PUBLIC = ("aggregates", "changes", "joins", "time", "windows")
-_SIDES = ("left", "right")
-_PAIRS = (
-    "time",
-    "delay",
-    "key",
-    "sequence",
-)  # of which a pair is a tuple, which YAML does not have
+    from streamops.spark.definition import StateApi
+    from streamops.testing.streaming import Source
+
+__all__ = ["Transcript", "assert_replays", "assert_streams", "load", "parse"]
+
+_FAMILIES = ("aggregates", "changes", "joins", "time", "windows")
+# Parameters of which a pair is a tuple, which YAML does not have.
+_PAIRS = ("time", "delay", "key", "sequence")
 _COLUMNS = {"k": "string", "ts": "timestamp"}
-_KEYS = {
-    "name",
-    "operator",
-    "spec",
-    "options",
-    "script",
-    "columns",
-    "with_watermark",
-    "behind",
-    "epoch",
-}
+_REQUIRED = {"name", "operator", "spec", "script"}
+_OPTIONAL = {"options", "columns", "with_watermark", "behind", "epoch"}
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """A scenario: an operator, a script, and what must come of it."""
+    """A scenario: an operator, a script, and the expected output."""
 
     name: str
     operator: Operator
@@ -103,12 +110,12 @@ class Transcript:
 
     @property
     def chain(self) -> list[Operator]:
-        """The operator, behind its clock if it has one."""
+        """The operator, after its clock if it has one."""
         return [self.operator] if self.behind is None else [self.behind, self.operator]
 
     @property
     def schema(self) -> Any:
-        """The columns of its input; of an operator with two inputs, a pair."""
+        """The columns of the input; for two inputs, a pair."""
         return self.schemas if len(self.schemas) > 1 else self.schemas[0]
 
     def runs(self) -> Iterator[list[Line]]:
@@ -126,13 +133,122 @@ class Transcript:
             yield run
 
 
+def assert_replays(
+    transcript: Transcript, *, restart: bool = False, shards: int | None = None
+) -> None:
+    """Fail if a replay without Spark differs from the transcript.
+
+    Parameters
+    ----------
+    transcript : Transcript
+    restart : bool, default False
+        Restart between every two lines.
+    shards : int, optional
+        Overrides the number of shards of the operator.
+    """
+    query = Replay(
+        transcript.chain,
+        transcript.schema,
+        watermark=transcript.watermark,
+        shards=shards,
+        restart=restart,
+    )
+    _check(transcript, query.run)
+
+
+def assert_streams(
+    spark: SparkSession,
+    transcript: Transcript,
+    *,
+    state_api: StateApi = "auto",
+    shards: int | None = None,
+    source: Source = "auto",
+    directory: str | os.PathLike[str] | None = None,
+) -> None:
+    """Fail if a query on Spark differs from the transcript.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    transcript : Transcript
+    state_api, shards
+        Override the options of the operator.
+    source : "auto", "python" or "files"
+        See :func:`streamops.testing.micro_batches`; "files" is faster.
+    directory : path, optional
+        Where the checkpoint is stored. By default a temporary directory.
+    """
+    from streamops.testing.streaming import stream
+
+    operator = transcript.operator.options(state_api=state_api, shards=shards)
+    # The clock uses the state API of its own options.
+    chain = [operator] if transcript.behind is None else [transcript.behind, operator]
+    with tempfile.TemporaryDirectory(prefix="streamops-") as temporary:
+        folder = temporary if directory is None else directory
+
+        def run(batches: list[Any]) -> list[BatchResult]:
+            return stream(
+                spark,
+                chain,
+                batches,
+                watermark=transcript.watermark,
+                schema=transcript.schema,
+                source=source,
+                directory=folder,
+            )
+
+        _check(transcript, run)
+
+
+def _check(transcript: Transcript, run: Callable[[list[Any]], list[BatchResult]]) -> None:
+    number = 0
+    for lines in transcript.runs():
+        results = run([line.rows for line in lines if line.rows is not None])
+        if len(results) > len(lines):
+            # The transcript does not list the micro-batch without data: it must have no output.
+            lines = [*lines, Line()]
+        for line, result in zip(lines, results, strict=False):
+            number += 1
+            try:
+                _compare(line, result)
+            except AssertionError as error:
+                message = f"{transcript.name!r}, line {number}: {error}"
+                raise AssertionError(message) from None
+        if len(lines) > len(results):
+            message = (
+                f"{transcript.name!r}, line {number + 1}: there is no micro-batch without data "
+                "here, as the watermark did not move"
+            )
+            raise AssertionError(message)
+
+
+def _compare(line: Line, result: BatchResult) -> None:
+    rows, late = result.rows, result.late_rows
+    if routes_rejected(result.table.schema):
+        late = [row[REJECTED] for row in rows if row[REJECTED] is not None]
+        rows = [row for row in rows if row.pop(REJECTED) is None]
+    assert_rows(rows, line.expect)
+    assert_rows(late, line.late)
+    for name, expected in line.checks.items():
+        source = result if name in ("watermark", "state_rows") else result.counts
+        _assert_same(name, getattr(source, name), expected)
+    for name, expected in line.clock.items():
+        _assert_same(f"{name} of the clock", getattr(result.clock, name, None), expected)
+
+
+def _assert_same(name: str, found: Any, expected: Any) -> None:
+    if not same(found, expected):
+        message = f"{name} is {found}, expected {expected}"
+        raise AssertionError(message)
+
+
 def load(path: str | os.PathLike[str]) -> list[Transcript]:
-    """The transcripts of a file.
+    """Read the transcripts of a file.
 
     Raises
     ------
     SpecError
-        ``TRANSCRIPT_MALFORMED``, or what the operator says of its parameters.
+        ``TRANSCRIPT_MALFORMED``, or an error of the operator about its parameters.
     RequirementError
         ``TESTING_EXTRA_MISSING``: PyYAML is not installed.
     """
@@ -140,7 +256,7 @@ def load(path: str | os.PathLike[str]) -> list[Transcript]:
 
 
 def parse(text: str, *, where: str = "transcript") -> list[Transcript]:
-    """The transcripts of a text. See :func:`load`."""
+    """Read the transcripts of a text. See :func:`load`."""
     found = [_transcript(document, where) for document in _documents(text, where)]
     names = [transcript.name for transcript in found]
     if not found or len(set(names)) < len(names):
@@ -156,17 +272,17 @@ def _documents(text: str, where: str) -> list[Any]:
     except ImportError as error:
         raise missing_extra("PyYAML", "transcripts") from error
 
-    # The one in C reads the same ten times faster; PyYAML need not have it.
+    # The loader in C is ten times faster, but PyYAML may be built without it.
     safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(safe):  # type: ignore[misc]
-        """Refuses a key given twice, where YAML's own would silently take the last."""
+        """Refuses duplicate keys, of which YAML's own loader silently takes the last."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-            if twice:
-                raise malformed(where, "a key is given twice", got=twice, expected="once")
+            duplicates = sorted({str(key) for key in keys if keys.count(key) > 1})
+            if duplicates:
+                raise malformed(where, "a key is given twice", got=duplicates, expected="once")
             return dict(super().construct_mapping(node, deep))
 
     try:
@@ -175,24 +291,27 @@ def _documents(text: str, where: str) -> list[Any]:
         raise malformed(where, "this is not YAML", got=error, expected="YAML") from error
 
 
-def _transcript(said: Any, where: str) -> Transcript:
-    refuse_unknown(said, _KEYS, {"name", "operator", "spec", "script"}, where)
-    where = f"{where}, {said['name']!r}"
-    epoch = instant(said.get("epoch", START), START, where) or START
-    operator = _made(said["operator"], mapping(said["spec"], where, "spec"), where)
-    operator = operator.options(**mapping(said.get("options", {}), where, "options"))
-    count = len(operator.parameters.times)
-    sides = _SIDES if count > 1 else ("",)
-    columns = said.get("columns", dict.fromkeys(sides, _COLUMNS) if sides[0] else _COLUMNS)
-    schemas = tuple(_schema(each, where) for each in _by_side(columns, sides, where, "columns"))
-    brought = _by_side(said.get("with_watermark"), sides, where, "with_watermark")
-    carried = tuple(
-        None if each is None else parse_duration(each, parameter="with_watermark", where=where)
-        for each in brought
+def _transcript(value: Any, where: str) -> Transcript:
+    document = require_keys(value, _REQUIRED | _OPTIONAL, _REQUIRED, where)
+    where = f"{where}, {document['name']!r}"
+    epoch = instant(document.get("epoch", START), START, where) or START
+    operator = _create(
+        document["operator"], require_mapping(document["spec"], where, "spec"), where
     )
-    behind, watermark = None, brought[0] if len(sides) == 1 else tuple(brought)
-    if "behind" in said:
-        behind = _clock(mapping(said["behind"], where, "behind"), where)
+    operator = operator.options(**require_mapping(document.get("options", {}), where, "options"))
+    sides = SIDES[: len(operator.parameters.times)]
+    columns = document.get(
+        "columns", _COLUMNS if len(sides) == 1 else dict.fromkeys(sides, _COLUMNS)
+    )
+    schemas = tuple(_schema(item, where) for item in _per_side(columns, sides, where, "columns"))
+    watermarks = _per_side(document.get("with_watermark"), sides, where, "with_watermark")
+    carried = tuple(
+        None if delay is None else parse_duration(delay, parameter="with_watermark", where=where)
+        for delay in watermarks
+    )
+    behind = None
+    if "behind" in document:
+        behind = _clock(require_mapping(document["behind"], where, "behind"), where)
         carried = (behind.parameters.delay,)
     spec: Any = resolve(operator, schemas, carried)
     counts = frozenset({*metric_fields(operator.core).values(), "state_rows"})
@@ -202,88 +321,92 @@ def _transcript(said: Any, where: str) -> Transcript:
         counts = frozenset()
     elif operator.follow_up is not None:
         spec = resolve(operator.second(operator.follow_up), (spec.output,), (None,))
-    script = said["script"]
+    script = document["script"]
     if not isinstance(script, list) or not script:
         raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
     lines = tuple(
         read_line(line, schemas, spec, epoch, f"{where}, line {number}", counts)
         for number, line in enumerate(script, start=1)
     )
-    return Transcript(said["name"], operator, schemas, watermark, lines, behind)
+    watermark = watermarks[0] if len(sides) == 1 else tuple(watermarks)
+    return Transcript(document["name"], operator, schemas, watermark, lines, behind)
 
 
 def _schema(columns: Any, where: str) -> pa.Schema:
-    for name, kind in mapping(columns, where, "columns").items():
-        if kind not in COLUMN_TYPES:
+    for name, type_ in require_mapping(columns, where, "columns").items():
+        if type_ not in COLUMN_TYPES:
             raise malformed(
                 where,
                 f"column {name!r} has no known type",
-                got=kind,
+                got=type_,
                 expected=", ".join(COLUMN_TYPES),
             )
-    return pa.schema([(name, COLUMN_TYPES[kind]) for name, kind in columns.items()])
+    return pa.schema([(name, COLUMN_TYPES[type_]) for name, type_ in columns.items()])
 
 
-def _by_side(said: Any, sides: tuple[str, ...], where: str, what: str) -> list[Any]:
-    """What is said of the one input, or of both: of each by itself where it is a mapping."""
+def _per_side(value: Any, sides: tuple[str, ...], where: str, what: str) -> list[Any]:
+    """The value for each input. With two inputs, a mapping has a value per side."""
     if len(sides) == 1:
-        return [said]
-    if not isinstance(said, dict):
-        return [said for _ in sides]
-    refuse_unknown(said, set(sides), set(sides) if what == "columns" else set(), where)
-    return [said.get(side) for side in sides]
+        return [value]
+    if not isinstance(value, dict):
+        return [value for _ in sides]
+    require_keys(value, set(sides), set(sides) if what == "columns" else set(), where)
+    return [value.get(side) for side in sides]
 
 
-def _public(family: str, name: str) -> Any:
-    """What users import under this name; None if there is no such thing."""
-    # By name, as the transcript has it: the test kit depends on no family of operators.
-    module = importlib.import_module(f"streamops.{family}") if family in _PUBLIC else None
+def _import(family: str, name: str) -> Any:
+    """The public function of this name; None if there is none."""
+    # By name, as the transcript has it: the test kit does not depend on a family of operators.
+    module = importlib.import_module(f"streamops.{family}") if family in _FAMILIES else None
     return getattr(module, name) if module is not None and name in module.__all__ else None
 
 
 def _clock(named: dict[str, Any], where: str) -> Operator:
-    clocks = [_made(name, mapping(said, where, name), where) for name, said in named.items()]
+    clocks = [
+        _create(name, require_mapping(spec, where, name), where) for name, spec in named.items()
+    ]
     match clocks:
         case [Operator() as clock] if clock.project is not None:
             return clock
     raise malformed(where, "not a clock", got=named, expected="{time.producers: {...}}")
 
 
-def _made(name: Any, said: dict[str, Any], where: str) -> Any:
-    family, _, word = str(name).partition(".")
-    operator = _public(family, word) if family != "aggregates" else None
+def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
+    family, _, function = str(name).partition(".")
+    operator = _import(family, function) if family != "aggregates" else None
     if operator is None:
         raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
-    taken = inspect.signature(operator).parameters
-    if "agg" in taken:
-        agg = mapping(said.get("agg", {}), where, "agg")
-        said = said | {"agg": {k: _aggregate(v, where) for k, v in agg.items()}}
-    if "time" in taken and taken["time"].default is inspect.Parameter.empty:
-        said = {"time": "ts", **said}
-    if "right" in taken:
-        pairs = {k: tuple(v) for k, v in said.items() if k in _PAIRS and isinstance(v, list)}
-        said = {"right": None, **said, **pairs}
+    parameters = inspect.signature(operator).parameters
+    if "agg" in parameters:
+        agg = require_mapping(arguments.get("agg", {}), where, "agg")
+        arguments = arguments | {"agg": {key: _aggregate(v, where) for key, v in agg.items()}}
+    if "time" in parameters and parameters["time"].default is inspect.Parameter.empty:
+        arguments = {"time": "ts", **arguments}
+    if "right" in parameters:
+        lists = {key: v for key, v in arguments.items() if key in _PAIRS and isinstance(v, list)}
+        pairs = {key: tuple(v) for key, v in lists.items()}
+        arguments = {"right": None, **arguments, **pairs}
     try:
-        return operator(**said)
+        return operator(**arguments)
     except TypeError as error:
         raise malformed(
             where, "the operator does not take this spec", got=error, expected="its parameters"
         ) from error
 
 
-def _aggregate(text: Any, where: str) -> Any:
-    named: dict[Any, Any] = dict(text) if isinstance(text, dict) else {}
-    words = [str(key) for key in list(named)[:1]] or str(text).split()
-    function = _public("aggregates", words[0]) if words and words[0].islower() else None
+def _aggregate(value: Any, where: str) -> Any:
+    arguments: dict[Any, Any] = dict(value) if isinstance(value, dict) else {}
+    parts = [str(key) for key in list(arguments)[:1]] or str(value).split()
+    function = _import("aggregates", parts[0]) if parts and parts[0].islower() else None
     try:
-        match words[1:]:
-            case [] if function and named:
-                first = named.pop(words[0])
-                return function(*(first if isinstance(first, list) else [first]), **named)
+        match parts[1:]:
+            case [] if function and arguments:
+                first = arguments.pop(parts[0])
+                return function(*(first if isinstance(first, list) else [first]), **arguments)
             case [column, "by", tie_break] if function:
                 return function(column, tie_break=tie_break)
             case [] | [_] if function:
-                return function(*words[1:])
+                return function(*parts[1:])
     except TypeError:
-        pass  # it takes something else
-    raise malformed(where, "not an aggregate", got=text, expected="count, sum v, last v by seq")
+        pass  # it has other parameters
+    raise malformed(where, "not an aggregate", got=value, expected="count, sum v, last v by seq")

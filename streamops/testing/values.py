@@ -1,4 +1,4 @@
-"""Values as a test compares them."""
+"""Comparison of values in tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["comparable", "same"]
 
 
 def comparable(value: Any) -> tuple[Any, ...]:
-    """A key that is equal where a test calls two values equal, and by which values sort.
+    """A key to compare and sort values in tests.
 
     NaN equals NaN at any depth; 0.0 equals -0.0; 2 equals 2.0, but no number equals a boolean.
-    Aware datetimes are equal if they are one instant, also in the hour that a clock shows
-    twice, for which Python's own comparison says no.
+    Aware datetimes are equal if they are the same instant. (Python's own comparison differs for times
+    in the hour that is repeated when clocks are set back.)
 
     Examples
     --------
@@ -38,8 +38,8 @@ def comparable(value: Any) -> tuple[Any, ...]:
     if isinstance(value, dt.datetime):
         aware = value.tzinfo is not None
         return (6, value.astimezone(dt.UTC)) if aware else (7, value)
-    for rank, kind in enumerate((dt.date, dt.time, dt.timedelta), start=8):
-        if isinstance(value, kind):
+    for rank, type_ in enumerate((dt.date, dt.time, dt.timedelta), start=8):
+        if isinstance(value, type_):
             return (rank, value)
     if isinstance(value, Mapping):
         return (12, tuple(sorted((comparable(k), comparable(v)) for k, v in value.items())))
@@ -49,5 +49,5 @@ def comparable(value: Any) -> tuple[Any, ...]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether a test calls the two values equal."""
+    """Whether two values are equal in a test."""
     return comparable(one) == comparable(other)

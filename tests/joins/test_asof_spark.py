@@ -18,9 +18,9 @@ from streamops import changes, joins, windows
 from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.spark.columns import spark_schema
 from streamops.testing import assert_rows, at, fold, micro_batches, replay, stream
-from streamops.testing.queries import run_query
 from streamops.testing.replaying import Replay
 from streamops.testing.results import records
+from streamops.testing.streaming import run_query
 from tests.docs.test_readme import ROOT, examples
 
 pytestmark = pytest.mark.spark

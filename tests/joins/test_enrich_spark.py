@@ -17,8 +17,8 @@ from streamops import changes, joins, windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.spark.columns import spark_schema
 from streamops.testing import assert_rows, at, micro_batches, replay, stream
-from streamops.testing.queries import run_query
 from streamops.testing.results import records
+from streamops.testing.streaming import run_query
 
 pytestmark = pytest.mark.spark
 

@@ -28,7 +28,7 @@ from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
-from streamops.testing.queries import run_query
+from streamops.testing.streaming import run_query
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
@@ -468,7 +468,7 @@ def replay_together(cases: dict[str, Case]) -> dict[str, list[list[str]]]:
     for run in ((0, 1), (2, 3)):
         for query in queries.values():
             for stage in query._stages:
-                stage.forget_watermarks()
+                stage.reset_watermarks()
         before = watermark
         for number in run:
             before, watermark = watermark, step(number)

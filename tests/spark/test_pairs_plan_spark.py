@@ -17,7 +17,7 @@ from streamops.kernel.errors import SchemaError, SpecError, StreamopsError, Wate
 from streamops.spark.metadata import METRICS, STATE_API, WATERMARK
 from streamops.spark.settings import PROVIDER
 from streamops.testing import assert_rows, at, micro_batches
-from streamops.testing.queries import run_query
+from streamops.testing.streaming import run_query
 from tests.spark.pair_cores import earlier, tally
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.testing.batches import START, at, canonical, schema_of, to_table
+from streamops.testing.batches import START, at, canonical, infer_schema, to_table
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -20,21 +20,21 @@ def test_seconds_count_from_the_start_of_2024() -> None:
 
 
 def test_the_columns_are_those_of_all_rows_together() -> None:
-    schema = schema_of([[], [{"k": None}, {"k": "a", "ts": at(0)}], [{"v": 1.5}]], None)
+    schema = infer_schema([[], [{"k": None}, {"k": "a", "ts": at(0)}], [{"v": 1.5}]], None)
     assert schema == pa.schema([("k", pa.string()), ("ts", INSTANT), ("v", pa.float64())])
 
 
 def test_the_columns_are_those_of_the_first_table() -> None:
     table = pa.table({"k": pa.array([1], pa.int32())})
-    assert schema_of([[], table, [{"other": 1}]], None) == table.schema
-    assert schema_of([pd.DataFrame({"x": [1.0]})], None) == pa.schema([("x", pa.float64())])
+    assert infer_schema([[], table, [{"other": 1}]], None) == table.schema
+    assert infer_schema([pd.DataFrame({"x": [1.0]})], None) == pa.schema([("x", pa.float64())])
 
 
 def test_micro_batches_without_rows_need_a_schema() -> None:
     with pytest.raises(SpecError) as caught:
-        schema_of([[], []], None)
+        infer_schema([[], []], None)
     assert caught.value.code == "NO_SCHEMA"
-    assert schema_of([[]], pa.schema([("k", pa.int64())])).names == ["k"]
+    assert infer_schema([[]], pa.schema([("k", pa.int64())])).names == ["k"]
 
 
 @pytest.mark.parametrize(("slip", "meant"), [("amuont", "amount"), ("Amount", "amount")])
@@ -42,30 +42,30 @@ def test_a_slip_of_a_name_is_no_column_of_its_own(slip: str, meant: str) -> None
     row = {"k": "a", "ts": at(1), "amount": 1}
     slipped = {slip if name == meant else name: value for name, value in row.items()}
     with pytest.raises(SchemaError) as caught:
-        schema_of([[row], [slipped, row]], None)
+        infer_schema([[row], [slipped, row]], None)
     assert str(caught.value) == (
-        f"[COLUMN_MISSPELT] streamops.testing: no row that has {slip!r} has {meant!r}: this looks "
-        "like one column\n"
+        f"[COLUMN_MISSPELT] streamops.testing: no row has both {slip!r} and {meant!r}: probably, they "
+        "are one column\n"
         f"  got:       a row with k, ts, {slip}\n"
         "  expected:  one of: k, ts, amount\n"
-        f"  fix:       did you mean {meant!r}? Where both are columns, say so: schema=..."
+        f"  fix:       did you mean {meant!r}? If both are columns, pass schema=..."
     )
 
 
 def test_names_that_are_near_may_be_two_columns() -> None:
     together = [[{"price": 1, "prices": [1]}, {"price": 1}, {"prices": []}]]
-    assert schema_of(together, None).names == ["price", "prices"]
+    assert infer_schema(together, None).names == ["price", "prices"]
     numbered = [[{"price_1": 1}], [{"price_2": 1}]]
-    assert schema_of(numbered, None).names == ["price_1", "price_2"]
+    assert infer_schema(numbered, None).names == ["price_1", "price_2"]
     short = [[{"k": 1}], [{"key": 1}]]
-    assert schema_of(short, None).names == ["k", "key"]
+    assert infer_schema(short, None).names == ["k", "key"]
     apart, said = [[{"price": 1}], [{"prices": 1}]], pa.schema([("price", pa.int64())])
-    assert schema_of(apart, said).names == ["price"]
+    assert infer_schema(apart, said).names == ["price"]
 
 
 @pytest.mark.parametrize("batch", [{"k": "a"}, "k", ["k"], 7, [("k", "a")]], ids=repr)
 def test_what_is_no_micro_batch_is_refused(batch: Any) -> None:
-    for read in (lambda: schema_of([batch], None), lambda: to_table(batch, SCHEMA)):
+    for read in (lambda: infer_schema([batch], None), lambda: to_table(batch, SCHEMA)):
         with pytest.raises(SpecError) as caught:
             read()
         assert caught.value.code == "NOT_A_BATCH"

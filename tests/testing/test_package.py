@@ -17,7 +17,7 @@ def test_importing_the_kit_imports_nothing_it_may_not_need() -> None:
 import sys
 import streamops.testing
 import streamops.testing.batches, streamops.testing.folding, streamops.testing.results
-import streamops.testing.transcripts, streamops.testing.scenarios, streamops.testing.streaming
+import streamops.testing.transcripts, streamops.testing.streaming
 for extra in ("chispa", "pytest", "yaml"):
     assert extra not in sys.modules, extra
 """

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.errors import SpecError
-from streamops.testing.scenarios import assert_replays
-from streamops.testing.transcripts import Transcript, parse
+from streamops.testing.transcripts import Transcript, assert_replays, parse
 from tests.spark.pair_cores import earlier, tally
 
 TEXT = """

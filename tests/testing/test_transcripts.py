@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from streamops.kernel.errors import RequirementError, SpecError
-from streamops.testing.scenarios import assert_replays
-from streamops.testing.transcripts import load, parse
+from streamops.testing.transcripts import assert_replays, load, parse
 
 RIGHT = """
 name: right
@@ -325,7 +324,7 @@ def test_what_means_nothing_of_an_operator_without_time_is_refused(old: str, new
         parse(TABLE.replace(old, new))
 
 
-def test_rows_that_are_dropped_are_not_put_aside() -> None:
+def test_expected_rejected_rows_need_an_operator_that_routes_them() -> None:
     text = """
 name: totals
 operator: changes.aggregate
@@ -333,5 +332,5 @@ columns: {k: string, _change_type: string}
 spec: {by: k, agg: {n: count}}
 script: [{rows: [a upsert], late: [{row: a upsert, reason: unknown_operation}]}]
 """
-    with pytest.raises(SpecError, match="no row is put aside here"):
+    with pytest.raises(SpecError, match="this operator does not route rejected rows"):
         parse(text)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamops.testing.scenarios import assert_replays
-from streamops.testing.transcripts import Transcript, load
+from streamops.testing.transcripts import Transcript, assert_replays, load
 
 TRANSCRIPTS = [item for file in sorted(Path(__file__).parent.glob("*.yaml")) for item in load(file)]
 

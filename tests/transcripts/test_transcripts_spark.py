@@ -14,8 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamops.spark.definition import StateApi
-from streamops.testing.scenarios import assert_streams
-from streamops.testing.transcripts import Transcript, load
+from streamops.testing.transcripts import Transcript, assert_streams, load
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
 TRANSCRIPTS = [item for file in FILES for item in load(file)]

@@ -31,8 +31,8 @@ from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.ordering import ranks
 
 __all__ = [
-    "COUNTS",
     "METRICS",
+    "METRICS_TYPE",
     "STATE",
     "check",
     "empty",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.history", 3)
-COUNTS = ChangeMetrics
+METRICS_TYPE = ChangeMetrics
 
 
 def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:

@@ -45,8 +45,8 @@ from streamops.kernel.core import SideName, State, StateFormat, Step, finish, ne
 from streamops.kernel.groups import Ids, Ints, Mask
 
 __all__ = [
-    "COUNTS",
     "METRICS",
+    "METRICS_TYPE",
     "STATE",
     "check",
     "empty",
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.latest", 4)
-COUNTS = ChangeMetrics
+METRICS_TYPE = ChangeMetrics
 
 
 def layout(spec: TableSpec) -> Mapping[str, pa.Schema]:

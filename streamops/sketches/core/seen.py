@@ -51,10 +51,10 @@ from streamops.sketches.core.generations import (
 )
 
 __all__ = [
-    "COUNTS",
     "DECISIONS",
     "FULL",
     "METRICS",
+    "METRICS_TYPE",
     "SEEN",
     "STATE",
     "Again",
@@ -102,7 +102,7 @@ class SeenMetrics:
     full: int = 0
 
 
-COUNTS = SeenMetrics
+METRICS_TYPE = SeenMetrics
 METRICS = {name: name for name in ("rows", *DECISIONS, "full")}
 
 
