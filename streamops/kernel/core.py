@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ __all__ = [
     "Core",
     "Input",
     "Metrics",
+    "PassThrough",
     "SideName",
     "Spec",
     "State",
@@ -226,6 +227,23 @@ class Core(Protocol):
 
     def check(self, spec: Any, state: State) -> None:
         """Fail and print the state if an invariant is violated."""
+
+
+class PassThrough:
+    """Parameters of an operator with one input that emits each input row in its micro-batch.
+
+    The input may have rows that revise others, because each row is passed on independently.
+    """
+
+    __slots__ = ()
+
+    delays: ClassVar[tuple[int | None, ...]] = (None,)
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    accepts_revisions: ClassVar[tuple[bool, ...]] = (True,)
+    needs_preimages: ClassVar[bool] = False
+    origins: ClassVar[Mapping[str, tuple[int, str]]] = {}
+    event_time: ClassVar[str | None] = None
 
 
 def finish(spec: Any, state: State) -> pa.Table:

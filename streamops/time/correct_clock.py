@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
@@ -10,8 +11,14 @@ from pyspark.sql import functions as F
 from streamops.kernel.time import MIN_INSTANT, Duration, parse_duration
 from streamops.spark.columns import column, instant_field
 from streamops.spark.operator import Operator
-from streamops.time.core.correct_clock import CORRECTED, PLAUSIBLE, CorrectClockSpec, Otherwise
-from streamops.time.instants import interval, micros
+from streamops.time.core.correct_clock import (
+    CORRECTED,
+    PLAUSIBLE,
+    CorrectClockSpec,
+    Otherwise,
+    parse_limit,
+)
+from streamops.time.instants import micros
 
 __all__ = ["add_corrected_time", "check_timestamps", "correct_clock", "count_qualities"]
 
@@ -109,19 +116,13 @@ def correct_clock(
     anyway?".
     """
     where = CorrectClockSpec.where
-    limits = {
-        parameter: None
-        if value is None
-        else parse_duration(value, parameter=parameter, where=where, minimum=0)
-        for parameter, value in (("longest_wait", longest_wait), ("largest_offset", largest_offset))
-    }
     spec = _CorrectClock(
         time=time,
         sent=sent,
         received=received,
         tolerance=parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
-        longest_wait=limits["longest_wait"],
-        largest_offset=limits["largest_offset"],
+        longest_wait=parse_limit(longest_wait, parameter="longest_wait", where=where),
+        largest_offset=parse_limit(largest_offset, parameter="largest_offset", where=where),
         otherwise=otherwise,
     )
     return Operator(where, spec)
@@ -155,18 +156,10 @@ def check_timestamps(spec: CorrectClockSpec, frame: DataFrame) -> None:
 def add_corrected_time(
     spec: CorrectClockSpec, frame: DataFrame, names: Sequence[str], offset: Column, good: Column
 ) -> DataFrame:
-    """Select these columns of the frame, and add the columns of the result.
+    """Select the columns `names`, and add the columns of the result.
 
-    Parameters
-    ----------
-    spec : CorrectClockSpec
-    frame : DataFrame
-    names : sequence of str
-        Columns of the frame.
-    offset : Column
-        Offset of the device's clock, in microseconds.
-    good : Column
-        The quality of a time corrected by this offset.
+    `offset` is the offset of the device's clock in microseconds, `good` the quality of a time that
+    is corrected by it.
     """
     event = F.col(_EVENT)
     timestamps = {_EVENT: spec.time, _SENT: spec.sent, _RECEIVED: spec.received}
@@ -179,7 +172,8 @@ def add_corrected_time(
         .when(F.col(_QUALITY) == good, event + offset)
         .otherwise(_fallback(spec))
     )
-    added = (F.timestamp_micros(corrected), interval(offset), F.col(_QUALITY))
+    interval = F.lit(dt.timedelta(microseconds=1)) * offset
+    added = (F.timestamp_micros(corrected), interval, F.col(_QUALITY))
     return rows.select(
         *(column(name) for name in names),
         *(value.alias(name) for name, value in zip(spec.adds, added, strict=True)),
@@ -198,7 +192,7 @@ def count_qualities(spec: CorrectClockSpec) -> Mapping[str, Column]:
 def _quality(spec: CorrectClockSpec, offset: Column, good: Column) -> Column:
     event, sent, received = map(F.col, (_EVENT, _SENT, _RECEIVED))
     wait = sent - event
-    # With a longer wait, the event would have happened before the year 1.
+    # Without a limit, the wait is too long if the event would be before the year 1.
     too_long = event + offset < F.lit(MIN_INSTANT)
     if spec.longest_wait is not None:
         too_long |= wait > F.lit(spec.longest_wait)

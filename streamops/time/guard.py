@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType
+from pyspark.sql.types import StringType
 
 from streamops.kernel.errors import StreamopsError, WatermarkError
 from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
@@ -25,7 +25,7 @@ from streamops.kernel.time import (
 from streamops.spark.columns import column, instant_field
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
-from streamops.time.instants import FROM_YEAR_1, as_instant, micros, now
+from streamops.time.instants import micros, now
 
 __all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
 
@@ -43,6 +43,7 @@ _INSTANT, _UPPER, _LOWER, _REASON = (
     f"__streamops_{name}" for name in ("instant", "upper", "lower", "reason")
 )
 _MARK = "\0"  # placeholder for values of the row in a message
+_YEAR_1 = "0001-01-01 00:00:00Z"
 
 
 def guard(
@@ -151,6 +152,7 @@ class GuardSpec:
     """The parameters of a guard; durations in microseconds."""
 
     where: ClassVar[str] = "time.guard"
+    adds: ClassVar[tuple[str, ...]] = (GUARDED,)
 
     time: str
     arrival: str | None
@@ -172,11 +174,6 @@ class GuardSpec:
         require_choice(self.unusable, Unusable, parameter="unusable", where=self.where)
 
     @property
-    def adds(self) -> tuple[str, ...]:
-        """The struct that describes the outcome of the check."""
-        return (GUARDED,)
-
-    @property
     def marked(self) -> str:
         """The event time: downstream operators read it."""
         return self.time
@@ -188,7 +185,7 @@ class GuardSpec:
             self.time,
             role="time",
             where=self.where,
-            accepts=_is_text,
+            accepts=lambda data_type: isinstance(data_type, StringType),
             expected="timestamp, or string",
         )
         if self.arrival is not None:
@@ -206,14 +203,16 @@ class GuardSpec:
     def apply(self, frame: DataFrame) -> DataFrame:
         """Return the frame with valid event times, and the outcome of the check."""
         fields = {field.name: field for field in frame.schema.fields}
-        instant = as_instant(column(self.time), fields[self.time].dataType)
+        instant = column(self.time)
+        if isinstance(fields[self.time].dataType, StringType):
+            instant = instant.try_cast("timestamp")  # null if it cannot be cast
         upper, lower = self._bounds()
         checked = frame.select(
             "*", instant.alias(_INSTANT), upper.alias(_UPPER), lower.alias(_LOWER)
         ).select("*", self._reason().alias(_REASON))
-        failing = self._failing()
-        if failing is not None:
-            checked = checked.where(failing)
+        errors = self._error_filter()
+        if errors is not None:
+            checked = checked.where(errors)
         reason = F.col(_REASON)
         bound = F.when(reason == "future", F.col(_UPPER)).when(reason == "past", F.col(_LOWER))
         limit = F.timestamp_micros(bound)
@@ -276,13 +275,12 @@ class GuardSpec:
     def _clamps(self) -> list[str]:
         return [reason for reason in ("future", "past") if getattr(self, reason) == "clamp"]
 
-    def _failing(self) -> Column | None:
-        """A filter that raises an error, because Spark does not compute columns that are not read."""
-        behind = isinstance(self.before, int)
+    def _error_filter(self) -> Column | None:
+        """Return a filter that raises an error. Spark would skip a column that is not read."""
         limits = {
             "future": f"at most {format_duration(self.ahead)} ahead of its arrival",
             "past": f"at most {_format_bound(self.before)} behind its arrival"
-            if behind
+            if isinstance(self.before, int)
             else f"{_format_bound(self.before)} or later",
             "null_time": "not null",
             "unparsable_time": "a string that Spark can cast to a timestamp",
@@ -290,12 +288,12 @@ class GuardSpec:
         policies = {"future": self.future, "past": self.past}
         passes: Column | None = None
         for reason, limit in limits.items():
-            if policies.get(reason, self.unusable) != "fail":
-                continue
-            raised = F.raise_error(self._message(reason, limit)).cast("boolean")
-            when = F.col(_REASON) == reason
-            passes = F.when(when, raised) if passes is None else passes.when(when, raised)
-        return None if passes is None else passes.otherwise(True)
+            if policies.get(reason, self.unusable) == "fail":
+                error = F.raise_error(self._message(reason, limit)).cast("boolean")
+                passes = F.when(F.col(_REASON) == reason, error).otherwise(
+                    F.lit(True) if passes is None else passes
+                )
+        return passes
 
     def _message(self, reason: str, limit: str) -> Column:
         is_bound = reason not in _UNUSABLE
@@ -318,10 +316,6 @@ class GuardSpec:
         return F.concat(first, *(part for pair in pairs for part in pair))
 
 
-def _is_text(kind: DataType) -> bool:
-    return isinstance(kind, StringType)
-
-
 def _parse_bound(before: Duration | dt.datetime | None) -> int | dt.datetime | None:
     """Convert a duration to microseconds; return an instant unchanged."""
     if isinstance(before, dt.datetime):
@@ -339,4 +333,4 @@ def _format_bound(before: int | dt.datetime | None) -> str:
         case int():
             return format_duration(before)
         case _:
-            return FROM_YEAR_1
+            return _YEAR_1

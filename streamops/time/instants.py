@@ -1,27 +1,17 @@
-"""Spark expressions over instants, as microseconds since 1970.
+"""Spark expressions for instants, as microseconds since 1970.
 
-Timestamps and intervals are not used for arithmetic: Spark adds and subtracts them by the calendar
-of the session's time zone, in which a day may have 23 hours.
+Spark adds intervals to timestamps by the calendar of the session's time zone, in which a day may
+have 23 hours, so all arithmetic uses microseconds.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType
 
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
-__all__ = ["FROM_YEAR_1", "as_instant", "interval", "micros", "now"]
-
-FROM_YEAR_1 = "0001-01-01 00:00:00Z"
-
-
-def as_instant(value: Column, data_type: DataType) -> Column:
-    """Cast a column of this type to a timestamp; null if a string cannot be cast."""
-    return value.try_cast("timestamp") if isinstance(data_type, StringType) else value
+__all__ = ["micros", "now"]
 
 
 def micros(value: Column) -> Column:
@@ -31,13 +21,8 @@ def micros(value: Column) -> Column:
 
 
 def now() -> Column:
-    """Return the start of the micro-batch or the batch; a repeated micro-batch has the same.
+    """Return the start of the micro-batch or the batch.
 
-    Spark writes it to the checkpoint before a micro-batch runs.
+    Spark writes it to the checkpoint before a micro-batch runs, so a repeated one has the same.
     """
     return F.unix_micros(F.current_timestamp())
-
-
-def interval(count: Column) -> Column:
-    """Convert microseconds to an interval, day to second."""
-    return F.lit(dt.timedelta(microseconds=1)) * count

@@ -15,7 +15,7 @@ from streamops.spark.annotate import annotate_rows
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time.core import track_clock as core
-from streamops.time.core.correct_clock import Otherwise
+from streamops.time.core.correct_clock import Otherwise, parse_limit
 from streamops.time.correct_clock import add_corrected_time, check_timestamps, count_qualities
 
 __all__ = ["track_clock"]
@@ -62,12 +62,10 @@ def track_clock(
 
     Parameters
     ----------
-    time, sent : str
-        Columns: when the event happened and when it was sent, by the clock of the device.
+    time, sent, received, tolerance, longest_wait, largest_offset, otherwise
+        As in :func:`correct_clock`.
     by : str or sequence of str
         Columns that identify the device.
-    received : str
-        Column: when it was received, by the clock of the server.
     horizon : duration
         Time range of the offsets that are used, > 0; up to a sixteenth longer. A longer horizon
         finds a smaller delay; if a clock runs slow by a fraction `p`, event times may be early by
@@ -76,15 +74,6 @@ def track_clock(
         Change of the offset, >= 0, above which the clock is considered to have been set. It must
         exceed the longest network delay: a message that takes longer looks like a clock that was
         set.
-    tolerance : duration
-        An offset from 0 to `tolerance` is attributed to network delay: the device's clock is
-        treated as right, and the event time is not changed.
-    longest_wait : duration, optional
-        Maximum time between event and sending, ``sent - time``. Default: no limit.
-    largest_offset : duration, optional
-        Maximum absolute offset that is corrected. Default: no limit.
-    otherwise : "received", "device" or "null"
-        Value of `corrected_time` for rows that cannot be corrected: see ``correct_clock``.
 
     Returns
     -------
@@ -121,24 +110,16 @@ def track_clock(
 
     References
     ----------
-    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Whose clock are you using,
-    anyway?".
     Mills et al.: "Network Time Protocol Version 4", RFC 5905, section 10, "Clock Filter Algorithm".
     """
     where = _TrackClock.where
-    limits = {
-        parameter: None
-        if value is None
-        else parse_duration(value, parameter=parameter, where=where, minimum=0)
-        for parameter, value in (("longest_wait", longest_wait), ("largest_offset", largest_offset))
-    }
     spec = _TrackClock(
         time=time,
         sent=sent,
         received=received,
         tolerance=parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
-        longest_wait=limits["longest_wait"],
-        largest_offset=limits["largest_offset"],
+        longest_wait=parse_limit(longest_wait, parameter="longest_wait", where=where),
+        largest_offset=parse_limit(largest_offset, parameter="largest_offset", where=where),
         otherwise=otherwise,
         by=parse_names(by, parameter="by", where=where),
         horizon=parse_duration(horizon, parameter="horizon", where=where, minimum=1),
@@ -173,11 +154,11 @@ class _TrackClock(core.TrackClockSpec):
 
     def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of the core with their corrected times."""
-        # A sample has a method; rows without one have a quality other than a corrected one.
+        # Rows without a sample have no method, and one of the qualities of rows not corrected.
         return add_corrected_time(self, frame, names, F.col(core.OFFSET), F.col(core.METHOD))
 
     def finished(self, rows: pa.Table) -> pa.Table:
-        """Return the same for a table."""
+        """Return the result for a table of the test kit."""
         return core.add_corrected_time(self, rows)
 
     def counts(self) -> Mapping[str, Column]:

@@ -117,7 +117,8 @@ CLEAN = (
         )
     ),
     *("streamops/windows/running.py", "streamops/windows/core/running.py", "tests/aggregates"),
-    *("streamops/observe", "tests/observe", "tests/laws/test_alarm_laws.py"),
+    *("streamops/observe", "streamops/time", "tests/observe", "tests/time"),
+    *("tests/laws/test_alarm_laws.py", "tests/laws/test_producers_laws.py"),
     *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),
     *("tests/docs", "tests/faults", "tests/golden", "tests/kernel", "tests/transcripts"),
     *(f"tests/laws/test_{name}_laws.py" for name in ("history", "latest")),

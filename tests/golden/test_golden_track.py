@@ -33,13 +33,13 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
     oracle = TrackOracle(SPEC.by, SPEC.horizon, SPEC.step, SPEC.largest_offset)
     for rows in BATCHES:
-        oracle.judge(to_rows(table(rows)))
+        oracle.estimate(to_rows(table(rows)))
     now = read()
     for rows in MORE:
         step = track_clock.step(SPEC, now, [track_clock.pack(SPEC, table(rows))], None)
         now, out = step.state, step.output
         arguments = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
-        assert arguments == oracle.judge(to_rows(table(rows)))
+        assert arguments == oracle.estimate(to_rows(table(rows)))
     assert {how for _, how in arguments} == {"corrected"}  # a silence of more than an hour
 
 

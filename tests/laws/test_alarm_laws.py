@@ -86,7 +86,7 @@ def raised(chosen: list[Rule], batches: list[Progress]) -> list[set[tuple[str, s
     for batch in batches:
         run, alarms_of_batch = raise_alarms(chosen, run, batch)
         codes.append({(alarm.code, alarm.operator) for alarm in alarms_of_batch})
-        assert len(run.history) <= max(rule.lookback for rule in chosen)
+        assert len(run.history) <= max(rule.batches for rule in chosen)
         for alarm in alarms_of_batch:
             assert (alarm.query, alarm.run, alarm.batch) == ("q", "r", batch.batch)
     return codes

@@ -1,4 +1,4 @@
-"""The clock of producers keeps its laws, and windows behind it are what a naive simulation says."""
+"""The laws of the clock of producers, and of downstream windows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.laws
 SECOND = 1_000_000
 INSTANT = pa.timestamp("us", tz="UTC")
 YEAR_1, YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
-STRANGERS = [None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1, -1, 0, 2**62]
+UNUSUAL = [None, YEAR_1, YEAR_1 - 1, YEAR_9999_ENDS, YEAR_9999_ENDS + 1, -1, 0, 2**62]
 NEVER = -(2**62)
 NAMES = ["a", "b", "c", "d", None]
 
 
 @dataclass(frozen=True)
 class History:
-    """Micro-batches of rows, and how long a producer may be silent."""
+    """Micro-batches of rows, and the parameters of the clock."""
 
     idle: int
     batches: tuple[tuple[Row, ...], ...]
@@ -65,32 +65,34 @@ class History:
 
 def table_of(spec: core.ProducersSpec, rows: Sequence[Row]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * 3
-    kinds = [pa.string(), pa.int64(), pa.int64()]
-    arrays = [pa.array(c, kind) for c, kind in zip(columns, kinds, strict=True)]
+    types = [pa.string(), pa.int64(), pa.int64()]
+    arrays = [pa.array(c, t) for c, t in zip(columns, types, strict=True)]
     return pa.table(arrays, names=spec.input.names).cast(spec.input)
 
 
 @st.composite
 def histories(draw: st.DrawFn, odd: bool = True) -> History:
-    """Producers of different speeds that fall silent and come back, somewhat out of order."""
+    """Producers of different speeds that become silent and return, with rows out of order."""
     seed = draw(st.integers(0, 2**32))
-    moment = draw(st.sampled_from([1_700_000_000 * SECOND] * 3 + [0, -86_400 * SECOND]))
+    start = draw(st.sampled_from([1_700_000_000 * SECOND] * 3 + [0, -86_400 * SECOND]))
     idle = draw(st.sampled_from([1, 3, 10, 1_000])) * SECOND
     batches = []
-    for number in range(draw(st.integers(1, 12))):  # each from dice of its own: fewer are the same
+    for number in range(
+        draw(st.integers(1, 12))
+    ):  # own random numbers each: a shorter history has the same rows
         dice = random.Random(f"{seed} {number}")
         names = dice.sample(NAMES, dice.choice([1, 2, 3, 5]))
         rows: list[Row] = []
         for _ in range(dice.choice([0, 1, 3, 6])):
             name = dice.choice(names)
-            slow = NAMES.index(name) * number  # the later in the list, the slower its clock
-            at = moment + (4 * number - slow // 2 + dice.randrange(-3, 4)) * SECOND
-            came = moment + (3 * number + dice.randrange(0, 4)) * SECOND
-            strange = odd and dice.random() < 0.1
+            slow = NAMES.index(name) * number  # later producers in the list are slower
+            at = start + (4 * number - slow // 2 + dice.randrange(-3, 4)) * SECOND
+            arrival = start + (3 * number + dice.randrange(0, 4)) * SECOND
+            is_unusual = odd and dice.random() < 0.1
             rows.append(
-                (name, dice.choice(STRANGERS), came)
-                if strange
-                else (name, at, dice.choice(STRANGERS) if odd and dice.random() < 0.02 else came)
+                (name, dice.choice(UNUSUAL), arrival)
+                if is_unusual
+                else (name, at, dice.choice(UNUSUAL) if odd and dice.random() < 0.02 else arrival)
             )
         batches.append(tuple(rows))
     expected = draw(st.sampled_from([(), (), ("a",), ("a", "d", "x", "a"), (None, "y")]))
@@ -105,18 +107,18 @@ def play(
     pack: Callable[[pa.Table], list[pa.Table]] = lambda table: [table],
 ) -> list[Step]:
     spec = history.spec
-    state, ticks = core.empty(spec), []
+    state, steps = core.empty(spec), []
     for table in history.tables if tables is None else tables:
         packed = concat([core.pack(spec, piece) for piece in pack(table)])
-        tick = core.step(spec, between(state), [packed], None)
-        state = tick.state
+        step = core.step(spec, between(state), [packed], None)
+        state = step.state
         core.check(spec, state)
         assert {n: t.schema for n, t in state.tables.items()} == core.layout(spec)
-        ticks.append(tick)
-    return ticks
+        steps.append(step)
+    return steps
 
 
-def same_ticks(left: Sequence[Step], right: Sequence[Step]) -> None:
+def same_steps(left: Sequence[Step], right: Sequence[Step]) -> None:
     for one, other in zip(left, right, strict=True):
         assert one.metrics == other.metrics
         assert one.state.watermark == other.state.watermark
@@ -125,12 +127,12 @@ def same_ticks(left: Sequence[Step], right: Sequence[Step]) -> None:
 
 
 @given(history=histories())
-def test_a_clock_is_as_its_oracle_says(history: History) -> None:
+def test_the_clock_equals_the_oracle(history: History) -> None:
     oracle = ProducersOracle(history.idle, history.expected)
-    for tick, rows in zip(play(history), history.batches, strict=True):
-        assert asdict(tick.metrics) == oracle.step(rows)
-        kept = {row.pop("key.0"): row for row in to_rows(tick.state.tables["producers"])}
-        assert kept == {
+    for step, rows in zip(play(history), history.batches, strict=True):
+        assert asdict(step.metrics) == oracle.step(rows)
+        stored = {row.pop("key.0"): row for row in to_rows(step.state.tables["producers"])}
+        assert stored == {
             name: {"newest": NEVER if p.newest is None else p.newest, "seen": p.seen}
             for name, p in oracle.active.items()
         }
@@ -140,13 +142,13 @@ def test_a_clock_is_as_its_oracle_says(history: History) -> None:
 def test_the_order_of_rows_in_a_micro_batch_does_not_matter(history: History) -> None:
     rng = np.random.default_rng(history.seed)
     shuffled = [take(table, rng.permutation(len(table))) for table in history.tables]
-    same_ticks(play(history), play(history, shuffled))
+    same_steps(play(history), play(history, shuffled))
 
 
 @given(history=histories())
-def test_rows_may_be_summed_up_by_any_number_of_tasks(history: History) -> None:
+def test_rows_may_be_packed_by_any_number_of_tasks(history: History) -> None:
     rng = np.random.default_rng(history.seed)
-    same_ticks(play(history), play(history, pack=lambda table: split_rows(table, rng)))
+    same_steps(play(history), play(history, pack=lambda table: split_rows(table, rng)))
 
 
 @given(history=histories())
@@ -156,7 +158,7 @@ def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> No
         tables = decode(encode(*known, state.tables), *known, where="laws")
         return State(state.watermark, tables)
 
-    same_ticks(play(history), play(history, between=restarted))
+    same_steps(play(history), play(history, between=restarted))
 
 
 @given(history=histories())
@@ -167,18 +169,18 @@ def test_a_state_is_a_value(history: History) -> None:
         assert to_rows(state.tables["producers"]) == before
         return state
 
-    same_ticks(play(history), play(history, between=twice))
+    same_steps(play(history), play(history, between=twice))
 
 
 @given(history=histories())
-def test_a_clock_never_goes_back_nor_past_an_active_producer_that_it_had_not_passed(
+def test_the_clock_never_goes_back_and_never_passes_a_producer_that_holds_it(
     history: History,
 ) -> None:
     clock: int | None = None
     newest: dict[Any, int] = {}
-    for tick in play(history):
-        now = {row["key.0"]: row["newest"] for row in to_rows(tick.state.tables["producers"])}
-        after = tick.metrics.clock
+    for step in play(history):
+        now = {row["key.0"]: row["newest"] for row in to_rows(step.state.tables["producers"])}
+        after = step.metrics.clock
         if clock is not None:
             assert after is not None
             assert after >= clock
@@ -190,7 +192,7 @@ def test_a_clock_never_goes_back_nor_past_an_active_producer_that_it_had_not_pas
 
 
 @given(history=histories(odd=False))
-def test_without_silence_and_newcomers_it_does_not_matter_how_a_stream_is_cut(
+def test_without_idle_and_new_producers_the_clock_does_not_depend_on_the_division(
     history: History,
 ) -> None:
     everything = concat(history.tables)
@@ -199,13 +201,13 @@ def test_without_silence_and_newcomers_it_does_not_matter_how_a_stream_is_cut(
     greatest: dict[Any, int] = {}
     for row in to_rows(everything):
         greatest[row["producer"]] = max(row["time"], greatest.get(row["producer"], row["time"]))
-    # Everyone says something in the first micro-batch, before all else.
+    # All producers have a row in the first micro-batch, with the smallest event time.
     hello = [(name, min(t for t in greatest.values()) - 1, 0) for name in greatest]
     for _ in range(3):
         tables = [table_of(calm.spec, hello), *split_rows(everything, rng)]
-        told = play(calm, tables)[-1].metrics
-        assert told.clock == min(greatest.values(), default=None)
-        assert told.newest == max(greatest.values(), default=None)
+        metrics = play(calm, tables)[-1].metrics
+        assert metrics.clock == min(greatest.values(), default=None)
+        assert metrics.newest == max(greatest.values(), default=None)
 
 
 def _past(arrival: int | None) -> int | None:
@@ -217,7 +219,7 @@ DELAY, LATENESS = 5 * SECOND, 2 * SECOND
 
 
 @given(history=histories())
-def test_windows_behind_it_are_what_a_naive_simulation_says(history: History) -> None:
+def test_downstream_windows_equal_a_naive_simulation(history: History) -> None:
     by_device = time.producers(
         "device",
         time="ts",
@@ -234,7 +236,7 @@ def test_windows_behind_it_are_what_a_naive_simulation_says(history: History) ->
         allowed_lateness=dt.timedelta(microseconds=LATENESS),
         stragglers="update",
     ).options(shards=2)
-    # An arrival in the future counts as the present, which is another one in each micro-batch.
+    # Arrivals in the future would be replaced by now, which differs between micro-batches.
     batches = [[(name, t, _past(at)) for name, t, at in rows] for rows in history.batches]
     tables = [table_of(history.spec, rows).rename_columns(SCHEMA.names) for rows in batches]
     results = replay([by_device, per_window], tables, schema=SCHEMA, restart=True)
@@ -250,14 +252,14 @@ def test_windows_behind_it_are_what_a_naive_simulation_says(history: History) ->
         allowed_lateness=LATENESS,
         stragglers="update",
     )
-    sparks = 0  # milliseconds; Spark has no watermark before 1970
+    watermark = 0  # Spark's watermark, in milliseconds; there is none before 1970
     for rows, result in zip([*batches, ()], results, strict=False):
         expected = window.step(
             [dict(zip(SCHEMA.names, row, strict=True)) for row in rows],
-            sparks * 1_000 + LATENESS if sparks else None,
+            watermark * 1_000 + LATENESS if watermark else None,
         )
         same_rows(to_rows(result.table), expected.emitted, f"micro-batch {result.batch}")
         assert result.counts is not None
         assert asdict(result.counts) == expected.counts
         clock.step(rows)
-        sparks = max(sparks, spark_watermark(clock.clock, DELAY))
+        watermark = max(watermark, spark_watermark(clock.clock, DELAY))

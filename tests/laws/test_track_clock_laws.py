@@ -1,4 +1,4 @@
-"""Clocks that are followed keep the laws of a step without a watermark."""
+"""The laws of track_clock: order, restarts, shards, and an oracle."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Case:
 
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
-    """Few devices, whose clocks drift, are set, and whose messages are slow now and then."""
+    """Few devices, with clocks that drift and are set, and some slow messages."""
     horizon = draw(st.sampled_from([160, 100, 17, 1]))
     step = draw(st.sampled_from([50, 5, 0]))
     largest = draw(st.sampled_from([None, None, 400]))
@@ -94,7 +94,7 @@ def histories(draw: st.DrawFn) -> Case:
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
-    """Rows with their instants as microseconds."""
+    """Return a table of rows with instants in microseconds."""
     columns = [
         pa.array([row[f.name] for row in rows], pa.int64() if f.type == INSTANT else f.type)
         for f in SCHEMA
@@ -106,7 +106,7 @@ play = partial(playing.annotate, track_clock)
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
-    """What was said of each row; each came out once."""
+    """Return the output rows by id; each row has been emitted once."""
     rows = [row for table in tables for row in to_rows(table)]
     found = {row["id"]: comparable(row) for row in rows}
     assert len(found) == len(rows)
@@ -114,37 +114,37 @@ def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
 
 
 def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
-    """The rows in the same order in other pieces."""
+    """Divide the rows in the same order into random micro-batches."""
     borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(6)))
     pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
     return [rows.slice(begin, end - begin) for begin, end in pairs]
 
 
 @given(case=histories())
-def test_every_row_is_said_what_the_oracle_says(case: Case) -> None:
+def test_the_output_equals_the_oracle(case: Case) -> None:
     oracle = case.oracle()
     for batch, out in zip(case.batches, play(case.spec, case.batches)[0], strict=True):
         rows, got = to_rows(batch), to_rows(out)
-        said = [(row.pop(OFFSET), row.pop(METHOD)) for row in got]
+        estimates = [(row.pop(OFFSET), row.pop(METHOD)) for row in got]
         assert comparable(got) == comparable(rows)  # the same rows, in the same order
-        assert said == oracle.judge(rows)
+        assert estimates == oracle.estimate(rows)
 
 
 @given(case=histories())
-def test_rows_that_come_behind_are_said_what_the_oracle_says(case: Case) -> None:
+def test_the_output_of_rows_out_of_order_equals_the_oracle(case: Case) -> None:
     dice, oracle = random.Random(case.seed), case.oracle()
     order = sorted(range(len(whole := whole_of(case))), key=lambda i: i + dice.choice([0, 0, 5]))
-    # No more than a horizon behind: what is further back may have been forgotten.
+    # At most a horizon late: earlier devices may have been evicted.
     received = [row["received"] or 0 for row in to_rows(whole)]
-    newest, kept = None, []
+    newest, chosen = None, []
     for i in order:
         if newest is None or received[i] >= newest - case.spec.horizon:
-            kept.append(i)
+            chosen.append(i)
             newest = max(received[i], newest if newest is not None else received[i])
-    batches = cut(whole.take(pa.array(kept, pa.int64())), dice)
+    batches = cut(whole.take(pa.array(chosen, pa.int64())), dice)
     for batch, out in zip(batches, play(case.spec, batches)[0], strict=True):
-        said = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
-        assert said == oracle.judge(to_rows(batch))
+        estimates = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
+        assert estimates == oracle.estimate(to_rows(batch))
 
 
 def whole_of(case: Case) -> pa.Table:
@@ -152,7 +152,7 @@ def whole_of(case: Case) -> pa.Table:
 
 
 @given(case=histories())
-def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
+def test_the_stream_equals_the_batch_for_every_division(case: Case) -> None:
     dice, whole = random.Random(case.seed), whole_of(case)
     batch = by_id([track_clock.run(case.spec, [track_clock.pack(case.spec, whole)])])
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
@@ -181,24 +181,24 @@ def test_a_restart_changes_nothing(case: Case) -> None:
 
 
 @given(case=histories())
-def test_devices_may_be_spread_over_any_number_of_shards(case: Case) -> None:
+def test_devices_are_independent_of_each_other(case: Case) -> None:
     if case.spec.by != ("word",):
         return
-    together: dict[int, Any] = {}
+    merged: dict[int, Any] = {}
     for word in dict.fromkeys(WORDS):
-        mine = [
+        own = [
             batch.filter(pa.array([row["word"] == word for row in to_rows(batch)], pa.bool_()))
             for batch in case.batches
         ]
-        together |= by_id(play(case.spec, mine)[0])
-    assert together == by_id(play(case.spec, case.batches)[0])
+        merged |= by_id(play(case.spec, own)[0])
+    assert merged == by_id(play(case.spec, case.batches)[0])
 
 
 @given(case=histories())
-def test_state_has_the_devices_of_two_horizons_and_few_cells_for_each(case: Case) -> None:
+def test_the_state_has_the_devices_of_two_horizons(case: Case) -> None:
     oracle, seen = case.oracle(), []
     for batch, state in zip(case.batches, play(case.spec, case.batches)[1], strict=True):
-        oracle.judge(to_rows(batch))
+        oracle.estimate(to_rows(batch))
         seen += [at for samples in oracle.samples.values() for at, _ in samples]
         cell = -(-case.spec.horizon // CELLS)
         young = [
@@ -210,7 +210,7 @@ def test_state_has_the_devices_of_two_horizons_and_few_cells_for_each(case: Case
 
 
 @given(case=histories())
-def test_a_corrected_event_is_never_later_than_by_its_own_message(case: Case) -> None:
+def test_an_offset_is_never_greater_than_that_of_its_own_message(case: Case) -> None:
     for out in play(case.spec, case.batches)[0]:
         for row in to_rows(out):
             assert row[OFFSET] is None or row[OFFSET] <= row["received"] - row["sent"]

@@ -79,7 +79,7 @@ def test_the_culprit_of_a_stuck_watermark_is_the_silent_source(
     assert (alarm.code, alarm.query) == ("STUCK_WATERMARK", "watched")
     assert [culprit.endswith(": no rows") for culprit in alarm.culprits] == [True]
     assert f"{tmp_path}/silent/input" in alarm.culprits[0]
-    assert alarm.numbers.startswith("watermark 2024-01-01 00:00:06Z through 4 micro-batches")
+    assert alarm.numbers.startswith("watermark 2024-01-01 00:00:06Z in 4 micro-batches")
 
 
 def test_the_culprits_are_the_slowest_and_the_leading_producer(

@@ -1,4 +1,4 @@
-"""What a guard and a correction of clocks do to one row, said as plainly as possible.
+"""A guard and a clock correction of one row, in plain Python.
 
 Instants are microseconds since 1970; None is a null.
 """
@@ -32,7 +32,7 @@ def guard(
     earliest: int | None = None,
     clamped: tuple[str, ...] = (),
 ) -> Guarded:
-    """A row of a guard whose bound `before` is a duration (behind) or an instant (earliest)."""
+    """Guard one row. The bound `before` is a duration (behind) or an instant (earliest)."""
     arrived = in_calendar(arrival)
     if arrived is None or arrived > now:
         arrived = now
@@ -74,7 +74,7 @@ def correct_clock(
 ) -> Corrected:
     event, sent, received = map(in_calendar, (event, sent, received))
     offset = None if sent is None or received is None else received - sent
-    # Longer than to the year 1 nothing can have waited.
+    # A wait is too long if the event would be before the year 1.
     waits = [wait for wait in (longest_wait,) if wait is not None]
     waits += [] if received is None else [received - YEAR_1]
     quality = None

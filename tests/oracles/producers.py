@@ -1,4 +1,4 @@
-"""The clock of a stream with many producers, row by row, in the plainest Python there is.
+"""The clock of a stream with several producers, row by row, in plain Python.
 
 Rows are (producer, event time, arrival); instants are microseconds, None is a null.
 """
@@ -21,8 +21,7 @@ def in_calendar(instant: int | None) -> bool:
 
 @dataclass
 class Producer:
-    """The greatest event time and the greatest arrival since it became active; no event time of
-    one that is only expected."""
+    """The greatest event time and arrival since it became active. An expected one has no time."""
 
     newest: int | None
     seen: int
@@ -30,7 +29,7 @@ class Producer:
 
 @dataclass
 class ProducersOracle:
-    """The producers that are active, and the clock."""
+    """The active producers, and the clock."""
 
     idle: int
     expected: Sequence[Any] = ()
@@ -38,7 +37,7 @@ class ProducersOracle:
     active: dict[Any, Producer] = field(default_factory=dict)
 
     def step(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """One micro-batch; what must be told of it."""
+        """Process one micro-batch, and return its metrics."""
         before = set(self.active)
         rejected = 0
         for name, time, arrival in rows:
@@ -47,22 +46,22 @@ class ProducersOracle:
                 continue
             assert time is not None
             assert arrival is not None
-            there = self.active.setdefault(name, Producer(time, arrival))
-            there.newest = time if there.newest is None else max(there.newest, time)
-            there.seen = max(there.seen, arrival)
+            producer = self.active.setdefault(name, Producer(time, arrival))
+            producer.newest = time if producer.newest is None else max(producer.newest, time)
+            producer.seen = max(producer.seen, arrival)
 
-        # Who is expected counts as seen in the first micro-batch that has something to say.
+        # Expected producers are active from the first micro-batch with a usable row.
         if not before and self.active:
             start = max(p.seen for p in self.active.values())
             for name in self.expected:
                 self.active.setdefault(name, Producer(None, start)).seen = start
 
-        # Who was seen last is not silent. Everyone else is, if that was long enough before.
+        # Silence is measured from the newest arrival of all producers.
         for name in list(self.active):
             if max(p.seen for p in self.active.values()) - self.active[name].seen >= self.idle:
                 del self.active[name]
 
-        # Nobody who is behind the clock has a say in it.
+        # Producers behind the clock do not hold it.
         holding = {
             name: p.newest
             for name, p in self.active.items()

@@ -1,6 +1,6 @@
-"""The offsets of devices' clocks, message by message, in the plainest Python there is.
+"""The offsets of device clocks, message by message, in plain Python.
 
-Nothing is ever forgotten: of each device, every sample that was seen.
+Nothing is evicted: all samples of each device are stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CELLS = 16
 
 @dataclass
 class TrackOracle:
-    """Clocks that are followed from message to message."""
+    """Tracked clocks, with all samples of each device."""
 
     by: tuple[str, ...]
     horizon: int
@@ -26,12 +26,12 @@ class TrackOracle:
     samples: dict[Any, list[tuple[int, int]]] = field(default_factory=dict)
 
     def fresh(self) -> TrackOracle:
-        """The same settings; nothing has been seen."""
+        """Return an oracle with the same parameters and no samples."""
         return replace(self, samples={})
 
-    def judge(self, rows: Sequence[Row]) -> list[tuple[int | None, str | None]]:
-        """The offset of each row, and how it came about."""
-        said: list[tuple[int | None, str | None]] = [(None, None)] * len(rows)
+    def estimate(self, rows: Sequence[Row]) -> list[tuple[int | None, str | None]]:
+        """Return the offset of each row, and how it was determined."""
+        estimates: list[tuple[int | None, str | None]] = [(None, None)] * len(rows)
         latest = {key: max(at for at, _ in seen) for key, seen in self.samples.items()}
         order = [number for number, row in enumerate(rows) if self._is_sample(row)]
         for number in sorted(order, key=lambda number: rows[number]["received"]):
@@ -43,29 +43,29 @@ class TrackOracle:
             row = rows[number]
             key, offset = key_of(row, self.by), row["received"] - row["sent"]
             at = max(row["received"], latest.get(key, row["received"]))
-            said[number] = self._said(self.instants(key), at, offset)
-        return said
+            estimates[number] = self._estimate(self.instants(key), at, offset)
+        return estimates
 
     def instants(self, key: Any) -> list[tuple[int, int]]:
-        """The instants of a device in order, and the least sample of each."""
+        """Return the instants of a device in order, with the minimum sample of each."""
         found: dict[int, int] = {}
         for at, offset in self.samples[key]:
             found[at] = min(offset, found.get(at, offset))
         return sorted(found.items())
 
-    def _said(self, known: list[tuple[int, int]], at: int, offset: int) -> tuple[int, str]:
-        before = [each for each in known if each[0] < at]
+    def _estimate(self, known: list[tuple[int, int]], at: int, offset: int) -> tuple[int, str]:
+        before = [instant for instant in known if instant[0] < at]
         if not before or not self._near(before[-1][0], at):
             return offset, "corrected"
         if abs(offset - before[-1][1]) > self.step:
             return offset, "stepped"
-        # Back through the horizon, until the clock was set or the device was silent for long.
+        # Go back within the horizon, until the clock was set or the device was silent.
         least, later = offset, before[-1]
-        for each in reversed(before):
-            is_set = abs(each[1] - later[1]) > self.step
-            if is_set or not self._near(each[0], later[0]) or not self._near(each[0], at):
+        for instant in reversed(before):
+            is_set = abs(instant[1] - later[1]) > self.step
+            if is_set or not self._near(instant[0], later[0]) or not self._near(instant[0], at):
                 break
-            least, later = min(least, each[1]), each
+            least, later = min(least, instant[1]), instant
         return least, "estimated"
 
     def _near(self, before: int, at: int) -> bool:

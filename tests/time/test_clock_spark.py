@@ -1,4 +1,4 @@
-"""Clocks of devices on Spark: every border against its oracle, and simulated clocks."""
+"""Corrected clocks on Spark: boundary cases compared with an oracle, and simulated clocks."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def messages(spark: SparkSession, triples: list[Any]) -> DataFrame:
     return frame.select("number", *(F.timestamp_micros(name).alias(name) for name in names))
 
 
-def corrected(frame: DataFrame, **said: Any) -> list[Any]:
+def corrected(frame: DataFrame, **arguments: Any) -> list[Any]:
     """Time, offset and quality of each row, in microseconds."""
-    done = frame.transform(time.correct_clock("ts", **THREE, **said))
+    done = frame.transform(time.correct_clock("ts", **THREE, **arguments))
     micro = F.expr("interval '0.000001' second")
     offset = F.col("clock_offset")
     back = F.unix_micros("received") - F.unix_micros("sent")
@@ -57,7 +57,7 @@ def corrected(frame: DataFrame, **said: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("arguments", "expected"),
     [
         ({}, {}),
         (
@@ -72,100 +72,104 @@ def corrected(frame: DataFrame, **said: Any) -> list[Any]:
     ],
     ids=repr,
 )
-def test_every_border_is_as_its_oracle_says(
-    spark: SparkSession, said: dict[str, Any], meant: dict[str, Any]
+def test_boundary_cases_equal_the_oracle(
+    spark: SparkSession, arguments: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    # In New York the day from noon of 9 March 2024 has 23 hours.
+    # In New York the day that starts at noon of 9 March 2024 has 23 hours.
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        got = corrected(messages(spark, TRIPLES), **said)
+        got = corrected(messages(spark, TRIPLES), **arguments)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     for found, triple in zip(got, TRIPLES, strict=True):
-        assert found == clocks.correct_clock(*triple, **meant), triple
+        assert found == clocks.correct_clock(*triple, **expected), triple
     for (found, *_), (_, _, received) in zip(got, TRIPLES, strict=True):
-        # Whatever the device says: nothing happens after it was received.
+        # The corrected time is never after the time of receipt.
         if found is not None and clocks.in_calendar(received) is not None:
             assert found <= received
 
 
 class Device:
-    """A device whose clock shows some time at a true time."""
+    """A device with a wrong clock: a function from the true time to the time of the clock."""
 
     def __init__(self, seed: int, clock: Any) -> None:
         self.random = random.Random(seed)
         self.clock = clock
 
     def messages(self, count: int, *, longest_wait: int, longest_delay: int) -> list[Any]:
-        """True time of the event and of the sending, delay, and the three timestamps."""
-        made = []
+        """Return true times of event and sending, the delay, and the three timestamps of a row."""
+        result = []
         for number in range(count):
             event = NOON + number * 60 * SECOND + self.random.randrange(SECOND)
             sent = event + self.random.randrange(longest_wait)
             delay = self.random.randrange(1_000, longest_delay)
             stamps = (self.clock(event), self.clock(sent), sent + delay)
-            made.append((event, sent, delay, stamps))
-        return made
+            result.append((event, sent, delay, stamps))
+        return result
 
 
-def errors(spark: SparkSession, made: list[Any], **said: Any) -> list[Any]:
+def errors(spark: SparkSession, sent: list[Any], **arguments: Any) -> list[Any]:
     """The error of each corrected time, its quality, and the message."""
-    got = corrected(messages(spark, [stamps for *_, stamps in made]), **said)
+    got = corrected(messages(spark, [stamps for *_, stamps in sent]), **arguments)
     return [
         (instant - message[0], quality, message)
-        for (instant, _, quality), message in zip(got, made, strict=True)
+        for (instant, _, quality), message in zip(got, sent, strict=True)
     ]
 
 
 WAITS = {"longest_wait": 10 * HOUR, "longest_delay": 2 * SECOND}
 
 
-def test_a_clock_that_is_off_is_corrected_to_within_the_delay(spark: SparkSession) -> None:
-    made = [
+def test_the_error_of_a_clock_with_a_constant_offset_is_the_delay(spark: SparkSession) -> None:
+    sent_messages = [
         message
         for offset in (-400 * DAY, -3 * SECOND, 0, 7 * HOUR, 30_000 * DAY)
         for message in Device(1, lambda true, offset=offset: true + offset).messages(100, **WAITS)
     ]
-    for error, quality, (_, _, delay, _) in errors(spark, made):
+    for error, quality, (_, _, delay, _) in errors(spark, sent_messages):
         assert quality == "corrected"
         assert error == delay
 
 
-def test_a_clock_that_drifts_adds_its_drift_times_the_wait(spark: SparkSession) -> None:
+def test_a_clock_that_drifts_adds_an_error_of_its_drift_times_the_wait(spark: SparkSession) -> None:
     share = 0.0002  # 17 seconds a day, fast
-    made = Device(2, lambda true: true + int((true - NOON) * share) - 5 * HOUR)
-    for error, quality, (event, sent, delay, _) in errors(spark, made.messages(300, **WAITS)):
+    device = Device(2, lambda true: true + int((true - NOON) * share) - 5 * HOUR)
+    for error, quality, (event, sent, delay, _) in errors(spark, device.messages(300, **WAITS)):
         assert quality == "corrected"
         assert abs(error - (delay - (sent - event) * share)) <= 2
         assert -share * WAITS["longest_wait"] <= error <= WAITS["longest_delay"]
 
 
-def test_a_clock_that_is_set_between_event_and_sending_is_found_where_that_shows(
+def test_a_clock_that_is_set_between_event_and_sending_is_detected_by_the_wait(
     spark: SparkSession,
 ) -> None:
     booted, set_at = NOON + 50 * 60 * SECOND, NOON + 150 * 60 * SECOND
-    # From 1970 at the boot to the right time; and, on another device, five hours back.
+    # One clock is set from 1970 to the right time, the other one five hours back.
     forward = Device(3, lambda true: true if true >= set_at else true - booted)
     back = Device(4, lambda true: true if true >= set_at else true + 5 * HOUR)
     waits = {"longest_wait": HOUR, "longest_delay": 2 * SECOND}
     for device, flaw in ((forward, "waited_too_long"), (back, "sent_before_event")):
         seen = set()
-        made = device.messages(300, **waits)
-        for error, quality, (event, sent, delay, _) in errors(spark, made, longest_wait="1 hour"):
+        sent_messages = device.messages(300, **waits)
+        for error, quality, (event, sent, delay, _) in errors(
+            spark, sent_messages, longest_wait="1 hour"
+        ):
             was_set_between = event < set_at <= sent
             assert quality == (flaw if was_set_between else "corrected")
-            # Received is the answer then: late by the wait and the delay, never ahead.
+            # The result is the time of receipt: late by the wait and the delay, never early.
             assert error == (sent - event if was_set_between else 0) + delay
             seen.add(quality)
         assert seen == {flaw, "corrected"}
 
 
-def test_a_clock_that_lies_never_says_later_than_received(spark: SparkSession) -> None:
-    liar = random.Random(5)
-    made = Device(6, lambda true: true + liar.randrange(-(10**16), 10**16)).messages(400, **WAITS)
+def test_a_random_clock_never_results_in_a_time_after_the_receipt(spark: SparkSession) -> None:
+    dice = random.Random(5)
+    sent_messages = Device(6, lambda true: true + dice.randrange(-(10**16), 10**16)).messages(
+        400, **WAITS
+    )
     qualities = set()
     for error, quality, (event, sent, delay, _) in errors(
-        spark, made, longest_wait="10 hours", largest_offset="30 days"
+        spark, sent_messages, longest_wait="10 hours", largest_offset="30 days"
     ):
         qualities.add(quality)
         assert error <= sent - event + delay
@@ -176,10 +180,10 @@ def test_a_clock_that_lies_never_says_later_than_received(spark: SparkSession) -
     assert {"sent_before_event", "waited_too_long"} <= qualities
 
 
-def test_with_a_tolerance_a_clock_that_is_right_is_left_alone(spark: SparkSession) -> None:
-    made = Device(7, lambda true: true + SECOND // 2).messages(200, **WAITS)
+def test_times_within_the_tolerance_are_not_changed(spark: SparkSession) -> None:
+    sent_messages = Device(7, lambda true: true + SECOND // 2).messages(200, **WAITS)
     found = set()
-    for error, quality, (_, _, delay, _) in errors(spark, made, tolerance="1 second"):
+    for error, quality, (_, _, delay, _) in errors(spark, sent_messages, tolerance="1 second"):
         offset = delay - SECOND // 2
         is_near = 0 <= offset <= SECOND
         assert quality == ("plausible" if is_near else "corrected")
@@ -188,13 +192,13 @@ def test_with_a_tolerance_a_clock_that_is_right_is_left_alone(spark: SparkSessio
     assert found == {"plausible", "corrected"}
 
 
-def test_on_a_stream_it_is_counted_and_a_guard_and_a_window_follow(
+def test_a_stream_reports_metrics_and_a_guard_and_a_window_may_follow(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     schema = pa.schema([(name, pa.timestamp("us", "UTC")) for name in ("ts", "sent", "re.ceived")])
 
     def message(second: int | None, wait: int | None, received: Any) -> dict[str, Any]:
-        # By a clock that is a day ahead.
+        # The clock of the device is a day ahead.
         ahead = dt.timedelta(days=1)
         ts = None if second is None else at(second) + ahead
         sent = None if second is None or wait is None else at(second + wait) + ahead
@@ -220,22 +224,22 @@ def test_on_a_stream_it_is_counted_and_a_guard_and_a_window_follow(
     frame = micro_batches(spark, script, schema=schema, directory=tmp_path)
     for transform in chain:
         frame = frame.transform(transform)
-    kept: list[Any] = []
+    output: list[Any] = []
     query = (
         frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda batch, _: kept.extend(batch.toArrow().to_pylist()))
+        .foreachBatch(lambda batch, _: output.extend(batch.toArrow().to_pylist()))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(200)
     assert_rows(
-        kept,
+        output,
         [
             {"window_start": at(s), "window_end": at(s + 10), "n": n}
             for s, n in ((0, 2), (10, 3), (20, 1))
         ],
     )
-    told = [each.observedMetrics for each in query.recentProgress]
+    metrics = [progress.observedMetrics for progress in query.recentProgress]
     qualities = {
         "rows": 8,
         "corrected": 5,
@@ -245,6 +249,6 @@ def test_on_a_stream_it_is_counted_and_a_guard_and_a_window_follow(
         "plausible": 0,
     }
     for count, number in qualities.items():
-        assert sum(each["correct_clock"][count] or 0 for each in told) == number, count
-    assert sum(each["guard"]["future"] or 0 for each in told) == 1
-    assert sum(each["tumbling"]["rejected"] or 0 for each in told) == 1
+        assert sum(m["correct_clock"][count] or 0 for m in metrics) == number, count
+    assert sum(m["guard"]["future"] or 0 for m in metrics) == 1
+    assert sum(m["tumbling"]["rejected"] or 0 for m in metrics) == 1

@@ -1,6 +1,6 @@
-"""A guard on Spark: every border against its oracle, the policies, and what follows it.
+"""A guard on Spark: boundary cases compared with an oracle, the policies, and downstream operators.
 
-Its rules are expressions of Spark's, so there is nothing to test without Spark but its settings.
+A guard consists of Spark expressions, so only its parameters can be tested without Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOON = parse_instant(dt.datetime(2024, 3, 9, 12, tzinfo=dt.UTC), parameter="", w
 YEAR_2999 = parse_instant(dt.datetime(2999, 1, 1, tzinfo=dt.UTC), parameter="", where="")
 YEAR_2020 = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
-# Instants around every border: of the calendar, of 1970, of the bounds, of what 64 bits hold.
+# Instants near every boundary: years 1 and 9999, 1970, the bounds, 64 bits.
 ARRIVALS = [None, NOON, 5, MIN_INSTANT, MIN_INSTANT - 1, MAX_INSTANT, MAX_INSTANT + 1, YEAR_2999]
 BASES = [*(a for a in ARRIVALS if a is not None), 0, NOON + 2 * DAY, NOON - 3 * DAY]
 TIMES = [
@@ -46,7 +46,7 @@ SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
 
 
 def instants(spark: SparkSession, pairs: list[Any]) -> DataFrame:
-    """As timestamps, made in the JVM: Python cannot say all of them."""
+    """Return timestamps. They are created in the JVM: Python cannot represent all of them."""
     rows = [(number, *pair) for number, pair in enumerate(pairs)]
     frame = spark.createDataFrame(rows, "number long, ts long, arrived long")
     return frame.select(
@@ -57,11 +57,11 @@ def instants(spark: SparkSession, pairs: list[Any]) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("arguments", "expected_of"),
     [
         ({}, {"ahead": 300_000_000}),
         (
-            # In New York, the days from noon of 9 March 2024 are of 23 hours.
+            # In New York, the day that starts at noon of 9 March 2024 has 23 hours.
             {"ahead": "2 days", "before": "3 days", "past": "clamp"},
             {"ahead": 2 * DAY, "behind": 3 * DAY, "clamped": ("past",)},
         ),
@@ -80,12 +80,12 @@ def instants(spark: SparkSession, pairs: list[Any]) -> DataFrame:
     ],
     ids=repr,
 )
-def test_every_border_is_as_its_oracle_says(
-    spark: SparkSession, said: dict[str, Any], meant: dict[str, Any]
+def test_boundary_cases_equal_the_oracle(
+    spark: SparkSession, arguments: dict[str, Any], expected_of: dict[str, Any]
 ) -> None:
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        guarded = instants(spark, PAIRS).transform(time.guard("ts", arrival="arrived", **said))
+        guarded = instants(spark, PAIRS).transform(time.guard("ts", arrival="arrived", **arguments))
         assert guarded.columns == ["number", "ts", "arrived", "guarded"]
         got = (
             guarded.select(
@@ -101,27 +101,27 @@ def test_every_border_is_as_its_oracle_says(
             .orderBy("number")
             .collect()
         )
-        again = guarded.drop("guarded").transform(time.guard("ts", arrival="arrived", **said))
+        again = guarded.drop("guarded").transform(time.guard("ts", arrival="arrived", **arguments))
         assert again.where("guarded.reason <> 'null_time'").count() == 0
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert len(got) == len(PAIRS)
     assert {row["reason"] for row in got} == {None, "null_time", "future", "past"}
     for row, (instant, arrival) in zip(got, PAIRS, strict=True):
-        expected = clocks.guard(instant, arrival, row["now"], **meant)
+        expected = clocks.guard(instant, arrival, row["now"], **expected_of)
         found = (row["time"], row["reason"], row["outcome"], row["bound"])
         assert found == expected, (instant, arrival)
         assert row["is_good"] == (expected.reason is None)
         assert row["original"] == (None if row["is_good"] else instant)
 
 
-def test_text_is_cast_and_what_is_no_timestamp_is_quarantined_as_it_was(
+def test_strings_are_cast_and_strings_that_cannot_be_cast_are_quarantined(
     spark: SparkSession,
 ) -> None:
     texts = {
         "2024-01-01 00:00:00.123456Z": at(0, 123_456),
         "2024-01-01T02:00:00+02:00": at(0),
-        " 2023-12-31 19:00:00 ": at(0),  # of New York, which is the session's time zone
+        " 2023-12-31 19:00:00 ": at(0),  # in the time zone of the session, New York
         "2999-01-01 00:00:00Z": "future",
         "+12345-01-01 00:00:00Z": "future",
         "nonsense": "unparsable_time",
@@ -132,13 +132,13 @@ def test_text_is_cast_and_what_is_no_timestamp_is_quarantined_as_it_was(
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         frame = spark.createDataFrame([(text,) for text in texts], "`a.t``s` string")
-        told: dict[str, Any] = {}
+        reasons: dict[str, Any] = {}
         guarded = frame.transform(time.guard("a.t`s"))
         rows = guarded.select(
             F.unix_micros("`a.t``s`"), "guarded.original", "guarded.reason"
         ).collect()
         for micros, original, reason in rows:
-            told[original] = reason
+            reasons[original] = reason
             assert (micros is None) == (reason is not None)
         good = sorted(micros for micros, _, reason in rows if reason is None)
     finally:
@@ -146,7 +146,7 @@ def test_text_is_cast_and_what_is_no_timestamp_is_quarantined_as_it_was(
     zero = parse_instant(START, parameter="", where="")
     assert good == [zero, zero, zero + 123_456]
     bad = {text: what for text, what in texts.items() if isinstance(what, str)}
-    assert {k: v for k, v in told.items() if v is not None} == bad
+    assert {k: v for k, v in reasons.items() if v is not None} == bad
     assert guarded.schema["a.t`s"].dataType.simpleString() == "timestamp"
     assert guarded.schema["guarded"].dataType.simpleString() == (
         "struct<reason:string,outcome:string,original:string,bound:timestamp>"
@@ -154,7 +154,7 @@ def test_text_is_cast_and_what_is_no_timestamp_is_quarantined_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("said", "value", "words"),
+    ("arguments", "value", "limit"),
     [
         ({"future": "fail"}, "2999-01-01 00:00:00", "at most 5 minutes ahead of its arrival"),
         ({"past": "fail", "before": YEAR_2020}, "2019-01-01", "2020-01-01 00:00:00Z or later"),
@@ -165,26 +165,26 @@ def test_text_is_cast_and_what_is_no_timestamp_is_quarantined_as_it_was(
     ],
     ids=repr,
 )
-def test_a_query_that_is_to_fail_says_why(
-    spark: SparkSession, said: dict[str, Any], value: str | None, words: str
+def test_the_error_of_a_failing_query_shows_value_and_limit(
+    spark: SparkSession, arguments: dict[str, Any], value: str | None, limit: str
 ) -> None:
     good = spark.createDataFrame([("2024-06-01 00:00:00",)], "ts string")
     bad = spark.createDataFrame([(value,)], "ts string")
-    if said.get("before") != "1 day":
-        assert good.transform(time.guard("ts", **said)).count() == 1
+    if arguments.get("before") != "1 day":
+        assert good.transform(time.guard("ts", **arguments)).count() == 1
     with pytest.raises(PySparkException) as caught:
-        # Nobody reads a column here, and still it fails.
-        bad.transform(time.guard("ts", **said)).count()
+        # The query fails although no column is read.
+        bad.transform(time.guard("ts", **arguments)).count()
     text = str(caught.value)
     assert "[GUARD_FAILED] time.guard: a row has an invalid event time: " in text
     assert f"got:       'ts' is {value or 'null'}" in text
-    assert f"expected:  {words}" in text
-    policy = next(iter(said))
+    assert f"expected:  {limit}" in text
+    policy = next(iter(arguments))
     assert f'fix:       use {policy}="quarantine" to mark the row' in text
     assert ("the bound " in text) == (policy != "unusable")
-    # The other policies keep such a row.
+    # The other policies retain such a row.
     others = {"future": "quarantine", "past": "clamp", "unusable": "quarantine"}
-    lenient = {**said, policy: others[policy]}
+    lenient = {**arguments, policy: others[policy]}
     assert bad.transform(time.guard("ts", **lenient)).count() == 1
 
 
@@ -208,22 +208,21 @@ PER_TEN: dict[str, Any] = {
 
 
 def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
-    """The query's output, and its observed metrics."""
-    kept: list[dict[str, Any]] = []
+    """Run a query, and return its output and observed metrics."""
+    output: list[dict[str, Any]] = []
 
-    def keep(batch: DataFrame, number: int) -> None:
-        kept.extend(batch.toArrow().to_pylist())
+    def collect(batch: DataFrame, number: int) -> None:
+        output.extend(batch.toArrow().to_pylist())
 
     query = (
         frame.writeStream.outputMode("append")
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .foreachBatch(keep)
+        .foreachBatch(collect)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(200)
-    told = [progress.observedMetrics for progress in query.recentProgress]
-    return kept, told
+    return output, [progress.observedMetrics for progress in query.recentProgress]
 
 
 def window(start: int, n: int, total: int) -> dict[str, Any]:
@@ -231,11 +230,11 @@ def window(start: int, n: int, total: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", ["kernel", "native"])
-def test_a_row_of_the_year_2999_does_not_move_the_watermark(
+def test_a_row_of_the_year_2999_does_not_advance_the_watermark(
     spark: SparkSession, tmp_path: Path, engine: str
 ) -> None:
     per_ten = windows.tumbling("10 seconds", **PER_TEN).options(engine=engine, shards=SHARDS)
-    # Without a guard, all that comes after it is late; the last window is open, and so closed.
+    # Without a guard, all later rows are late.
     poisoned = stream(spark, per_ten, SCRIPT, schema=SCHEMA, directory=tmp_path)
     assert poisoned[-1].watermark == POISON - dt.timedelta(seconds=5)
     assert sum(row["n"] for result in poisoned for row in result.rows if row["n"]) < 7
@@ -243,26 +242,26 @@ def test_a_row_of_the_year_2999_does_not_move_the_watermark(
     folder = tmp_path / "guarded"
     folder.mkdir()
     total: list[Any] = []
-    published: list[Any] = []
-    # It starts without a guard and gets one when it starts again; and starts again.
-    for start, there in enumerate((SCRIPT[:1], SCRIPT[1:3], SCRIPT[3:])):
-        frame = micro_batches(spark, there, schema=SCHEMA, directory=folder)
+    results: list[Any] = []
+    # The query starts without a guard, restarts with one, and restarts again.
+    for start, part in enumerate((SCRIPT[:1], SCRIPT[1:3], SCRIPT[3:])):
+        frame = micro_batches(spark, part, schema=SCHEMA, directory=folder)
         if start:
             frame = frame.transform(time.guard("ts"))
-        got, told = run(frame.transform(per_ten), folder)
-        published += got
-        total += told
-    assert_rows(published, [window(0, 1, 1), window(10, 2, 5), window(20, 2, 11), window(30, 1, 7)])
+        got, metrics = run(frame.transform(per_ten), folder)
+        results += got
+        total += metrics
+    assert_rows(results, [window(0, 1, 1), window(10, 2, 5), window(20, 2, 11), window(30, 1, 7)])
 
     def counted(name: str, count: str) -> int:
-        return sum(each[name][count] or 0 for each in total if name in each)
+        return sum(m[name][count] or 0 for m in total if name in m)
 
     assert counted("guard", "rows") + 2 == counted("tumbling", "rows") == 9
     assert counted("guard", "quarantined") == counted("tumbling", "rejected") == 2
     assert [counted("guard", r) for r in ("future", "null_time", "past", "clamped")] == [1, 1, 0, 0]
 
 
-def test_a_clamped_row_moves_the_watermark_to_its_arrival_and_no_further(
+def test_a_clamped_row_advances_the_watermark_to_its_arrival_and_no_further(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     script = [
@@ -270,32 +269,30 @@ def test_a_clamped_row_moves_the_watermark_to_its_arrival_and_no_further(
         for number, batch in enumerate(SCRIPT, start=2)
     ]
     schema = SCHEMA.append(pa.field("arrived", pa.timestamp("us", "UTC")))
-    # What a window rejects, it delivers with its whole row, and with what the guard said of it.
+    # The side output of the window has rejected rows, with the outcome of the guard.
     per_ten = windows.tumbling("10 seconds", stragglers="route", **PER_TEN).options(shards=SHARDS)
     guard = time.guard("ts", arrival="arrived", ahead="2 seconds", future="clamp").options(
         name="ingest"
     )
     frame = micro_batches(spark, script, schema=schema, directory=tmp_path)
-    got, told = run(frame.transform(guard).transform(per_ten), tmp_path)
-    # The row of 2999 arrived at 30 s: it is of 32 s now, and the watermark of 27 s. So in the
-    # micro-batch after the next, 23 s is on time no more only where its window is closed: not yet.
+    got, metrics = run(frame.transform(guard).transform(per_ten), tmp_path)
+    # The row of 2999 arrived at 30 s, so it is clamped to 32 s, and the watermark is 27 s. The row
+    # at 23 s is still on time, because its window is not closed.
     results = [{k: v for k, v in row.items() if k != "late"} for row in got if not row["late"]]
     assert_rows(results, [window(0, 1, 1), window(10, 2, 5), window(20, 2, 11), window(30, 2, 106)])
     (late,) = (row["late"] for row in got if row["late"])
     assert late["reason"] == "null_time"
     assert late["row"]["guarded"]["reason"] == "null_time"
-    assert sum(each["ingest"]["clamped"] for each in told if "ingest" in each) == 1
-    assert max(each["tumbling"]["watermark"] or "" for each in told) == "2024-01-01 00:00:55"
+    assert sum(m["ingest"]["clamped"] for m in metrics if "ingest" in m) == 1
+    assert max(m["tumbling"]["watermark"] or "" for m in metrics) == "2024-01-01 00:00:55"
 
 
-def test_two_guards_of_a_query_are_counted_apart_and_a_batch_only_if_asked(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_two_guards_of_a_query_have_separate_metrics(spark: SparkSession, tmp_path: Path) -> None:
     def both(frame: DataFrame) -> DataFrame:
-        first = frame.withColumn("made", F.col("ts")).transform(time.guard("ts"))
-        return first.withColumnRenamed("guarded", "was").transform(time.guard("made"))
+        first = frame.withColumn("created", F.col("ts")).transform(time.guard("ts"))
+        return first.withColumnRenamed("guarded", "was").transform(time.guard("created"))
 
-    got, told = run(
+    got, metrics = run(
         both(micro_batches(spark, SCRIPT[1:2], schema=SCHEMA, directory=tmp_path)), tmp_path
     )
     counts = {
@@ -307,15 +304,15 @@ def test_two_guards_of_a_query_are_counted_apart_and_a_batch_only_if_asked(
         "future": 1,
         "past": 0,
     }
-    assert told[0]["guard"].asDict() == told[0]["guard-2"].asDict() == counts
+    assert metrics[0]["guard"].asDict() == metrics[0]["guard-2"].asDict() == counts
     assert [row["was"] == row["guarded"] for row in got] == [True, True, True]
-    # Unasked, two batches of the same guard may meet: Spark refuses observations of one name.
+    # Batches have no metrics by default: Spark refuses two observations of the same name.
     frame = spark.createDataFrame([(at(1),), (POISON,)], "ts timestamp")
     guarded = frame.transform(time.guard("ts"))
     assert guarded.union(frame.transform(time.guard("ts"))).count() == 4
 
 
-def test_good_and_quarantined_rows_are_two_frames_and_together_all(spark: SparkSession) -> None:
+def test_valid_and_quarantined_rows_are_split(spark: SparkSession) -> None:
     old = dt.datetime(1999, 1, 1, tzinfo=dt.UTC)
     frame = spark.createDataFrame([(at(1),), (POISON,), (None,), (old,)], "ts timestamp")
     guard = time.guard("ts", before=YEAR_2020, past="clamp")
@@ -326,16 +323,18 @@ def test_good_and_quarantined_rows_are_two_frames_and_together_all(spark: SparkS
         (naive, True),
     ]
     rest = [row["guarded"].asDict() for row in quarantined.collect()]
-    assert sorted(each["reason"] for each in rest) == ["future", "null_time"]
-    assert {each["original"] for each in rest} == {None, POISON.replace(tzinfo=None)}
+    assert sorted(outcome["reason"] for outcome in rest) == ["future", "null_time"]
+    assert {outcome["original"] for outcome in rest} == {None, POISON.replace(tzinfo=None)}
     assert good.columns == quarantined.columns == ["ts", "guarded"]
 
 
-def test_a_comment_of_the_event_time_stays_and_a_failing_stream_says_why(
+def test_a_guard_preserves_column_comments_and_fails_a_stream(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = F.col("ts").alias("ts", metadata={"comment": "when it happened"})
-    frame = micro_batches(spark, SCRIPT[:2], schema=SCHEMA, directory=tmp_path).select(told, "v")
+    commented = F.col("ts").alias("ts", metadata={"comment": "when it happened"})
+    frame = micro_batches(spark, SCRIPT[:2], schema=SCHEMA, directory=tmp_path).select(
+        commented, "v"
+    )
     guarded = frame.transform(time.guard("ts", future="fail"))
     assert guarded.schema["ts"].metadata["comment"] == "when it happened"
     with pytest.raises(StreamingQueryException, match="GUARD_FAILED"):

@@ -1,4 +1,4 @@
-"""What a user may say about event times, and what every mistake is answered with. No Spark."""
+"""Parameters of operators on event times, and the errors for invalid ones. No Spark."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ GUARDED = StructType([StructField(n, TEXT) for n in ("reason", "outcome", "origi
 
 
 class FakeFrame:
-    """A frame that is nothing but its columns, of a session that tells no names apart by case."""
+    """A frame with a schema and no rows, in a session that ignores the case of names."""
 
     def __init__(
-        self, *kinds: tuple[str, DataType], streaming: bool = False, mark: str = ""
+        self, *columns: tuple[str, DataType], streaming: bool = False, mark: str = ""
     ) -> None:
         self.schema = StructType(
             [
                 StructField(
-                    name, kind, metadata={"spark.watermarkDelayMs": 0} if name == mark else {}
+                    name, type_, metadata={"spark.watermarkDelayMs": 0} if name == mark else {}
                 )
-                for name, kind in kinds
+                for name, type_ in columns
             ]
         )
         self.isStreaming = streaming
@@ -59,8 +59,8 @@ def guard(**changed: Any) -> Any:
 
 
 def producers(**changed: Any) -> Any:
-    said = {"producer": "k", "time": "ts", "delay": "10 seconds", "idle": "5 minutes"}
-    return time.producers(**said | changed)
+    arguments = {"producer": "k", "time": "ts", "delay": "10 seconds", "idle": "5 minutes"}
+    return time.producers(**arguments | changed)
 
 
 def correct(**changed: Any) -> Any:
@@ -110,7 +110,7 @@ def correct(**changed: Any) -> Any:
         (producers, {"expected": {"a", "b"}}, "NOT_A_LIST"),
     ],
 )
-def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
+def test_invalid_parameters_are_refused_without_a_frame(
     make: Any, changed: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
@@ -121,7 +121,7 @@ def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
     assert next(iter(changed)) in str(caught.value)
 
 
-def test_two_parameters_that_name_one_column_are_told() -> None:
+def test_the_error_for_one_column_in_two_parameters_names_both() -> None:
     with pytest.raises(SpecError) as caught:
         guard(arrival="ts")
     assert str(caught.value) == (
@@ -133,7 +133,7 @@ def test_two_parameters_that_name_one_column_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("arguments", "text"),
     [
         ({}, "before=None"),
         ({"before": "0 seconds"}, "before='0 seconds'"),
@@ -142,9 +142,9 @@ def test_two_parameters_that_name_one_column_are_told() -> None:
         ({"ahead": "90 seconds"}, "ahead='1 minute 30 seconds'"),
     ],
 )
-def test_a_guard_is_shown_as_it_is_written(said: dict[str, Any], shown: str) -> None:
-    assert shown in repr(guard(**said))
-    assert repr(guard(**said)).startswith("time.guard(time='ts', arrival=None, ")
+def test_repr_of_a_guard_shows_its_parameters(arguments: dict[str, Any], text: str) -> None:
+    assert text in repr(guard(**arguments))
+    assert repr(guard(**arguments)).startswith("time.guard(time='ts', arrival=None, ")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_guard_is_shown_as_it_is_written(said: dict[str, Any], shown: str) -> 
     ],
     ids=repr,
 )
-def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
+def test_the_error_for_a_missing_column_suggests_the_nearest_name(
     transform: Any, column: str, role: str, near: str | None
 ) -> None:
     with pytest.raises(ColumnNotFound) as caught:
@@ -171,7 +171,7 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
 
 
 @pytest.mark.parametrize(
-    ("transform", "kinds", "expected"),
+    ("transform", "columns", "expected"),
     [
         (guard(), [("ts", LongType())], "timestamp, or string"),
         (guard(), [("ts", DateType())], "timestamp, or string"),
@@ -184,17 +184,17 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
     ],
 )
 def test_a_column_of_the_wrong_type_is_refused(
-    transform: Any, kinds: list[Any], expected: str
+    transform: Any, columns: list[Any], expected: str
 ) -> None:
-    name, kind = kinds[-1]
+    name, type_ = columns[-1]
     role = "arrival" if name == "at" else "time"
     with pytest.raises(SchemaError) as caught:
-        transform(FakeFrame(*kinds))
+        transform(FakeFrame(*columns))
     assert str(caught.value) == (
         f"[COLUMN_TYPE] {transform.name}: column {name!r} cannot be used as `{role}`\n"
-        f"  got:       {name!r} of type {kind.simpleString()}\n"
+        f"  got:       {name!r} of type {type_.simpleString()}\n"
         f"  expected:  {expected}\n"
-        f"  fix:       {suggest_timestamp(name, kind.simpleString())}"
+        f"  fix:       {suggest_timestamp(name, type_.simpleString())}"
     )
 
 
@@ -210,12 +210,12 @@ def test_a_frame_that_has_a_column_of_the_result_is_refused(transform: Any, take
     assert caught.value.fix == f"df.withColumnRenamed({taken!r}, ...) before this operator"
 
 
-def test_a_frame_with_two_columns_of_a_name_is_refused() -> None:
+def test_a_frame_with_two_columns_of_the_same_name_is_refused() -> None:
     with pytest.raises(SchemaError, match="DUPLICATE_COLUMN"):
         guard()(FakeFrame(("ts", TIME), ("k", TEXT), ("K", TEXT)))
 
 
-def test_a_guard_behind_the_watermark_is_refused() -> None:
+def test_a_guard_after_the_watermark_is_refused() -> None:
     with pytest.raises(WatermarkError) as caught:
         guard()(FakeFrame(("ts", TIME), streaming=True, mark="ts"))
     assert str(caught.value) == (
@@ -227,7 +227,7 @@ def test_a_guard_behind_the_watermark_is_refused() -> None:
     )
 
 
-def test_a_watermark_per_producer_behind_another_watermark_is_refused() -> None:
+def test_producers_after_another_watermark_are_refused() -> None:
     with pytest.raises(WatermarkError) as caught:
         producers()(FakeFrame(("k", TEXT), ("ts", TIME), streaming=True, mark="ts"))
     assert str(caught.value) == (
@@ -241,19 +241,21 @@ def test_a_watermark_per_producer_behind_another_watermark_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shown"),
+    ("producer_type", "text"),
     [
         (MapType(TEXT, TEXT), "map<string,string>"),
         (StructType([StructField("m", MapType(TEXT, LongType()))]), "map<string,bigint>"),
     ],
     ids=str,
 )
-def test_a_producer_that_cannot_be_told_from_another_is_refused(kind: DataType, shown: str) -> None:
+def test_a_producer_of_a_type_without_equality_is_refused(
+    producer_type: DataType, text: str
+) -> None:
     with pytest.raises(SchemaError) as caught:
-        producers()(FakeFrame(("k", kind), ("ts", TIME)))
+        producers()(FakeFrame(("k", producer_type), ("ts", TIME)))
     assert caught.value.code == "KEY_NOT_HASHABLE"
     assert caught.value.where == "time.producers, producer 'k'"
-    assert caught.value.got == shown
+    assert caught.value.got == text
 
 
 def test_a_producer_with_a_collation_is_refused() -> None:
@@ -261,25 +263,25 @@ def test_a_producer_with_a_collation_is_refused() -> None:
         producers()(FakeFrame(("k", StringType("UTF8_LCASE")), ("ts", TIME)))
 
 
-def test_columns_that_it_does_not_read_may_be_of_any_type() -> None:
+def test_columns_that_producers_does_not_read_may_have_any_type() -> None:
     frame = FakeFrame(("k", TEXT), ("ts", TIME), ("months", YearMonthIntervalType()))
     assert producers()(frame) is frame
 
 
 @pytest.mark.parametrize("expected", [[1], ["a", 1.5], [["a"]]])
-def test_those_who_are_expected_must_be_values_of_the_column(expected: list[Any]) -> None:
+def test_expected_producers_must_have_the_type_of_the_column(expected: list[Any]) -> None:
     with pytest.raises(SchemaError) as caught:
         producers(expected=expected)(FakeFrame(("k", TEXT), ("ts", TIME)))
     assert str(caught.value) == (
-        "[EXPECTED_TYPE] time.producers: `expected` has a value that the column of producers "
-        "cannot have\n"
+        "[EXPECTED_TYPE] time.producers: a value of `expected` does not have the type of "
+        "the column of producers\n"
         f"  got:       expected={expected!r}, 'k' of type string\n"
         "  expected:  values of 'k'\n"
-        "  fix:       write them as they appear in the column 'k'"
+        "  fix:       use values of the column 'k'"
     )
 
 
-def test_a_single_one_who_is_expected_is_no_list() -> None:
+def test_a_single_expected_producer_is_not_a_list() -> None:
     with pytest.raises(SpecError) as caught:
         producers(expected="a")
     assert str(caught.value) == (
@@ -290,7 +292,7 @@ def test_a_single_one_who_is_expected_is_no_list() -> None:
     )
 
 
-def test_producers_are_shown_as_they_are_written() -> None:
+def test_repr_of_producers_shows_its_parameters() -> None:
     assert repr(producers(expected=["a"], arrival="at")) == (
         "time.producers(producer='k', time='ts', delay='10 seconds', idle='5 minutes', "
         "arrival='at', expected=('a',))"
@@ -298,7 +300,7 @@ def test_producers_are_shown_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize("module", ["guard", "correct_clock", "producers"])
-def test_the_examples_of_the_docstrings_are_true(module: str) -> None:
+def test_docstring_examples_run(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(f"streamops.time.{module}"))
     assert outcome.attempted >= 2
     assert outcome.failed == 0

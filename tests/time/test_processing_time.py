@@ -1,4 +1,4 @@
-"""What a user may say about processing time, and what every mistake is answered with. No Spark."""
+"""Parameters of processing_time, and the errors for invalid ones. No Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamops.kernel.errors import SchemaError, SpecError
 
 
 class FakeFrame:
-    """A frame that is nothing but its columns."""
+    """A frame with a schema and no rows."""
 
     isStreaming = False
 
@@ -27,11 +27,11 @@ class FakeFrame:
         return "false"
 
 
-@pytest.mark.parametrize("said", [{"into": None}, {"into": 1}])
-def test_what_is_no_name_is_refused_before_there_is_a_frame(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"into": None}, {"into": 1}])
+def test_invalid_names_are_refused_without_a_frame(arguments: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as caught:
-        time.processing_time(**said)
-    ((parameter, value),) = said.items()
+        time.processing_time(**arguments)
+    ((parameter, value),) = arguments.items()
     assert str(caught.value) == (
         f"[NOT_A_NAME] time.processing_time: `{parameter}` is not a name\n"
         f"  got:       {value!r} of type {type(value).__name__}\n"
@@ -40,12 +40,12 @@ def test_what_is_no_name_is_refused_before_there_is_a_frame(said: dict[str, Any]
     )
 
 
-def test_it_is_shown_as_it_is_written() -> None:
-    shown = repr(time.processing_time("at").options(name="clock"))
-    assert shown == "time.processing_time(into='at').options(name='clock')"
+def test_repr_shows_parameters_and_options() -> None:
+    text = repr(time.processing_time("at").options(name="clock"))
+    assert text == "time.processing_time(into='at').options(name='clock')"
 
 
-def test_a_frame_that_has_the_column_is_refused() -> None:
+def test_a_frame_with_the_added_column_is_refused() -> None:
     with pytest.raises(SchemaError) as caught:
         time.processing_time()(FakeFrame("ts", "Processed_At"))
     assert str(caught.value) == (
@@ -56,6 +56,6 @@ def test_a_frame_that_has_the_column_is_refused() -> None:
     )
 
 
-def test_the_example_of_the_docstring_is_true() -> None:
+def test_docstring_examples_run() -> None:
     outcome = doctest.testmod(importlib.import_module("streamops.time.processing_time"))
     assert (outcome.attempted, outcome.failed) == (3, 0)

@@ -1,7 +1,6 @@
-"""A watermark per producer on Spark: that it is wired, before every kind of operator.
+"""A watermark per producer on Spark, before kernel and native operators.
 
-What the clock decides is tested on the core; here a micro-batch on Spark must give what the
-same micro-batch gives without it.
+The clock is tested on the core; here a micro-batch on Spark must equal its replay.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", INSTANT), ("at
 
 def rows(*events: tuple[str | None, float | None, float]) -> list[dict[str, Any]]:
     return [
-        {"k": k, "ts": None if s is None else at(s), "at": at(came), "v": number}
-        for number, (k, s, came) in enumerate(events)
+        {"k": k, "ts": None if s is None else at(s), "at": at(arrival), "v": number}
+        for number, (k, s, arrival) in enumerate(events)
     ]
 
 
-# a is slow, falls silent, comes back late and catches up; a null producer, a null time.
+# Producer a is slow, becomes silent, returns late and catches up; a null producer, a null time.
 SCRIPT = [
     rows(("a", 1, 100), ("b", 2, 100), (None, 5, 100)),
     rows(("b", 31, 101), (None, 40, 102), ("b", None, 102)),
@@ -49,7 +48,7 @@ SCRIPT = [
     rows(("a", 20, 171), ("b", 60, 171)),
     rows(("a", 70, 172), ("b", 71, 172), (None, 81, 172)),
 ]
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "time": "ts",
     "delay": "10 seconds",
     "idle": "1 minute",
@@ -65,33 +64,33 @@ COMMON: dict[str, Any] = {
 
 
 def run(frame: DataFrame, folder: Path, mode: str = "append") -> tuple[list[Any], list[Any]]:
-    """The query's output, and its progress."""
-    kept: list[dict[str, Any]] = []
+    """Run a query, and return its output and its progress."""
+    output: list[dict[str, Any]] = []
 
-    def keep(batch: DataFrame, number: int) -> None:
-        kept.extend(batch.toArrow().to_pylist())
+    def collect(batch: DataFrame, number: int) -> None:
+        output.extend(batch.toArrow().to_pylist())
 
     query = (
         frame.writeStream.outputMode(mode)
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .foreachBatch(keep)
+        .foreachBatch(collect)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(200)
-    return kept, list(query.recentProgress)
+    return output, list(query.recentProgress)
 
 
-@pytest.mark.parametrize(("before", "behind"), [(TWS, TWS), (TWS, AIPWS), (AIPWS, TWS)])
-def test_windows_behind_it_give_what_their_replay_gives(
-    spark: SparkSession, tmp_path: Path, before: Any, behind: Any
+@pytest.mark.parametrize(("upstream", "downstream"), [(TWS, TWS), (TWS, AIPWS), (AIPWS, TWS)])
+def test_downstream_windows_equal_their_replay(
+    spark: SparkSession, tmp_path: Path, upstream: Any, downstream: Any
 ) -> None:
     chain = [
-        time.producers("k", **SAID).options(state_api=before),
-        windows.tumbling("10 seconds", **COMMON).options(state_api=behind, shards=SHARDS),
+        time.producers("k", **ARGUMENTS).options(state_api=upstream),
+        windows.tumbling("10 seconds", **COMMON).options(state_api=downstream, shards=SHARDS),
     ]
     played = Replay(chain, SCHEMA)
-    for part in (SCRIPT[:4], SCRIPT[4:]):  # the second starts from the checkpoint of the first
+    for part in (SCRIPT[:4], SCRIPT[4:]):  # the second part starts from the checkpoint of the first
         got = stream(spark, chain, part, schema=SCHEMA, directory=tmp_path)
         for one, other in zip(got, played.run(part), strict=True):
             assert_rows(one.rows, other.rows)
@@ -100,8 +99,8 @@ def test_windows_behind_it_give_what_their_replay_gives(
             assert one.counts == other.counts
             assert one.state_rows == other.state_rows
             assert one.clock == other.clock
-    if before == behind:
-        others = [time.producers("v", **SAID), chain[1]]
+    if upstream == downstream:
+        others = [time.producers("v", **ARGUMENTS), chain[1]]
         with pytest.raises(StreamingQueryException) as caught:
             stream(spark, others, SCRIPT[:1], schema=SCHEMA, directory=tmp_path)
         text = str(caught.value)
@@ -114,23 +113,23 @@ def test_windows_behind_it_give_what_their_replay_gives(
         )
 
 
-def test_an_arrival_in_the_future_counts_as_the_present_and_none_as_no_row(
+def test_an_arrival_in_the_future_is_replaced_by_now_and_a_null_arrival_is_rejected(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     now = dt.datetime.now(dt.UTC)
     arrived = {"a": now - dt.timedelta(minutes=1), "b": now.replace(year=2999), "c": None}
     script = [
-        [{"k": k, "ts": at(1), "at": came, "v": 0} for k, came in arrived.items()],
+        [{"k": k, "ts": at(1), "at": arrival, "v": 0} for k, arrival in arrived.items()],
         [{"k": "a", "ts": at(2), "at": now, "v": 0}],
     ]
     chain = [
-        time.producers("k", **SAID | {"idle": "1 hour"}),
+        time.producers("k", **ARGUMENTS | {"idle": "1 hour"}),
         windows.tumbling("10 seconds", **COMMON).options(shards=SHARDS),
     ]
     for results in (stream(spark, chain, script, schema=SCHEMA), replay(chain, script)):
-        told = [result.clock for result in results[:2]]
-        assert [each and (each.active, each.rejected) for each in told] == [(2, 1), (2, 0)]
-        assert [each and each.held_by for each in told] == ["a", "b"]
+        clocks = [result.clock for result in results[:2]]
+        assert [c and (c.active, c.rejected) for c in clocks] == [(2, 1), (2, 0)]
+        assert [c and c.held_by for c in clocks] == ["a", "b"]
 
 
 @pytest.fixture
@@ -142,7 +141,7 @@ def without_rocksdb(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def everything(frame: DataFrame) -> DataFrame:
-    """The frame with a column of every kind that a row may have."""
+    """Add columns of many types."""
     return frame.select(
         "*",
         F.lit(Decimal("1.50")).alias("d"),
@@ -157,10 +156,10 @@ def everything(frame: DataFrame) -> DataFrame:
     )
 
 
-def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
+def test_a_guard_upstream_and_native_windows_downstream(
     without_rocksdb: SparkSession, tmp_path: Path
 ) -> None:
-    # Neither RocksDB nor a column of arrivals; every kind of column passes as it was.
+    # Without RocksDB and arrivals; columns of all types are unchanged.
     spark = without_rocksdb
     frame = everything(micro_batches(spark, SCRIPT, schema=SCHEMA, directory=tmp_path))
     by_producer = time.producers(
@@ -182,7 +181,7 @@ def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
         F.count("nested").alias("nested"),
     )
     got, progress = run(per_ten, tmp_path)
-    # Nobody was silent for an hour, so the clock waits for a: 1, 1, 9, 9, 20, 70 s.
+    # No producer was silent for an hour, so the clock waits for a: 1, 1, 9, 9, 20, 70 s.
     found = [(row["window"]["start"], row["n"], row["free"], row["nested"]) for row in got]
     assert sorted(found) == [
         (at(0), 4, 4, 4),
@@ -191,33 +190,35 @@ def test_a_guard_before_it_and_spark_s_own_windows_behind_it(
         (at(40), 2, 2, 2),
         (at(50), 1, 1, 1),
     ]
-    told = [each.observedMetrics for each in progress]
-    assert [each["guard"]["rows"] for each in told[:6]] == [3, 3, 1, 2, 2, 3]
-    assert [each["devices"]["rows"] for each in told[:6]] == [3, 3, 1, 2, 2, 3]
-    assert [each["devices"]["rejected"] for each in told[:6]] == [0, 1, 0, 0, 0, 0]
-    assert [each["devices"]["held_by"] for each in told[:6]] == ["a"] * 6
-    assert told[4]["devices"]["led_by"] == "b"
-    assert str(told[4]["devices"]["clock"]) == "2024-01-01 00:00:20"
-    assert str(told[4]["devices"]["newest"]) == "2024-01-01 00:01:00"
-    assert told[4]["devices"]["clock_micros"] == int(at(20).timestamp()) * 1_000_000
-    assert told[4]["devices"]["newest_micros"] == int(at(60).timestamp()) * 1_000_000
-    assert told[4]["devices"]["state_bytes"] > 0
-    assert told[6]["devices"]["rows"] is None  # the micro-batch without data
-    # Both branches read one source: the same rows, in the same micro-batch. And Spark leaves
-    # out neither of them, also where there is no data.
-    assert {len(each.sources) for each in progress} == {1}
-    assert {len(each.stateOperators) for each in progress} == {2}
+    metrics = [p.observedMetrics for p in progress]
+    assert [m["guard"]["rows"] for m in metrics[:6]] == [3, 3, 1, 2, 2, 3]
+    assert [m["devices"]["rows"] for m in metrics[:6]] == [3, 3, 1, 2, 2, 3]
+    assert [m["devices"]["rejected"] for m in metrics[:6]] == [0, 1, 0, 0, 0, 0]
+    assert [m["devices"]["held_by"] for m in metrics[:6]] == ["a"] * 6
+    assert metrics[4]["devices"]["led_by"] == "b"
+    assert str(metrics[4]["devices"]["clock"]) == "2024-01-01 00:00:20"
+    assert str(metrics[4]["devices"]["newest"]) == "2024-01-01 00:01:00"
+    assert metrics[4]["devices"]["clock_micros"] == int(at(20).timestamp()) * 1_000_000
+    assert metrics[4]["devices"]["newest_micros"] == int(at(60).timestamp()) * 1_000_000
+    assert metrics[4]["devices"]["state_bytes"] > 0
+    assert metrics[6]["devices"]["rows"] is None  # the micro-batch without data
+    # Both branches read the same rows in the same micro-batch, and Spark runs both also without
+    # new data.
+    assert {len(p.sources) for p in progress} == {1}
+    assert {len(p.stateOperators) for p in progress} == {2}
 
 
-def test_rows_pass_as_they_are_and_any_native_operator_may_follow(
+def test_rows_are_unchanged_and_any_native_operator_may_follow(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     script = [*SCRIPT[:2], SCRIPT[1], SCRIPT[5], rows(("a", 100, 180)), rows(("b", 3, 181))]
     frame = everything(micro_batches(spark, script, schema=SCHEMA, directory=tmp_path))
-    marked = frame.transform(time.producers("k", **SAID))
+    marked = frame.transform(time.producers("k", **ARGUMENTS))
     unique = marked.where("ts IS NOT NULL").dropDuplicatesWithinWatermark(["k", "ts"])
-    got, progress = run(unique.drop("free", "months"), tmp_path)  # these do not go to Python
-    # What came twice is dropped by Spark, and so is the row that is late by the clock of then.
+    got, progress = run(
+        unique.drop("free", "months"), tmp_path
+    )  # Spark cannot pass these to Python
+    # Spark drops the duplicates, and one late row.
     assert len(got) == 3 + 2 + 0 + 3 + 1
     first = next(row for row in got if row["ts"] == at(1))
     assert first["nested"] == [{"k": "a", "v": 0}]
@@ -233,9 +234,9 @@ def test_rows_pass_as_they_are_and_any_native_operator_may_follow(
     assert {(row["k"], row["count"]) for row in got} >= {("a", 1), ("b", 2), (None, 1)}
 
 
-def test_a_batch_is_as_it_was(spark: SparkSession) -> None:
+def test_a_batch_frame_is_unchanged(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", at(1))], "k string, ts timestamp")
     by_producer = time.producers("k", time="ts", delay="10 seconds", idle="1 minute").options(
-        name="told"
+        name="clock"
     )
     assert frame.transform(by_producer) is frame

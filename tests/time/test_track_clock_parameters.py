@@ -1,4 +1,4 @@
-"""What a user may say about clocks that are followed, and what every mistake is answered with."""
+"""Parameters of track_clock, and the errors for invalid ones. No Spark."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COLUMNS: list[tuple[str, DataType]] = [
 
 
 class FakeFrame:
-    """A frame that is nothing but its columns."""
+    """A frame with a schema and no rows."""
 
-    def __init__(self, *kinds: tuple[str, DataType], mark: str = "") -> None:
-        told = {"spark.watermarkDelayMs": 0}
+    def __init__(self, *columns: tuple[str, DataType], mark: str = "") -> None:
+        metadata = {"spark.watermarkDelayMs": 0}
         self.schema = StructType(
-            [StructField(n, kind, metadata=told if n == mark else {}) for n, kind in kinds]
+            [StructField(n, t, metadata=metadata if n == mark else {}) for n, t in columns]
         )
         self.isStreaming = bool(mark)
         self.sparkSession = self.conf = self
@@ -40,8 +40,8 @@ class FakeFrame:
 
 
 def track(**changed: Any) -> Any:
-    said = {"time": "ts", "by": "device", "sent": "sent_at", "received": "received_at"}
-    return time.track_clock(**(said | changed))
+    arguments = {"time": "ts", "by": "device", "sent": "sent_at", "received": "received_at"}
+    return time.track_clock(**(arguments | changed))
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def track(**changed: Any) -> Any:
     ],
     ids=repr,
 )
-def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
-    changed: dict[str, Any], code: str
-) -> None:
+def test_invalid_parameters_are_refused_without_a_frame(changed: dict[str, Any], code: str) -> None:
     with pytest.raises(SpecError) as caught:
         track(**changed)
     assert (caught.value.code, caught.value.where) == (code, "time.track_clock")
     assert next(iter(changed)) in str(caught.value)
 
 
-@pytest.mark.parametrize("gone", ["device", "ts", "sent_at", "received_at"])
-def test_a_column_that_does_not_exist_is_refused(gone: str) -> None:
-    frame = FakeFrame(*(each for each in COLUMNS if each[0] != gone), (f"{gone}_", TEXT))
+@pytest.mark.parametrize("missing", ["device", "ts", "sent_at", "received_at"])
+def test_a_column_that_does_not_exist_is_refused(missing: str) -> None:
+    frame = FakeFrame(
+        *(column for column in COLUMNS if column[0] != missing), (f"{missing}_", TEXT)
+    )
     with pytest.raises(ColumnNotFound) as caught:
         track()(frame)
     assert caught.value.where == "time.track_clock"
-    assert caught.value.fix == f"did you mean '{gone}_'?"
+    assert caught.value.fix == f"did you mean '{missing}_'?"
 
 
 def test_a_column_of_the_wrong_type_is_refused() -> None:
@@ -100,7 +100,7 @@ def test_a_frame_that_has_a_column_of_the_result_is_refused(taken: str) -> None:
     assert caught.value.fix == f"df.withColumnRenamed({taken!r}, ...) before this operator"
 
 
-def test_behind_a_watermark_it_is_refused() -> None:
+def test_tracking_after_a_watermark_is_refused() -> None:
     with pytest.raises(WatermarkError) as caught:
         track()(FakeFrame(*COLUMNS, mark="ts"))
     assert str(caught.value) == (
@@ -112,7 +112,7 @@ def test_behind_a_watermark_it_is_refused() -> None:
     )
 
 
-def test_a_key_that_cannot_be_one_is_refused_in_sparks_words() -> None:
+def test_the_error_for_a_key_type_has_the_type_name_of_spark() -> None:
     schema = pa.schema([("device", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
         track().parameters.resolve((schema,), carried=(None,), shards=8)
@@ -120,7 +120,7 @@ def test_a_key_that_cannot_be_one_is_refused_in_sparks_words() -> None:
     assert caught.value.where == "time.track_clock, key 'device'"
 
 
-def test_the_state_knows_what_it_depends_on() -> None:
+def test_a_checkpoint_depends_on_the_parameters_of_the_estimate() -> None:
     fields = [("device", pa.string()), ("sent_at", INSTANT), ("received_at", INSTANT)]
     spec = track(largest_offset="1 day", tolerance="1 second").parameters.resolve(
         (pa.schema(fields),), carried=(None,), shards=8
@@ -135,6 +135,6 @@ def test_the_state_knows_what_it_depends_on() -> None:
     }
 
 
-def test_the_example_of_the_docstring_is_true() -> None:
+def test_docstring_examples_run() -> None:
     outcome = doctest.testmod(importlib.import_module("streamops.time.track_clock"))
     assert (outcome.attempted, outcome.failed) == (2, 0)

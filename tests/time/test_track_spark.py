@@ -1,4 +1,4 @@
-"""Clocks that are followed, on Spark: against their oracle, through restarts, before windows."""
+"""Tracked clocks on Spark: compared with an oracle, with restarts, and before windows."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MICRO = dt.timedelta(microseconds=1)
 def message(
     device: str | None, second: int, ahead: int, delay: float, wait: int | None = 10
 ) -> dict[str, Any]:
-    """Received at this second, from a clock that is so far ahead."""
+    """A message that is received at this second; the clock of the device is `ahead` seconds ahead."""
     sent = at(second) - delay * SECOND * MICRO + ahead * SECOND * MICRO
     stamped = None if wait is None else sent - wait * SECOND * MICRO
     return {"device": device, "ts": stamped, "sent": sent, "received": at(second)}
 
 
-# A slow message, a clock that is set in between, a device without a name, a clock from 1970, an
-# event without a time, and a message without the time of its sending.
+# A slow message, a clock that is set, a null device, a clock from 1970, an event without a time, and
+# a message without the time of sending.
 SCRIPT = [
     [message("a", 0, 300, 2), message("a", 5, 300, 30), message(None, 6, -7, 1)],
     [],
@@ -51,7 +51,7 @@ SCRIPT = [
 ]
 for number, row in enumerate(row for batch in SCRIPT for row in batch):
     row["n"] = number
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": "device",
     "sent": "sent",
     "received": "received",
@@ -59,39 +59,39 @@ SAID: dict[str, Any] = {
 
 
 def track(**changed: Any) -> Any:
-    return time.track_clock("ts", **(SAID | changed)).options(shards=SHARDS)
+    return time.track_clock("ts", **(ARGUMENTS | changed)).options(shards=SHARDS)
 
 
 def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
-    """The query's output, and its observed metrics."""
-    kept: list[dict[str, Any]] = []
+    """Run a query, and return its output and observed metrics."""
+    output: list[dict[str, Any]] = []
 
-    def keep(batch: DataFrame, number: int) -> None:
-        kept.extend(batch.toArrow().to_pylist())
+    def collect(batch: DataFrame, number: int) -> None:
+        output.extend(batch.toArrow().to_pylist())
 
     query = (
         frame.writeStream.outputMode("append")
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .foreachBatch(keep)
+        .foreachBatch(collect)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination(200)
-    return kept, [progress.observedMetrics for progress in query.recentProgress]
+    return output, [progress.observedMetrics for progress in query.recentProgress]
 
 
 def expected() -> dict[int, tuple[Any, str]]:
-    """Corrected time and quality of each message."""
+    """Return the corrected time and the quality of each message."""
     oracle = TrackOracle(("device",), 3_600 * SECOND, 60 * SECOND)
     found = {}
     for batch in SCRIPT:
         rows = to_rows(pa.Table.from_pylist(batch, SCHEMA))
-        for row, said, (offset, how) in zip(batch, rows, oracle.judge(rows), strict=True):
-            if said["ts"] is None:
+        for row, micros, (offset, how) in zip(batch, rows, oracle.estimate(rows), strict=True):
+            if micros["ts"] is None:
                 found[row["n"]] = (row["received"], "no_event_time")
             elif offset is None or how is None:
                 found[row["n"]] = (row["received"], "no_sent_time")
-            elif said["sent"] < said["ts"]:
+            elif micros["sent"] < micros["ts"]:
                 found[row["n"]] = (row["received"], "sent_before_event")
             else:
                 found[row["n"]] = (row["ts"] + offset * MICRO, how)
@@ -99,29 +99,29 @@ def expected() -> dict[int, tuple[Any, str]]:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
+def test_a_stream_with_a_restart_equals_the_oracle(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    got, told = [], []
-    for there in (SCRIPT[:3], SCRIPT[3:]):
-        frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)
+    got, metrics = [], []
+    for part in (SCRIPT[:3], SCRIPT[3:]):
+        frame = micro_batches(spark, part, schema=SCHEMA, directory=tmp_path)
         comment = F.col("n").alias("n", metadata={"comment": "its number"})
         frame = frame.select("device", "ts", "sent", "received", comment.cast("int").alias("n"))
         result = frame.transform(track(state_api=api, name="clocks"))
         rows, counts = run(result, tmp_path)
         got += rows
-        told += counts
+        metrics += counts
     assert result.columns == [*SCHEMA.names, "corrected_time", "clock_offset", "clock_quality"]
     assert result.schema["n"].dataType.simpleString() == "int"
     wanted = expected()
     assert {r["n"]: (r["corrected_time"], r["clock_quality"]) for r in got} == wanted
     assert len(got) == len(wanted)
-    # The slow message was put right by the one before it; both truths are 2 s or less off.
+    # The previous message corrects the slow one; the error of both is at most 2 s.
     by_number = {row["n"]: row for row in got}
     assert by_number[1]["clock_offset"] == dt.timedelta(seconds=-298)
     assert by_number[6]["clock_quality"] == "stepped"
     counts = {
-        name: sum(each["clocks"][name] for each in told) for name in told[0]["clocks"].asDict()
+        name: sum(m["clocks"][name] for m in metrics) for name in metrics[0]["clocks"].asDict()
     }
     assert counts.pop("rows") == len(wanted) == sum(counts.values())
     assert (counts["estimated"], counts["stepped"], counts["no_event_time"]) == (7, 1, 1)
@@ -135,30 +135,30 @@ def test_a_stream_gives_what_its_oracle_says_also_after_a_restart(
     assert "horizon=3600000000" in str(caught.value)
 
 
-def test_a_batch_is_judged_in_the_order_in_which_it_was_received(spark: SparkSession) -> None:
+def test_a_batch_is_processed_in_the_order_of_receipt(spark: SparkSession) -> None:
     rows = [tuple(row[name] for name in SCHEMA.names) for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(
         rows[::-1], "device string, ts timestamp, sent timestamp, received timestamp, n long"
     )
     got = frame.transform(track()).toArrow().to_pylist()
     assert {r["n"]: (r["corrected_time"], r["clock_quality"]) for r in got} == expected()
-    # Two of them meet without a name, and are counted only where there is one.
+    # Batches have no metrics by default, so two frames can be combined.
     assert frame.transform(track()).union(frame.transform(track())).count() == 2 * len(rows)
 
 
-def test_a_guard_a_watermark_and_a_window_follow_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_guard_and_a_window_may_follow(spark: SparkSession, tmp_path: Path) -> None:
     per_ten = windows.tumbling(
         "10 seconds", time="corrected_time", by="device", agg={"n": agg.count()},
         delay="5 seconds", ).options(shards=2)  # fmt: skip
-    got, told = [], []
-    for there in (SCRIPT[:4], SCRIPT[4:]):
-        frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)
+    got, metrics = [], []
+    for part in (SCRIPT[:4], SCRIPT[4:]):
+        frame = micro_batches(spark, part, schema=SCHEMA, directory=tmp_path)
         guarded = frame.transform(track()).transform(
             time.guard("corrected_time", arrival="received")
         )
         rows, counts = run(guarded.transform(per_ten), tmp_path)
         got += rows
-        told += counts
+        metrics += counts
     times: dict[tuple[Any, Any], int] = {}
     for row in (row for batch in SCRIPT for row in batch):
         second = (expected()[row["n"]][0] - at(0)) // dt.timedelta(seconds=10)
@@ -169,7 +169,5 @@ def test_a_guard_a_watermark_and_a_window_follow_it(spark: SparkSession, tmp_pat
         if at(10 * second + 10) <= at(44)
     }
     assert {(row["device"], row["window_start"]): row["n"] for row in got} == closed
-    assert sum(each["tumbling"]["rows"] for each in told if "tumbling" in each) == sum(
-        times.values()
-    )
-    assert not any(each["tumbling"]["too_late"] for each in told if "tumbling" in each)
+    assert sum(m["tumbling"]["rows"] for m in metrics if "tumbling" in m) == sum(times.values())
+    assert not any(m["tumbling"]["too_late"] for m in metrics if "tumbling" in m)

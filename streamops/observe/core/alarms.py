@@ -37,39 +37,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one micro-batch. Instants are microseconds since 1970.
+    """The progress of one micro-batch. Instants are microseconds since 1970."""
 
-    Parameters
-    ----------
-    query, run : str
-        Name of the query, or its id if it has no name; id of the run.
-    batch : int
-        Number of the micro-batch.
-    started : int
-        Start of the micro-batch.
-    rows : int
-        Input rows.
-    watermark : int, optional
-        Spark's watermark: 0 if there is none yet, None if the query has no event time.
-    newest : int, optional
-        Greatest event time of the micro-batch.
-    sources : tuple of Source
-    metrics : mapping of str to mapping
-        Metrics by operator. A value may be None.
-    newest_so_far : int, optional
-        Greatest event time since the start of the run; set by :func:`append_progress`.
-    """
-
-    query: str
-    run: str
+    query: str  # name of the query, or its id if it has no name
+    run: str  # id of the run
     batch: int
     started: int
     rows: int
-    watermark: int | None = None
-    newest: int | None = None
+    watermark: int | None = None  # 0 if there is none yet, None if the query has no event time
+    newest: int | None = None  # greatest event time of the micro-batch
     sources: tuple[Source, ...] = ()
-    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    newest_so_far: int | None = None
+    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by operator
+    newest_so_far: int | None = None  # greatest event time of the run, by `append_progress`
 
 
 History = tuple[Progress, ...]
@@ -112,11 +91,8 @@ class Rule(ABC):
     """A condition on the history of one run."""
 
     code: ClassVar[str]
-
-    @property
-    def lookback(self) -> int:
-        """The number of micro-batches with rows that the rule depends on."""
-        return 1
+    batches: int = 1
+    """The number of micro-batches with rows that the rule depends on."""
 
     @abstractmethod
     def evaluate(self, history: History) -> Iterator[Finding]:
@@ -189,7 +165,7 @@ def raise_alarms(rules: Sequence[Rule], run: Run, progress: Progress) -> tuple[R
 
     An episode of a rule and an operator lasts as long as each micro-batch has such a finding.
     """
-    history = append_progress(run.history, progress, max(rule.lookback for rule in rules))
+    history = append_progress(run.history, progress, max(rule.batches for rule in rules))
     found = {(rule, f.operator): f for rule in rules for f in rule.evaluate(history)}
     alarms = [
         Alarm(

@@ -45,16 +45,11 @@ _UNKNOWN_CAUSE = (
 class _LateRule(Rule):
     """The parameters and the evaluation that both rules about late rows share."""
 
-    batches: int
     counts: Sequence[str]
 
     def __post_init__(self) -> None:
         _require_batches(self, least=1)
         object.__setattr__(self, "counts", _parse_counts(self))
-
-    @property
-    def lookback(self) -> int:
-        return self.batches
 
     def evaluate(self, history: History) -> Iterator[Finding]:
         """Yield a finding for each operator with too many late rows."""
@@ -216,11 +211,6 @@ class StuckWatermark(Rule):
     def __post_init__(self) -> None:
         _require_batches(self, least=3)
 
-    @property
-    def lookback(self) -> int:
-        """The number of micro-batches with rows that the rule depends on."""
-        return self.batches
-
     def evaluate(self, history: History) -> Iterator[Finding]:
         """Yield a finding if the watermark is stuck."""
         recent = history[-self.batches :]
@@ -348,7 +338,7 @@ def _require_rows(rule: Rule, parameter: str) -> None:
     require_count(getattr(rule, parameter), parameter=parameter, where=_where(rule), fix=fix)
 
 
-def _require_batches(rule: _LateRule | StuckWatermark, *, least: int) -> None:
+def _require_batches(rule: Rule, *, least: int) -> None:
     batches: object = rule.batches
     if type(batches) is not int or not least <= batches <= _MAX_BATCHES:
         raise SpecError(

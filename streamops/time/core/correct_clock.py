@@ -1,4 +1,4 @@
-"""Correction of device clocks: the specification, and the formula over Arrow columns.
+"""Correction of device clocks: the parameters, and the formula over Arrow columns.
 
 :mod:`streamops.time.correct_clock` evaluates the same formula as Spark expressions.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,20 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Mask
 from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
-from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Duration, Instants, parse_duration
 
-__all__ = ["CORRECTED", "PLAUSIBLE", "QUALITIES", "CorrectClockSpec", "Otherwise", "correct"]
+__all__ = [
+    "CORRECTED",
+    "PLAUSIBLE",
+    "QUALITIES",
+    "CorrectClockSpec",
+    "Otherwise",
+    "calendar_micros",
+    "correct",
+    "parse_limit",
+]
 
 Otherwise = Literal["received", "device", "null"]
-Known: TypeAlias = tuple[Instants, Mask]
-"""Microseconds, and where they are valid."""
-
 CORRECTED, PLAUSIBLE = "corrected", "plausible"
 _REASONS = (
     "no_event_time",
@@ -77,7 +83,7 @@ def correct(
         Microseconds, null if unknown; and the quality of a time corrected by this offset.
     """
     (event, has_event), (sent, has_sent), (received, has_received) = (
-        _valid_micros(rows.column(name)) for name in (spec.time, spec.sent, spec.received)
+        calendar_micros(rows.column(name)) for name in (spec.time, spec.sent, spec.received)
     )
     offset, has_offset = timestamp_micros(offsets)
     wait = sent - event
@@ -104,8 +110,18 @@ def correct(
     return instant, pa.array(offset, mask=~has_offset).cast(pa.duration("us")), quality
 
 
-def _valid_micros(column: pa.ChunkedArray) -> Known:
-    """Convert timestamps to microseconds; 0 if null or outside the years 1 to 9999."""
+def calendar_micros(column: pa.ChunkedArray) -> tuple[Instants, Mask]:
+    """Convert timestamps to microseconds, and return whether they are in the years 1 to 9999.
+
+    Nulls, and instants outside this range, are 0.
+    """
     micros, valid = timestamp_micros(column)
     valid = valid & (micros >= MIN_INSTANT) & (micros <= MAX_INSTANT)
     return np.where(valid, micros, 0), valid
+
+
+def parse_limit(value: Duration | None, *, parameter: str, where: str) -> int | None:
+    """Convert a duration >= 0 to microseconds. None is no limit."""
+    if value is None:
+        return None
+    return parse_duration(value, parameter=parameter, where=where, minimum=0)

@@ -1,16 +1,15 @@
-"""The clock of a stream whose rows are sent by several producers.
+"""The clock of a stream with several producers, from which Spark derives the watermark.
 
 A producer is *active* from its first row until it has been silent for `idle`, measured by the
 arrival of rows; then it is evicted. Its newest event time is the maximum since it became active.
-The clock is the minimum of these over the active producers that are not behind the clock, so the
-clock never goes back. A producer that joins or returns with event times behind the clock does not
-stop the clock; it counts again as soon as it has caught up.
+The clock is the minimum of these over the active producers that are not behind the clock, so it
+never goes back. A producer that joins or returns behind the clock does not stop the clock, and
+holds it again as soon as it has caught up.
 
-*Expected* producers are active from the first micro-batch that has a usable row. Until each of them
-has sent a row, there is no clock.
+*Expected* producers are active from the first micro-batch with a usable row. There is no clock until
+each of them has sent a row.
 
-Unlike the cores of windows, this core has no key and no watermark: one group holds the state of all
-producers, and its output is a clock, from which Spark derives the watermark.
+The core has no key: one shard has the state of all producers.
 """
 
 from __future__ import annotations
@@ -20,24 +19,26 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.clocks import CLOCK_OUTPUT, ClockMetrics
-from streamops.kernel.columns import (
-    combine_chunks,
-    concat,
-    key_codes,
-    take,
-    timestamp_micros,
-    type_name,
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take, type_name
+from streamops.kernel.core import (
+    Input,
+    PassThrough,
+    SideName,
+    State,
+    StateFormat,
+    Step,
+    finish,
+    next_deadline,
 )
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
-from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
+from streamops.time.core.correct_clock import calendar_micros
 
 __all__ = [
     "METRICS",
@@ -57,18 +58,17 @@ __all__ = [
 STATE = StateFormat("time.producers", 1)
 
 METRICS: Mapping[str, str] = {}
-"""The output consists of metrics."""
+"""None besides the output, which consists of metrics."""
 
 STEPS_WITHOUT_ROWS = True
 
 PRODUCER, NEWEST, SEEN = "key.0", "newest", "seen"
 _ROWS, _REJECTED = "rows", "rejected"
 _INSTANT = pa.timestamp("us", tz="UTC")
-_NEVER = -(1 << 62)  # before every instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducersSpec:
+class ProducersSpec(PassThrough):
     """The parameters of the clock; durations in microseconds."""
 
     where: ClassVar[str] = "time.producers"
@@ -80,7 +80,7 @@ class ProducersSpec:
     arrival: str | None
     expected: Sequence[Any]
     producer_type: pa.DataType | None = field(default=None, repr=False)
-    """Resolved: the type of the column `producer`."""
+    """Type of the column `producer`, set by ``resolve``."""
 
     def __post_init__(self) -> None:
         columns = {"producer": self.producer, "time": self.time, "arrival": self.arrival}
@@ -101,7 +101,7 @@ class ProducersSpec:
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> ProducersSpec:
-        """Return the specification with the type of its producers."""
+        """Return the specification with the type of the producers."""
         (schema,) = schemas
         producer_type = schema.field(self.producer).type
         require_hashable(producer_type, where=f"{self.where}, producer {self.producer!r}")
@@ -110,12 +110,12 @@ class ProducersSpec:
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(
                 "EXPECTED_TYPE",
-                "`expected` has a value that the column of producers cannot have",
+                "a value of `expected` does not have the type of the column of producers",
                 where=self.where,
                 got=f"expected={list(self.expected)!r}, {self.producer!r} of type "
                 f"{type_name(producer_type)}",
                 expected=f"values of {self.producer!r}",
-                fix=f"write them as they appear in the column {self.producer!r}",
+                fix=f"use values of the column {self.producer!r}",
             ) from error
         return replace(self, producer_type=producer_type)
 
@@ -125,41 +125,6 @@ class ProducersSpec:
         return (self.time,)
 
     @property
-    def delays(self) -> tuple[int | None, ...]:
-        """The watermark is defined above the rows, not on the input."""
-        return (None,)
-
-    @property
-    def lag(self) -> int:
-        """There is no allowed lateness."""
-        return 0
-
-    @property
-    def held_back(self) -> int:
-        """No result waits for a watermark."""
-        return 0
-
-    @property
-    def accepts_revisions(self) -> tuple[bool, ...]:
-        """Rows are passed on, whatever they revise."""
-        return (True,)
-
-    @property
-    def needs_preimages(self) -> bool:
-        """Rows are passed on one by one."""
-        return False
-
-    @property
-    def origins(self) -> Mapping[str, tuple[int, str]]:
-        """The rows themselves are passed on."""
-        return {}
-
-    @property
-    def event_time(self) -> str | None:
-        """The output defines no event time."""
-        return None
-
-    @property
     def reads(self) -> tuple[tuple[str, ...], ...]:
         """Columns of the frame that the clock reads."""
         columns = (self.producer, self.time, self.arrival)
@@ -167,7 +132,7 @@ class ProducersSpec:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """All producers meet in one shard."""
+        """One shard has the state of all producers."""
         return (Input((), None, self.input),)
 
     @property
@@ -177,7 +142,7 @@ class ProducersSpec:
 
     @property
     def input(self) -> pa.Schema:
-        """Columns that :func:`pack` reads, under fixed names."""
+        """Columns that :func:`pack` reads. Their names are fixed."""
         return pa.schema(
             [("producer", self.producer_type), ("time", _INSTANT), ("arrival", _INSTANT)]
         )
@@ -206,16 +171,17 @@ def empty(spec: ProducersSpec) -> State:
 
 
 def pack(spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Aggregate to one row per producer: greatest event time and arrival, and counts of rows."""
+    """Aggregate to one row per producer: greatest event time, greatest arrival, counts of rows."""
     groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
-    times, good = _usable(rows, "time")
-    arrivals, arrived = _usable(rows, "arrival")
-    good &= arrived
+    (times, has_time), (arrivals, has_arrival) = (
+        calendar_micros(rows.column(name)) for name in ("time", "arrival")
+    )
+    is_usable = has_time & has_arrival
     packed = {
-        NEWEST: groups.greatest(np.where(good, times, _NEVER)),
-        SEEN: groups.greatest(np.where(good, arrivals, _NEVER)),
+        NEWEST: groups.greatest(np.where(is_usable, times, BEFORE_ALL)),
+        SEEN: groups.greatest(np.where(is_usable, arrivals, BEFORE_ALL)),
         _ROWS: groups.sizes(),
-        _REJECTED: groups.where(~good).sizes(),
+        _REJECTED: groups.where(~is_usable).sizes(),
     }
     producer = take(rows.select(["producer"]), firsts).column(0)
     schema = pa.schema([(PRODUCER, spec.producer_type), *_instants(*packed)])
@@ -223,7 +189,7 @@ def pack(spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Tab
 
 
 def run(spec: ProducersSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The clock of a batch. A batch frame is passed on as it is: nothing reads this."""
+    """Return the clock of a batch. It is not used: a batch frame is passed on unchanged."""
     return step(spec, empty(spec), inputs, None).output
 
 
@@ -232,16 +198,17 @@ def step(
 ) -> Step:
     """Process one micro-batch: merge the rows, evict silent producers, advance the clock.
 
-    The watermark is the one that follows from the clock; it is not read.
+    ``State.watermark`` is the clock. The parameter `watermark`, which Spark derives from the clock,
+    is ignored.
     """
     (packed,) = inputs
     before = state.tables["producers"]
-    arrived = packed.filter(pc.not_equal(packed.column(NEWEST), _NEVER))
+    arrived = packed.filter(pc.not_equal(packed.column(NEWEST), BEFORE_ALL))
     arrived = arrived.select(before.column_names).cast(before.schema)
     both = concat([before, arrived, _expected(spec, before, arrived)])
     groups, firsts = Groups.of(key_codes([both.column(PRODUCER)], len(both)))
     newest, seen = (groups.greatest(_ints(both, name)) for name in (NEWEST, SEEN))
-    is_active = seen.max(initial=_NEVER) - seen < spec.idle
+    is_active = seen.max(initial=BEFORE_ALL) - seen < spec.idle
     is_known = firsts < len(before)
 
     rows = np.flatnonzero(is_active)
@@ -251,7 +218,7 @@ def step(
     clock = state.watermark
     if holds.any():
         least = int(newest[rows][holds].min())
-        clock = None if least == _NEVER else least
+        clock = None if least == BEFORE_ALL else least
     metrics = ClockMetrics(
         rows=int(_ints(packed, _ROWS).sum()),
         rejected=int(_ints(packed, _REJECTED).sum()),
@@ -274,27 +241,27 @@ def check(spec: ProducersSpec, state: State) -> None:
     rules = {
         "each producer has one row": len(np.unique(codes)) == len(codes),
         "no producer has been silent for `idle`": (
-            seen.max(initial=_NEVER) - seen < spec.idle
+            seen.max(initial=BEFORE_ALL) - seen < spec.idle
         ).all(),
-        "times are in the years 1 to 9999": ((newest >= MIN_INSTANT) | (newest == _NEVER)).all()
+        "times are in the years 1 to 9999": ((newest >= MIN_INSTANT) | (newest == BEFORE_ALL)).all()
         and (seen >= MIN_INSTANT).all(),
         "there is a clock if there are producers, and all have sent a row": (
             state.watermark is not None
         )
-        == (len(table) > 0 and bool((newest != _NEVER).all())),
+        == (len(table) > 0 and bool((newest != BEFORE_ALL).all())),
     }
     broken = [rule for rule, holds in rules.items() if not holds]
     assert not broken, f"{'; '.join(broken)}: clock {state.watermark}, {table.to_pylist()}"
 
 
 def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Table:
-    """Return the rows of the expected producers at the start: active, without an event time."""
+    """Return rows of the expected producers in the first micro-batch: without an event time."""
     if len(before) or not len(arrived):
         return before.slice(0, 0)
     since = int(_ints(arrived, SEEN).max())
     count = len(spec.expected)
     producers = pa.array(spec.expected, spec.producer_type)
-    columns = [producers, np.full(count, _NEVER), np.full(count, since)]
+    columns = [producers, np.full(count, BEFORE_ALL), np.full(count, since)]
     return pa.table(columns, schema=before.schema)
 
 
@@ -303,7 +270,7 @@ def _holds(newest: Ints, clock: int | None) -> Mask:
 
     The clock never passes a producer that holds it, so a producer can only join behind the clock.
     """
-    return newest >= (_NEVER if clock is None else clock)
+    return newest >= (BEFORE_ALL if clock is None else clock)
 
 
 def _extremes(stored: pa.Table, holds: Mask) -> dict[str, Any]:
@@ -325,11 +292,6 @@ def _first(stored: pa.Table, mask: Mask) -> str:
     except pa.ArrowException:  # structs, lists, binary that is not UTF-8
         names = pa.array([None if p is None else str(p) for p in producers.to_pylist()])
     return str(pc.min(names.fill_null("null")))
-
-
-def _usable(rows: pa.Table, name: str) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    micros, valid = timestamp_micros(rows.column(name))
-    return micros, valid & (micros >= MIN_INSTANT) & (micros <= MAX_INSTANT)
 
 
 def _ints(table: pa.Table, name: str) -> Ints:

@@ -26,12 +26,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, conform, key_codes, take, timestamp_micros
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.columns import combine_chunks, conform, key_codes, take
+from streamops.kernel.core import (
+    Input,
+    PassThrough,
+    SideName,
+    State,
+    StateFormat,
+    Step,
+    finish,
+    next_deadline,
+)
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.parameters import require_keys, require_name, show_duration
-from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
-from streamops.time.core.correct_clock import CORRECTED, QUALITIES, CorrectClockSpec, correct
+from streamops.kernel.time import BEFORE_ALL, Instants
+from streamops.time.core.correct_clock import (
+    CORRECTED,
+    QUALITIES,
+    CorrectClockSpec,
+    calendar_micros,
+    correct,
+)
 
 __all__ = [
     "METHOD",
@@ -56,20 +71,19 @@ METRICS: Mapping[str, str] = {}
 """Rows are counted by quality, after the correction."""
 
 OFFSET, METHOD = "__streamops_offset", "__streamops_method"
-"""Columns that are added: microseconds, null if there is no sample; and how they were determined."""
+"""Columns of the output: the offset in microseconds, null without a sample; how it was determined."""
 
 CELLS = 16
-"""Cells of a horizon."""
+"""Number of cells in a horizon."""
 
-_NEVER = -(1 << 62)  # before every instant
 _TABLES = ("devices", "cells")
 _OWN, _ESTIMATED, _STEPPED = range(3)
 _METHODS = pa.array([CORRECTED, "estimated", "stepped"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackClockSpec(CorrectClockSpec):
-    """The parameters of clock tracking, and the schema of its input; durations in microseconds."""
+class TrackClockSpec(CorrectClockSpec, PassThrough):
+    """The parameters of clock tracking; durations in microseconds."""
 
     where: ClassVar[str] = "time.track_clock"
     qualities: ClassVar[tuple[str, ...]] = ("estimated", "stepped", *QUALITIES)
@@ -78,7 +92,9 @@ class TrackClockSpec(CorrectClockSpec):
     horizon: int = field(metadata={"shown": show_duration})
     step: int = field(metadata={"shown": show_duration})
     input: Any = field(default=None, repr=False)
-    """Resolved: the schema of the input."""
+    """Schema of the input, set by ``resolve``."""
+
+    times: ClassVar[tuple[str | None, ...]] = (None,)
 
     def __post_init__(self) -> None:
         CorrectClockSpec.__post_init__(self)
@@ -100,48 +116,8 @@ class TrackClockSpec(CorrectClockSpec):
 
     @property
     def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns whose values are compared."""
+        """Key columns, whose values are compared."""
         return (self.by,)
-
-    @property
-    def times(self) -> tuple[str | None, ...]:
-        """There is no watermark: rows are processed in the order of `received`."""
-        return (None,)
-
-    @property
-    def delays(self) -> tuple[int | None, ...]:
-        """It defines no watermark."""
-        return (None,)
-
-    @property
-    def lag(self) -> int:
-        """There is no allowed lateness."""
-        return 0
-
-    @property
-    def held_back(self) -> int:
-        """No result waits for a watermark."""
-        return 0
-
-    @property
-    def accepts_revisions(self) -> tuple[bool, ...]:
-        """Rows are passed on, whatever they revise."""
-        return (True,)
-
-    @property
-    def needs_preimages(self) -> bool:
-        """Rows are passed on one by one."""
-        return False
-
-    @property
-    def origins(self) -> Mapping[str, tuple[int, str]]:
-        """The rows themselves are passed on."""
-        return {}
-
-    @property
-    def event_time(self) -> str | None:
-        """The output defines no event time."""
-        return None
 
     @property
     def cell(self) -> int:
@@ -150,12 +126,12 @@ class TrackClockSpec(CorrectClockSpec):
 
     @property
     def output(self) -> pa.Schema:
-        """The input columns, the offset and its method."""
+        """The input columns, the offset, and how it was determined."""
         return self.input.append(pa.field(OFFSET, pa.int64())).append(pa.field(METHOD, pa.string()))
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything that the state depends on."""
+        """Parameters that a checkpoint depends on."""
         return {
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "sent": self.sent,
@@ -185,7 +161,7 @@ def pack(spec: TrackClockSpec, rows: pa.Table, side: SideName = "left") -> pa.Ta
 
 
 def run(spec: TrackClockSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """Compute the batch result: all rows at once, in the order of ``received``."""
+    """Return the batch result: all rows in one step, in the order of ``received``."""
     return step(spec, empty(spec), inputs, None).output
 
 
@@ -218,10 +194,10 @@ def step(
     ]
     result = pa.table([*rows.columns, *added], schema=spec.output)
 
-    newest = int(received[sampled].max(initial=_NEVER))
+    newest = int(received[sampled].max(initial=BEFORE_ALL))
     newest = newest if state.watermark is None else max(newest, state.watermark)
     tables = _next_tables(spec, instants, history, keys, newest)
-    state = State(None if newest == _NEVER else newest, tables)
+    state = State(None if newest == BEFORE_ALL else newest, tables)
     return Step(state, result, spec.output.empty_table(), None)
 
 
@@ -249,15 +225,13 @@ def check(spec: TrackClockSpec, state: State) -> None:
 def _samples(spec: TrackClockSpec, rows: pa.Table) -> tuple[Instants, Instants, Mask]:
     """Return the time of receipt and the offset of each row, and whether the row is a sample."""
     (received, has_received), (sent, has_sent) = (
-        timestamp_micros(rows.column(name)) for name in (spec.received, spec.sent)
+        calendar_micros(rows.column(name)) for name in (spec.received, spec.sent)
     )
-    usable = has_received & has_sent
-    for times in (received, sent):
-        usable = usable & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
-    offset = np.where(usable, received - sent, 0)
+    is_sample = has_received & has_sent
+    offset = np.where(is_sample, received - sent, 0)
     if spec.largest_offset is not None:
-        usable &= np.abs(offset) <= spec.largest_offset
-    return received, offset, usable
+        is_sample &= np.abs(offset) <= spec.largest_offset
+    return received, offset, is_sample
 
 
 def _estimate(
@@ -287,7 +261,7 @@ def _next_tables(
     before = np.maximum(last - 1, 0)
     source = instants.source[last]
     columns = [
-        np.where(has_two, instants.at[before], _NEVER),
+        np.where(has_two, instants.at[before], BEFORE_ALL),
         np.where(has_two, instants.least[before], 0),
         instants.at[last],
         instants.least[last],
@@ -319,35 +293,17 @@ def _table(
 
 @dataclass(frozen=True, slots=True)
 class _Instants:
-    """The instants of all devices, sorted by (device, instant).
+    """The instants of all devices, sorted by (device, instant)."""
 
-    Parameters
-    ----------
-    device : array of int64
-        Number of the device, from 0.
-    codes : array of int64
-        Key code of the device.
-    at, cell, least : arrays of int64
-        Time of receipt, cell, minimum sample.
-    near : array of bool
-        Whether the device has an earlier instant within the horizon.
-    segment : array of int64
-        Number of the segment: the instants between two settings of the clock.
-    source : array of int64
-        Row of the concatenated keys that holds the key of the device.
-    rows : array of int64
-        The instant of each new sample.
-    """
-
-    device: Ids
-    codes: Ids
-    at: Instants
+    device: Ids  # number of the device, from 0
+    codes: Ids  # key code of the device
+    at: Instants  # time of receipt
     cell: Instants
-    least: Instants
-    near: Mask
-    segment: Ids
-    source: Ids
-    rows: Ids
+    least: Instants  # minimum sample
+    near: Mask  # whether the device has an earlier instant within the horizon
+    segment: Ids  # number of the segment: the instants between two settings of the clock
+    source: Ids  # row of the concatenated keys with the key of the device
+    rows: Ids  # the instant of each new sample
 
     @staticmethod
     def of(
@@ -360,7 +316,7 @@ class _Instants:
         """Merge the last two stored instants of each device with those of the new samples."""
         stored, stored_cells, arrived = codes
         before, last = _ints(devices, "before"), _ints(devices, "last")
-        two = np.flatnonzero(before != _NEVER)
+        two = np.flatnonzero(before != BEFORE_ALL)
         key = np.concatenate([stored[two], stored, arrived])
         effective = np.maximum(received, _latest(stored, last, arrived))
         at = np.concatenate([before[two], last, effective])
@@ -396,21 +352,13 @@ class _Instants:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Stored cells and instants, sorted by (segment, cell, instant).
-
-    Parameters
-    ----------
-    segment, device, cell, least : arrays of int64
-        Properties of the cell or instant.
-    instant : array of int64
-        Index of the instant in :class:`_Instants`; -1 for a stored cell.
-    """
+    """Stored cells and instants, sorted by (segment, cell, instant)."""
 
     segment: Ids
     device: Ids
     cell: Instants
-    least: Instants
-    instant: Ids
+    least: Instants  # minimum sample
+    instant: Ids  # index of the instant in :class:`_Instants`; -1 for a stored cell
 
     @staticmethod
     def of(instants: _Instants, codes: Ids, cells: pa.Table) -> _Cells:
@@ -435,7 +383,7 @@ class _Cells:
         new = _begins(ordered_pair_codes(self.segment, self.cell))
         heads, ids = np.flatnonzero(new), np.cumsum(new) - 1
         prefix = -running_max(-self.least, new)
-        whole, segment, cell = (
+        least, segment, cell = (
             np.minimum.reduceat(self.least, heads),
             self.segment[heads],
             self.cell[heads],
@@ -449,18 +397,18 @@ class _Cells:
             other = np.maximum(block - back, 0)
             covered = (block >= back) & (segment[other] == self.segment[before])
             covered &= cell[other] >= instants.cell - CELLS
-            found = np.where(covered, np.minimum(found, whole[other]), found)
+            found = np.where(covered, np.minimum(found, least[other]), found)
         return found
 
 
 def _latest(stored: Ids, last: Instants, arrived: Ids) -> Instants:
     """Return the last stored instant of the device of each sample."""
-    order = np.argsort(stored)
-    position = np.minimum(np.searchsorted(stored[order], arrived), max(len(stored) - 1, 0))
     if not len(stored):
-        return np.full(len(arrived), _NEVER)
+        return np.full(len(arrived), BEFORE_ALL)
+    order = np.argsort(stored)
+    position = np.minimum(np.searchsorted(stored[order], arrived), len(stored) - 1)
     found = order[position]
-    return np.where(stored[found] == arrived, last[found], _NEVER)
+    return np.where(stored[found] == arrived, last[found], BEFORE_ALL)
 
 
 def _begins(values: npt.NDArray[np.int64]) -> Mask:

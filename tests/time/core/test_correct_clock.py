@@ -1,4 +1,4 @@
-"""Corrected times of a table: every border against the oracle of what Spark's expressions say."""
+"""Corrected times of a table: boundary cases compared with the oracle of the Spark expressions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         {},
         {"tolerance": DAY, "otherwise": "device"},
@@ -37,24 +37,24 @@ LIMITS: dict[str, Any] = {
     ],
     ids=repr,
 )
-def test_every_border_is_as_its_oracle_says(said: dict[str, Any]) -> None:
-    wanted = [clocks.correct_clock(*triple, **said) for triple in TRIPLES]
+def test_boundary_cases_equal_the_oracle(arguments: dict[str, Any]) -> None:
+    wanted = [clocks.correct_clock(*triple, **arguments) for triple in TRIPLES]
     instant = pa.timestamp("us", tz="UTC")
     three = [
         pa.chunked_array([pa.array(column, pa.int64()).cast(instant)])
         for column in zip(*TRIPLES, strict=True)
     ]
-    offsets = pa.chunked_array([pa.array([each.offset for each in wanted], pa.int64())])
+    offsets = pa.chunked_array([pa.array([row.offset for row in wanted], pa.int64())])
     good = pa.chunked_array([["corrected"] * len(wanted)])
-    spec = CorrectClockSpec(time="event", sent="sent", received="received", **LIMITS | said)
+    spec = CorrectClockSpec(time="event", sent="sent", received="received", **LIMITS | arguments)
     rows = pa.table(three, ["event", "sent", "received"])
     found = correct(spec, rows, offsets, good)
     columns = [found[0].cast(pa.int64()), found[1].cast(pa.int64()), found[2]]
     got = list(zip(*(column.to_pylist() for column in columns), strict=True))
-    assert got == [tuple(each) for each in wanted]
+    assert got == [tuple(row) for row in wanted]
 
 
-def test_rows_that_something_is_said_of_are_replayed() -> None:
+def test_operators_that_annotate_rows_can_be_replayed() -> None:
     tracked = time.track_clock("ts", by="k", sent="sent", received="received").options(shards=2)
     row = {"k": "a", "ts": at(0), "sent": at(0), "received": at(102)}
     slow = {"k": "a", "ts": at(5), "sent": at(5), "received": at(135)}
