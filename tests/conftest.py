@@ -7,7 +7,7 @@ import importlib.util
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Deadlines and slowness say something about the machine, not about the code. The three
 # short profiles draw the same examples each time, so that a commit is not green by luck; "laws"
@@ -18,6 +18,12 @@ settings.register_profile("dev", max_examples=25, derandomize=True, **_CALM)
 settings.register_profile("test", max_examples=100, derandomize=True, **_CALM)
 settings.register_profile("laws", max_examples=1_000, print_blob=True, **_CALM)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+if (
+    os.environ.get("HYPOTHESIS_SHRINK") == "no"
+):  # whether a test fails, and not for which least case
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("no shrinking", settings.default, phases=phases)
+    settings.load_profile("no shrinking")
 
 _PLUGIN = "streamops.testing.plugin"
 

@@ -106,9 +106,10 @@ def change(word: str | None, x: Any = 1.0, revision: int | None = 0) -> dict[str
         ("INSERTED_TWICE", [change("insert"), change("insert", revision=1)]),
         ("INSERTED_TWICE", [change("insert"), change("insert")]),
         ("PREIMAGE_NOT_PUBLISHED", [change("update_preimage"), change("update_postimage", 2.0, 1)]),
-        (
+        pytest.param(
             "PREIMAGE_NOT_PUBLISHED",
             [change("insert"), change("update_preimage", 9.0), change("update_postimage", 2.0, 1)],
+            marks=pytest.mark.smoke,
         ),
         ("POSTIMAGE_ALONE", [change("insert"), change("update_postimage", 2.0, 1)]),
         ("DELETED_UNPUBLISHED", [change("insert"), change("delete"), change("delete", revision=1)]),

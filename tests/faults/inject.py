@@ -102,7 +102,7 @@ class Stage:
 def stages(fault: Fault, suite: str) -> Iterator[Stage]:
     """The stages of a suite, those of `make test` first."""
     family = Path(fault.folder).parts[1]
-    near = tuple(p for p in (f"tests/{family}", f"streamops/{family}") if (ROOT / p).is_dir())
+    near = (f"tests/{family}", fault.folder, "tests/transcripts")
     smoke = f"smoke and ({JVM})"
     yield Stage("likely", "test", "quick", NO_JVM, fault.tests)
     yield Stage("family", "test", "quick", NO_JVM, near)
@@ -197,7 +197,7 @@ class Campaign:
 
 def run(command: Sequence[str], tree: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command that imports streamops from a copy of the tree."""
-    environment = os.environ | {"PYTHONPATH": str(tree)} | variables
+    environment = os.environ | {"PYTHONPATH": str(tree), "HYPOTHESIS_SHRINK": "no"} | variables
     return subprocess.run(
         command,
         cwd=tree,

@@ -69,13 +69,14 @@ def instants(spark: SparkSession, pairs: list[Any]) -> DataFrame:
             {"ahead": "0 seconds", "before": "0 seconds", "future": "clamp"},
             {"ahead": 0, "behind": 0, "clamped": ("future",)},
         ),
-        (
+        pytest.param(
             {"before": YEAR_2020, "future": "clamp", "past": "clamp", "ahead": "1 microsecond"},
             {
                 "ahead": 1,
                 "earliest": parse_instant(YEAR_2020, parameter="", where=""),
                 "clamped": ("future", "past"),
             },
+            marks=pytest.mark.smoke,
         ),
     ],
     ids=repr,
