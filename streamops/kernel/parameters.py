@@ -20,6 +20,8 @@ __all__ = [
     "parse_delay",
     "parse_distinct_names",
     "parse_names",
+    "parse_optional_delay",
+    "parse_optional_duration",
     "refuse_taken_names",
     "refuse_type",
     "require_aggregates",
@@ -136,6 +138,20 @@ def parse_distinct_names(
 def parse_delay(text: Duration, *, parameter: str, where: str) -> int:
     """A duration, in microseconds, that Spark's watermarks can be behind by."""
     return parse_duration(text, parameter=parameter, where=where, minimum=0, whole=MILLISECOND)
+
+
+def parse_optional_delay(text: Duration | None, *, parameter: str, where: str) -> int | None:
+    """A delay as :func:`parse_delay`; None stays None."""
+    return None if text is None else parse_delay(text, parameter=parameter, where=where)
+
+
+def parse_optional_duration(
+    text: Duration | None, *, parameter: str, where: str, minimum: int
+) -> int | None:
+    """A duration in microseconds; None stays None."""
+    if text is None:
+        return None
+    return parse_duration(text, parameter=parameter, where=where, minimum=minimum)
 
 
 def show_duration(micros: int | None) -> str:

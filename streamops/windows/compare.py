@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.kernel.calendar import Unit
-from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.parameters import parse_delay, parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import compare as core
-from streamops.windows.core.calendars import parse_length
 from streamops.windows.core.compare_spec import CompareSpec
-from streamops.windows.core.spec import Stragglers, TooLate, parse_optional_delay
+from streamops.windows.core.spec import Stragglers, TooLate, parse_length
 
 __all__ = ["compare"]
 
@@ -27,54 +26,52 @@ def compare(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
 ) -> Operator:
-    """Results of windows beside those of the previous period: "against the same hour last week".
+    """Compare results of windows with those of the previous period, such as the same hour last week.
 
-    For each window of a key: its values, those of the same window one period before, the change
-    and its rate. It is published once the watermark reaches the end of the window. Where there was
-    no window a period before, the columns about it are null.
+    For each window of a key: its values, those of the same window one period before, the change and its
+    rate. They are null if there was no window one period before. A comparison is emitted once the
+    watermark reaches the end of its window.
 
-    Input        results of windows: key columns of any type but maps (null is a key) ·
-                 window_start, window_end: timestamp · `values`: numbers · a row for each key and
-                 window; or with revision, int; or a change stream with _change_type as well
+    Input        results of windows: key columns of any type except map, null is a key · window_start,
+                 window_end: timestamp · `values`: numbers · one row per key and window; or with
+                 revision: int; or a change stream, which has _change_type as well
     Output       key columns · window_start, window_end · for each value v: v · previous_v, of its
                  type · change_v: v - previous_v, bigint, double or decimal · rate_v: double,
-                 change_v / previous_v, null where that is null or 0 · with corrections
-                 revision: int (0 is the on-time value), with "retract" _change_type: string ·
-                 where rows may be routed late: struct<reason, lateness, watermark, row>
+                 change_v / previous_v, null if that is null or 0 · with corrections revision: int, 0
+                 for the on-time value · with "retract" _change_type: string · if late rows are routed
+                 late: struct<reason, lateness, watermark, row>
     Output mode  append
-    Watermark    on window_end: brought by the windows before, or defined by `delay`; Spark's own
-                 delay is delay + allowed_lateness
-    State        per shard: one entry per key and window that ended less than period + delay (with
-                 corrections: and allowed_lateness) before the newest one; where the clock is
-                 changed, by that much longer
-    Order        rows may come in any order
-    Batch        same rows out, no watermark needed, nothing is late
+    Watermark    on window_end: defined by the preceding windows, or by `delay`; Spark's own delay is
+                 delay + allowed_lateness
+    State        per shard: one row per key and window that ended less than period + delay (with
+                 corrections: + allowed_lateness) before the newest one; longer by a clock change
+    Order        any
+    Batch        same result, without a watermark; no row is late
 
     Parameters
     ----------
     period : duration, or "day", "week", "month", "quarter" or "year"
-        How far back: a fixed duration such as "1 week"; or, with `zone`, a unit of the calendar,
-        so that "yesterday at nine" is right also where the clock was changed since.
+        How far back: a duration such as "1 week"; or, with `zone`, a calendar unit, so that "yesterday
+        at nine" is correct across clock changes.
     values : str or sequence of str
-        The columns to compare, all of numbers.
+        Numeric columns to compare.
     by : str or sequence of str
         Key columns: those of the windows before. Left out: one group for all rows.
     zone : str, optional
-        The time zone of a unit of the calendar: an IANA name, such as "Europe/Berlin".
+        IANA name of the time zone of a calendar unit, such as "Europe/Berlin".
     delay : duration, optional
-        How long a comparison waits for rows. Left out behind a window, which brings a watermark.
+        How far the watermark is behind the newest window. Leave it out after a window operator, which
+        defines the watermark.
     allowed_lateness : duration
-        How much longer stragglers are accepted, >= 0: behind a window, what it has; behind one of
-        Spark's own, 0.
+        How long stragglers are accepted after the watermark has passed, >= 0: that of the preceding
+        windows, or 0 after a window of Spark.
     stragglers : "drop", "route", "update" or "retract"
-        What happens to a window that comes when the watermark has passed its end. "drop": it is
-        neither compared nor compared with, and counted. "route": likewise, and delivered as a row
-        with a non-null ``late``. "update": its comparison, and those with it, are published
-        (again) where they differ, with `revision` one higher. "retract": the old ones are taken
-        back and the new ones published, as a change stream. Input with corrections needs one of
-        the last two; a change stream, the last.
+        What happens to windows that arrive after the watermark has passed their end. "drop" counts
+        them. "route" emits them with a non-null ``late``. "update" emits their comparisons, and those
+        that they change with a higher `revision`. "retract" emits a change stream. An input with
+        revisions needs "update" or "retract"; a change stream needs "retract".
     too_late : "drop" or "route"
-        With "update" and "retract": what happens beyond the allowed lateness.
+        What happens to rows beyond the allowed lateness, with "update" and "retract".
 
     Returns
     -------
@@ -86,15 +83,15 @@ def compare(
     SpecError
         A parameter has the wrong type, is out of range or contradicts another.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type; the frame is not one of windows, or is
-        revised in a way that `stragglers` cannot follow.
+        A column is missing or has the wrong type; the rows are not results of windows, or revised
+        in a way that `stragglers` would ignore.
     WatermarkError
-        A streaming frame without a watermark on ``window_end`` and no `delay`, or both; or more
-        lateness than the windows before have.
+        A streaming frame has neither a watermark on ``window_end`` nor a `delay`, or both; or the
+        preceding windows have less lateness.
     RequirementError
-        The state API needs something that is not there.
+        A requirement of the state API is missing.
     ChangeStreamError, CapacityError
-        While the query runs: ``WINDOW_TWICE``, two different rows of one key and window and
+        While the query runs: ``WINDOW_TWICE``, two different rows have the same key, window and
         revision; ``CHANGE_OVERFLOW``, a change does not fit into its type.
 
     Examples
@@ -109,17 +106,15 @@ def compare(
 
     Notes
     -----
-    A key without events has no window, and so no comparison: a page that nobody saw any more
-    does not come out as a change to 0. Behind windows with ``empty="publish"`` it does, for as long
-    as their `empty_for` says.
+    A key without events has no window, and so no comparison with a change to 0. Use windows with
+    ``empty="publish"`` to compare empty windows, too.
 
-    Windows with ``early`` are revised: behind them stragglers is "update", or "retract". Early
-    results that are read from a table would move the watermark to the end of their windows, which
-    lies in the future: leave them out.
+    Windows with ``early`` are revised: after them, stragglers must be "update" or "retract". Drop early
+    results that are read from a table: they would move the watermark to the end of their windows.
 
-    Rows that are no windows are counted as ``rejected``, and delivered with a reason where late
-    rows are: "null_time" and "time_out_of_range" (of the end), "bad_window" (a start that is null
-    or not before the end), "bad_change" (a null revision, an unknown change type).
+    Invalid rows are counted as ``rejected``, and routed with a reason if late rows are routed:
+    "null_time" and "time_out_of_range" (of the end), "bad_window" (a start that is null or not before
+    the end), "bad_change" (a null revision, an unknown change type).
 
     See Also
     --------
@@ -143,7 +138,7 @@ def compare(
         zone=zone,
         values=parse_names(values, parameter="values", where=where),
         by=parse_names(by, parameter="by", where=where),
-        delay=parse_optional_delay(delay, where=where),
+        delay=parse_optional_delay(delay, parameter="delay", where=where),
         allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,

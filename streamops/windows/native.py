@@ -11,7 +11,7 @@ from streamops.spark.columns import column
 from streamops.spark.settings import effective
 from streamops.windows.core.grid_spec import FixedSpec, GridSpec
 from streamops.windows.core.session_spec import SessionSpec
-from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.sliding import SlidingSpec
 from streamops.windows.core.spec import WindowSpec
 
 __all__ = ["native"]

@@ -21,13 +21,12 @@ def running(
     max_keys: int = DEFAULT_MAX_KEYS,
     when_full: WhenFull = "fail",
 ) -> Operator:
-    """Aggregates per key over everything so far, emitted whenever a value changes.
+    """Aggregate over all rows so far, and emit every change of a value.
 
     There is no event time and no window: a row counts whenever it arrives, and no result is final.
 
-    Input        key columns of any type but maps (null is a key) · what the aggregates read · no
-                 column _change_type · a row that is delivered twice counts twice: drop duplicates
-                 before
+    Input        key columns: any type except map, null is a key · columns of the aggregates · no
+                 column _change_type · duplicate rows count twice
     Output       key columns · the aggregates · revision: int, 0 for the first value of a key · with
                  "retract" _change_type: string
     Output mode  append: an upsert by the key columns, or with "retract" a change stream
@@ -40,21 +39,19 @@ def running(
     Parameters
     ----------
     agg : mapping of str to Aggregate
-        What to compute, under which name: any aggregate of :mod:`streamops.aggregates` but those
-        that order rows by event time (`first`, `last`, `collect_list`; `top` ranks by a column), and
-        any sketch of :mod:`streamops.sketches`.
+        Aggregates by output column: those of :mod:`streamops.aggregates`, except those that order rows
+        by event time (`first`, `last`, `collect_list`), and all sketches of :mod:`streamops.sketches`.
     by : str or sequence of str
-        Key columns. Left out: one group for all rows.
+        Key columns. By default, all rows are one group.
     changes : "update" or "retract"
         How a changed value is emitted. "update": the new value, with `revision` one higher; an upsert
         by the key columns. "retract": the old value as an ``update_preimage`` and the new one as an
         ``update_postimage``, as a change stream.
     max_keys : int
-        Keys that are stored. Each shard stores its part of them, ``max_keys / shards`` rounded up,
-        so that one may be full a little before the others.
+        Maximum number of stored keys. Each shard stores up to ``max_keys / shards``, rounded up.
     when_full : "fail" or "ignore_new"
-        What happens to rows of further keys. "fail": the query fails with ``KEYS_FULL``.
-        "ignore_new": they are left out, and counted as ``ignored``.
+        What happens to rows of further keys. "fail" fails the query with ``KEYS_FULL``. "ignore_new"
+        counts them as ``ignored``.
 
     Returns
     -------
@@ -88,8 +85,8 @@ def running(
     The metrics of a query are ``rows``, ``ignored``, ``results``, ``corrections``, ``state_rows`` and
     ``state_bytes``.
 
-    A sum of floats may differ in its last digits from that of a batch: addition of floats is not
-    associative, and micro-batches are added up one by one.
+    A sum of floats may differ in its last digits from that of a batch, because addition of floats is
+    not associative.
 
     See Also
     --------

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamops.kernel.aggregation import Aggregation
-from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.parameters import (
+    parse_aggregates,
+    parse_delay,
+    parse_names,
+    parse_optional_delay,
+)
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import sliding as core
-from streamops.windows.core.sliding_spec import SlidingSpec
-from streamops.windows.core.spec import (
-    Early,
-    Stragglers,
-    TooLate,
-    parse_aggregates,
-    parse_optional_delay,
-)
+from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import native
 
 __all__ = ["sliding"]
@@ -34,68 +32,57 @@ def sliding(
     too_late: TooLate = "drop",
     early: Early = "never",
 ) -> Operator:
-    """Aggregates per key over the time up to each event: "of the last ten minutes, at each event".
+    """Aggregate over the time up to each event, such as "the last ten minutes, at each event".
 
-    The result of an event at ``t`` is the aggregate over the events of its key in
-    ``(t - size, t]``: itself, all others of that instant, and what is less than `size` older; an
-    event exactly `size` older is outside. It is published once the watermark reaches ``t``.
+    The result of an event at ``t`` covers the events of its key in ``(t - size, t]``: an event exactly
+    `size` older is outside. It is emitted once the watermark reaches ``t``.
 
-    There is one result for each key and *distinct event time*: two events of a key at the same
-    instant have the same window, and so the same result, and nothing but their event time could
-    tell two results apart. To put the result beside the events, join by the keys and the event
-    time: in a batch, or in the table that the results are written to,
-    ``events.join(results, ["user", "ts"])``, where keys are not null.
+    There is one result per key and *distinct event time*: events of a key at the same instant have the
+    same window. To add the result to the events, join by the keys and the event time, in a batch or in
+    the table that the results are written to: ``events.join(results, ["user", "ts"])``, if keys are not
+    null.
 
-    Input        `time`: timestamp (event time) · key columns of any type but maps (null is a key) ·
-                 what the aggregates read · a row that is delivered twice counts twice: drop
-                 duplicates before
-    Output       key columns · the event time, a timestamp under the name of `time` · the aggregates ·
-                 with corrections or `early` revision: int (0 is the value published first, and
-                 on time unless `early`) · with `early` timing: string, "early", "on_time" or "late"
-                 · with "retract" _change_type: string · where rows may be routed late:
-                 struct<reason, lateness, watermark, row>; in a late row the event time is that of
-                 the row, null where none is usable
+    Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
+                 columns of the aggregates · duplicate rows count twice
+    Output       key columns · the event time, a timestamp with the name of `time` · the aggregates ·
+                 with corrections or `early` revision: int, 0 for the first value · with `early`
+                 timing: string, "early", "on_time" or "late" · with "retract" _change_type: string ·
+                 if late rows are routed late: struct<reason, lateness, watermark, row>, with the event
+                 time of the row
     Output mode  append
-    Watermark    defined by `delay`, or brought by the frame; Spark's own delay is
-                 delay + allowed_lateness
-    State        per shard: one entry per key and distinct event time less than delay + size (with
-                 corrections: and allowed_lateness) older than the newest event; with corrections
-                 or `early` one per result that was published again and is less than delay (with
-                 corrections: + allowed_lateness) older
-    Order        rows may come in any order; ties matter only to first and last, which ask for a
-                 tie-break
-    Batch        same rows out, no watermark needed, nothing is late
+    Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
+    State        per shard: one row per key and distinct event time less than delay + size (with
+                 corrections: + allowed_lateness) older than the newest event · with corrections or
+                 `early` one per result published again, for delay (+ allowed_lateness)
+    Order        any; ties matter only to `first` and `last`, which have a tie-break
+    Batch        same result, without a watermark; no row is late
 
     Parameters
     ----------
     size : duration
-        How far a window reaches back from its event, > 0: a ``timedelta`` or "10 minutes". Months
-        and years are refused.
+        Length of a window, > 0: a ``timedelta`` or text such as "10 minutes", without months or years.
     time : str
         Event-time column, of type timestamp. Not one of `by`.
     agg : mapping of str to Aggregate
-        What to compute, under which name. See :mod:`streamops.aggregates`.
+        Aggregates by output column. See :mod:`streamops.aggregates`.
     by : str or sequence of str
-        Key columns. Left out: one group for all rows.
+        Key columns. By default, all rows are one group.
     delay : duration, optional
-        How long a result waits for rows before it is called on time. Whole milliseconds. The
-        operator then defines the watermark. Left out on a frame that has one: its delay less
-        `allowed_lateness`.
+        How far the watermark is behind the newest event, in whole milliseconds. Leave it out if the
+        frame has a watermark: its delay then includes `allowed_lateness`.
     allowed_lateness : duration
-        How much longer stragglers are accepted, >= 0.
+        How long stragglers are accepted after the watermark has passed, >= 0.
     stragglers : "drop", "route", "update" or "retract"
-        What happens to a row whose event time the watermark had reached when it came. "drop": not
-        in the result, counted. "route": not in the result, delivered as a row with a non-null
-        ``late``. "update": it makes or changes the result of its own event time, and changes those
-        of its key less than `size` later; those already published whose values differ are
-        published again with `revision` one higher. "retract": the old values are taken back and
-        the new ones published, as a change stream.
+        What happens to rows that arrive after the watermark has reached their event time. "drop"
+        counts them. "route" emits them with a non-null ``late``. "update" emits the result at their
+        event time, and the changed results less than `size` later with a higher `revision`. "retract"
+        emits the same as a change stream.
     too_late : "drop" or "route"
-        With "update" and "retract": what happens beyond the allowed lateness.
+        What happens to rows beyond the allowed lateness, with "update" and "retract".
     early : "never" or "every batch"
-        "every batch": a result whose event the watermark has not reached yet is published in every
-        micro-batch whose rows change it, and once more when it is on time. An upsert by key columns
-        and event time; with "retract" a change stream.
+        "every batch" emits results ahead of the watermark in every micro-batch that changes them, and
+        again once they are on time: an upsert by key columns and event time, or with "retract" a
+        change stream.
 
     Returns
     -------
@@ -106,14 +93,14 @@ def sliding(
     ------
     SpecError
         A parameter has the wrong type, is out of range or contradicts another. ``NOTHING_TO_CORRECT``:
-        "update" or "retract" with neither `allowed_lateness` nor `early`, so that no straggler is accepted.
+        "update" or "retract" without `allowed_lateness` or `early`.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type. ``ROWS_REVISED``: the frame has results that
-        are published again, or late rows among them, and still the columns that tell them apart.
+        A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be
+        revised, or include late rows.
     WatermarkError
-        A streaming frame without a watermark on `time` and no `delay`, or both.
+        A streaming frame has neither a watermark on `time` nor a `delay`, or both.
     RequirementError
-        The state API needs something that is not there.
+        A requirement of the state API is missing.
 
     Examples
     --------
@@ -126,15 +113,15 @@ def sliding(
 
     Notes
     -----
-    Rows with a null event time are counted as ``rejected``, and delivered with the reason
-    "null_time" where late rows are. Spark's watermark starts at 1970: results before it come out
-    once the watermark has passed 1970.
+    Rows with a null event time are counted as ``rejected``, and routed with the reason "null_time" if
+    late rows are routed. Spark's watermark starts in 1970: earlier results are emitted after it has
+    passed 1970.
 
     Pass the event time to ``split_side_output(batch, time="ts")``.
 
     See Also
     --------
-    hopping : windows on a grid, for a figure at a fixed pace and not at each event.
+    hopping : windows at fixed intervals instead of at each event.
 
     References
     ----------
@@ -143,13 +130,13 @@ def sliding(
     VLDB 2019.
     """
     where = "windows.sliding"
-    spec = SlidingSpec(
+    spec = core.SlidingSpec(
         operator=where,
         size=parse_duration(size, parameter="size", where=where, minimum=1),
         time=time,
         by=parse_names(by, parameter="by", where=where),
         agg=parse_aggregates(agg, where=where),
-        delay=parse_optional_delay(delay, where=where),
+        delay=parse_optional_delay(delay, parameter="delay", where=where),
         allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,

@@ -6,18 +6,18 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 
 from streamops.kernel.aggregation import Aggregation
-from streamops.kernel.parameters import parse_delay, parse_names
+from streamops.kernel.parameters import (
+    parse_aggregates,
+    parse_delay,
+    parse_names,
+    parse_optional_delay,
+    parse_optional_duration,
+)
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import grid as core
-from streamops.windows.core.grid_spec import Empty, FixedSpec, parse_empty_for, parse_origin
-from streamops.windows.core.spec import (
-    Early,
-    Stragglers,
-    TooLate,
-    parse_aggregates,
-    parse_optional_delay,
-)
+from streamops.windows.core.grid_spec import Empty, FixedSpec, parse_origin
+from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import native
 
 __all__ = ["tumbling"]
@@ -38,65 +38,55 @@ def tumbling(
     empty_for: Duration | None = None,
     origin: Duration | dt.datetime = "0 seconds",
 ) -> Operator:
-    """Aggregates per key over fixed, adjacent windows.
+    """Aggregate over fixed, adjacent windows.
 
-    Window ``k`` is ``[origin + k * size, origin + (k + 1) * size)``: an event at a border belongs
-    to the window that starts there. It is published once the watermark reaches its end.
+    Window ``k`` is ``[origin + k * size, origin + (k + 1) * size)``: an event at a border belongs to
+    the window that starts there. A window is emitted once the watermark reaches its end.
 
-    Input        `time`: timestamp (event time) · key columns of any type but maps (null is a key) ·
-                 what the aggregates read · a row that is delivered twice counts twice: drop
-                 duplicates before
+    Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
+                 columns of the aggregates · duplicate rows count twice
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
-                 with corrections or `early` revision: int (0 is the value published first, and
-                 on time unless `early`) · with `early` timing: string, "early", "on_time" or "late"
-                 · with "retract" _change_type: string · where rows may be routed late:
-                 struct<reason, lateness, watermark, row>
+                 with corrections or `early` revision: int, 0 for the first value · with `early`
+                 timing: string, "early", "on_time" or "late" · with "retract" _change_type: string ·
+                 if late rows are routed late: struct<reason, lateness, watermark, row>
     Output mode  append
-    Watermark    defined by `delay`, or brought by the frame; Spark's own delay is
-                 delay + allowed_lateness
-    State        per shard: one entry per key and window that ended less than delay (with
-                 corrections: delay + allowed_lateness) before the newest event;
-                 forgotten when no window can change any more; with corrections or `early` one per
-                 window that was published again; with "publish" one per key for `empty_for` longer
-    Order        rows may come in any order; ties matter only to first and last, which ask for a
-                 tie-break
-    Batch        same rows out, no watermark needed, nothing is late
+    Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
+    State        per shard: one row per key and window that ended less than delay (with corrections:
+                 + allowed_lateness) before the newest event · with corrections or `early` one per
+                 window published again · with "publish" one per key for `empty_for` longer
+    Order        any; ties matter only to `first` and `last`, which have a tie-break
+    Batch        same result, without a watermark; no row is late
 
     Parameters
     ----------
     size : duration
-        Length of a window, > 0: a ``timedelta`` or "1 minute". Months and years are refused.
+        Length of a window, > 0: a ``timedelta`` or text such as "1 minute", without months or years.
     time : str
         Event-time column, of type timestamp.
     by : str or sequence of str
-        Key columns. Left out: one group for all rows.
+        Key columns. By default, all rows are one group.
     agg : mapping of str to Aggregate
-        What to compute, under which name. See :mod:`streamops.aggregates`.
+        Aggregates by output column. See :mod:`streamops.aggregates`.
     delay : duration, optional
-        How long a result waits for rows before it is called on time. Whole milliseconds. The
-        operator then defines the watermark. Left out on a frame that has one: its delay less
-        `allowed_lateness`.
+        How far the watermark is behind the newest event, in whole milliseconds. Leave it out if the
+        frame has a watermark: its delay then includes `allowed_lateness`.
     allowed_lateness : duration
-        How much longer stragglers are accepted, >= 0.
+        How long stragglers are accepted after the end of their window has passed, >= 0.
     stragglers : "drop", "route", "update" or "retract"
-        What happens to a row whose window is already on time. "drop": not in the result,
-        counted. "route": not in the result, delivered as a row with a non-null ``late``, once
-        per window missed. "update": the new value is published with `revision` one higher.
-        "retract": the old value is taken back and the new one published, as a change stream.
+        What happens to rows that arrive after the watermark has passed the end of their window.
+        "drop" counts them. "route" emits them with a non-null ``late``, once per missed window.
+        "update" emits the new value with a higher `revision`. "retract" emits a change stream.
     too_late : "drop" or "route"
-        With "update" and "retract": what happens beyond the allowed lateness.
+        What happens to rows beyond the allowed lateness, with "update" and "retract".
     early : "never" or "every batch"
-        "every batch": a window that is not on time yet is published in every micro-batch whose rows
-        change it, and once more when it is on time. An upsert by key columns and window; with
-        "retract" a change stream.
+        "every batch" emits open windows in every micro-batch that changes them, and again once they
+        are on time: an upsert by key columns and window, or with "retract" a change stream.
     empty : "skip" or "publish"
-        What happens to windows in which a key has no row. "publish": they are results, with the values
-        of no rows (a count of 0, a sum of null), once they are on time.
+        "publish" also emits windows in which a key has no rows, with a count of 0 and a sum of null.
     empty_for : duration, optional
-        With "publish": how long a key has empty windows. One is published if it ends at most so long
-        after a window of the key that has rows. More than 10,000 are refused.
+        With "publish": how long after a window with rows a key has empty windows, at most 10,000.
     origin : duration or aware datetime
-        Phase of the grid: an instant at which a window starts.
+        Offset of the windows: an instant at which one starts.
 
     Returns
     -------
@@ -107,14 +97,14 @@ def tumbling(
     ------
     SpecError
         A parameter has the wrong type, is out of range or contradicts another. ``NOTHING_TO_CORRECT``:
-        "update" or "retract" with neither `allowed_lateness` nor `early`, so that no straggler is accepted.
+        "update" or "retract" without `allowed_lateness` or `early`.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type. ``ROWS_REVISED``: the frame has results that
-        are published again, or late rows among them, and still the columns that tell them apart.
+        A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be
+        revised, or include late rows.
     WatermarkError
-        A streaming frame without a watermark on `time` and no `delay`, or both.
+        A streaming frame has neither a watermark on `time` nor a `delay`, or both.
     RequirementError
-        The state API needs something that is not there.
+        A requirement of the state API is missing.
 
     Examples
     --------
@@ -127,9 +117,9 @@ def tumbling(
 
     Notes
     -----
-    Rows with a null event time are counted as ``rejected``, and delivered with the reason
-    "null_time" where late rows are. Spark's watermark starts at 1970: windows before it come out
-    once the watermark has passed 1970.
+    Rows with a null event time are counted as ``rejected``, and routed with the reason "null_time" if
+    late rows are routed. Spark's watermark starts in 1970: earlier windows are emitted after it has
+    passed 1970.
 
     See Also
     --------
@@ -150,12 +140,12 @@ def tumbling(
         time=time,
         by=parse_names(by, parameter="by", where=where),
         agg=parse_aggregates(agg, where=where),
-        delay=parse_optional_delay(delay, where=where),
+        delay=parse_optional_delay(delay, parameter="delay", where=where),
         allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
         empty=empty,
-        empty_for=parse_empty_for(empty_for, where=where),
+        empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
     return Operator(where, spec, core, native=native)

@@ -245,6 +245,6 @@ def test_what_spark_would_keep_without_a_bound_is_left_to_the_kernel(
     aggregate: agg.Aggregate, insists: bool
 ) -> None:
     item: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
-    spec = item.parameters.bind(SCHEMA, carried=None)
+    spec = item.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     frame: Any = None  # it is not looked at
     assert native(frame, spec, insists) is None

@@ -62,7 +62,7 @@ def test_a_column_that_an_aggregate_of_ones_own_forgets_to_look_for_is_looked_fo
     bars: Any = windows.tumbling("1 hour", time="ts", agg={"bars": Histogram("value")})
     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("values", pa.int64())])
     with pytest.raises(ColumnNotFound) as caught:
-        bars.parameters.bind(schema, carried=None)
+        bars.parameters.resolve((schema,), carried=(None,), shards=1)
     assert str(caught.value) == (
         "[COLUMN_NOT_FOUND] windows.tumbling: column 'value', given as "
         "`agg: Histogram(column='value')`, does not exist\n"

@@ -237,7 +237,9 @@ def test_every_choice_and_every_column_is_documented() -> None:
         too_late="route",
     )
     instant = pa.timestamp("us", tz="UTC")
-    spec: Any = transform.parameters.bind(pa.schema([("ts", instant)]), carried=0)
+    spec: Any = transform.parameters.resolve(
+        (pa.schema([("ts", instant)]),), carried=(0,), shards=1
+    )
     used = {
         *(set(spec.output.names) - {"n"}),
         *(field.name for field in spec.late),

@@ -63,7 +63,9 @@ class History:
             "stragglers": "drop",
             "too_late": "drop",
         } | self.settings
-        return windows.compare(**arguments).parameters.bind(self.schema, carried=None)
+        return windows.compare(**arguments).parameters.resolve(
+            (self.schema,), carried=(None,), shards=1
+        )
 
     def table(self, rows: Batch) -> pa.Table:
         """Rows of (hour, origin, gate, n, price, revision, change)."""

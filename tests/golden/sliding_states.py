@@ -15,7 +15,7 @@ from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
 from streamops.windows.core import sliding
-from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.sliding import SlidingSpec
 from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
 from tests.oracles.sliding import SlidingOracle
 
@@ -45,7 +45,7 @@ class History:
             "early": "never",
         } | self.settings
         settings = windows.sliding(arguments.pop("size"), **arguments).parameters
-        return settings.bind(SCHEMA, carried=None)
+        return settings.resolve((SCHEMA,), carried=(None,), shards=1)
 
     @property
     def watermark(self) -> int | None:

@@ -94,7 +94,7 @@ class History:
             "early": "never",
         } | self.settings
         operator: Any = getattr(windows, self.operator)
-        return operator(**arguments).parameters.bind(SCHEMA, carried=None)
+        return operator(**arguments).parameters.resolve((SCHEMA,), carried=(None,), shards=1)
 
     @property
     def watermark(self) -> int | None:

@@ -176,4 +176,4 @@ def spec_of(settings: CompareOracle, delay: int) -> CompareSpec:
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
     ).parameters
-    return made.bind(SCHEMAS[settings.revised], carried=None)
+    return made.resolve((SCHEMAS[settings.revised],), carried=(None,), shards=1)

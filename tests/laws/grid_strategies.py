@@ -138,7 +138,7 @@ def said(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any]:
 
 def history(draw: st.DrawFn, settings: GridOracle, made: Any, moment: int, pace: int) -> Case:
     """These windows over micro-batches drawn for them."""
-    spec = made.bind(SCHEMA, carried=None)
+    spec = made.resolve((SCHEMA,), carried=(None,), shards=1)
     batches = draw(tables(moment, pace))
     return case_of(settings, spec, batches, seed=draw(st.integers(0, 2**16)))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamops import windows
 from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.windows.core import sliding
-from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.sliding import SlidingSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
@@ -106,4 +106,4 @@ def spec_of(settings: SlidingOracle, delay: int, schema: pa.Schema = SCHEMA) -> 
         too_late=settings.too_late,  # type: ignore[arg-type]
         early=settings.early,
     ).parameters
-    return made.bind(schema, carried=None)
+    return made.resolve((schema,), carried=(None,), shards=1)

@@ -219,7 +219,7 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
         origin=dt.timedelta(microseconds=settings.origin),
         **empties_of(settings),
     ).parameters
-    return made.bind(schema, carried=None)
+    return made.resolve((schema,), carried=(None,), shards=1)
 
 
 def empties_of(settings: GridOracle) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from streamops.testing import laws
-from streamops.windows.core import ranges
+from streamops.windows.core import timestamps
 from tests.laws.judging import (
     every_late_row_that_is_delivered_is_counted_as_late,
     every_row_is_judged_once,
@@ -28,5 +28,5 @@ def test_sliding_windows_keep_every_law(case: laws.Case) -> None:
 
 @given(case=histories())
 def test_windows_of_many_events_keep_the_laws(case: laws.Case) -> None:
-    with mock.patch.object(ranges, "_FEW", 0):  # what has more than an event is made of blocks
+    with mock.patch.object(timestamps, "_FEW", 0):  # windows of two events are merged in blocks
         laws.check_laws(case, [law for law in laws.CORE if law.__name__ in LONG])

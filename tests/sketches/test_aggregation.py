@@ -129,7 +129,9 @@ def test_spark_has_no_such_sketch_and_the_error_reports_so(aggregate: Any) -> No
 def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
     with pytest.raises(SchemaError) as caught:
-        tumbling("1 minute", {"n": count_items("v")}).parameters.bind(changes, carried=None)
+        tumbling("1 minute", {"n": count_items("v")}).parameters.resolve(
+            (changes,), carried=(None,), shards=1
+        )
     assert str(caught.value) == (
         "[SKETCH_CANNOT_FORGET] windows.tumbling: count_items('v', cells=4) would count what the "
         "change stream takes back\n"

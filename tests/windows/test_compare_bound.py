@@ -55,7 +55,7 @@ def micro_batch(number: int, schema: pa.Schema, rng: np.random.Generator) -> pa.
 def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
     transform: Operator, schema: pa.Schema
 ) -> None:
-    core, spec = transform.core, transform.parameters.bind(schema, carried=None)
+    core, spec = transform.core, transform.parameters.resolve((schema,), carried=(None,), shards=1)
     rng, state = np.random.default_rng(7), core.empty(spec)
     sizes = []
     for number in range(BATCHES):

@@ -38,7 +38,7 @@ def settings(period: Any = "1 hour", **said: Any) -> CompareSpec:
 
 
 def bound(schema: pa.Schema = SCHEMA, **said: Any) -> CompareSpec:
-    return settings(**said).bind(schema, carried=None)
+    return settings(**said).resolve((schema,), carried=(None,), shards=1)
 
 
 def refused(kind: type[StreamopsError], schema: pa.Schema = SCHEMA, **said: Any) -> Any:
@@ -182,8 +182,8 @@ def test_a_unit_without_a_zone_is_told_the_two_ways_out() -> None:
     assert str(caught.value) == (
         "[UNIT_WITHOUT_ZONE] windows.compare: when a week ago was depends on the time zone\n"
         "  got:       period='week' without zone\n"
-        "  expected:  zone beside it; or a fixed duration\n"
-        '  fix:       zone="Europe/Berlin", say; or period="1 day", which is 24 hours'
+        "  expected:  a zone with it, or a fixed duration\n"
+        '  fix:       for example zone="Europe/Berlin"; or period="1 day", which is 24 hours'
     )
 
 
@@ -194,7 +194,7 @@ def test_rows_that_are_no_windows_are_refused(gone: str) -> None:
         "[NOT_WINDOWED] windows.compare: the rows are not results of windows\n"
         f"  got:       columns {', '.join(schema.names)}\n"
         "  expected:  window_start and window_end among them\n"
-        "  fix:       put it behind a window. Behind Spark's own: df.select('window', "
+        "  fix:       apply it after a window. After a window of Spark: df.select('window', "
         "F.col('window.start').alias('window_start'), F.col('window.end').alias('window_end'), ...)"
     )
 
@@ -209,11 +209,11 @@ def test_borders_of_windows_are_instants() -> None:
 def test_late_rows_among_the_results_are_refused() -> None:
     late = pa.struct([(name, pa.string()) for name in ("reason", "lateness", "watermark", "row")])
     assert str(refused(SchemaError, SCHEMA.append(pa.field("late", late)))) == (
-        "[LATE_ROWS_IN_INPUT] windows.compare: there are late rows among the results, which are "
-        "no windows\n"
-        "  got:       a column 'late', as routing makes it\n"
-        "  expected:  results alone\n"
-        '  fix:       .where("late is null").drop("late") before'
+        "[LATE_ROWS_IN_INPUT] windows.compare: the frame includes late rows, which are not results "
+        "of windows\n"
+        "  got:       a column 'late', as stragglers='route' adds it\n"
+        "  expected:  results only\n"
+        '  fix:       before it: .where("late is null").drop("late")'
     )
     # A column of another meaning is left alone.
     for kind in (pa.bool_(), pa.struct([("reason", pa.string())])):
@@ -249,11 +249,11 @@ def test_revised_windows_need_a_comparison_that_is_revised(
     schema: pa.Schema, stragglers: str, got: str, wanted: tuple[str, ...]
 ) -> None:
     assert str(refused(SchemaError, schema, stragglers=stragglers)) == (
-        "[REVISED_INPUT] windows.compare: the windows are revised, and "
-        f"stragglers={stragglers!r} cannot follow\n"
+        "[REVISED_INPUT] windows.compare: the input is revised, and "
+        f"stragglers={stragglers!r} ignores revisions\n"
         f"  got:       {got}\n"
         f"  expected:  {' or '.join(f'stragglers={word!r}' for word in wanted)}\n"
-        f"  fix:       stragglers={wanted[0]!r}, with the allowed_lateness of the windows before"
+        f"  fix:       stragglers={wanted[0]!r}, with the allowed_lateness of the preceding windows"
     )
 
 
@@ -266,9 +266,9 @@ def test_revised_windows_need_a_comparison_that_is_revised(
 )
 def test_a_change_stream_without_a_revision_is_refused(schema: pa.Schema) -> None:
     assert str(refused(SchemaError, schema, stragglers="retract")) == (
-        "[REVISION_MISSING] windows.compare: a change stream without a revision does not say "
-        "which row is newer\n"
+        "[REVISION_MISSING] windows.compare: without a revision, the newer row of a window "
+        "is not known\n"
         f"  got:       columns {', '.join(schema.names)}\n"
-        "  expected:  an integer column 'revision' beside '_change_type'\n"
-        "  fix:       keep the column revision of the windows before"
+        "  expected:  an integer column 'revision' with '_change_type'\n"
+        "  fix:       keep the column revision of the preceding windows"
     )

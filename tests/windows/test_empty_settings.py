@@ -43,7 +43,7 @@ def refused(make: Any, *args: Any, **said: Any) -> SpecError:
 
 
 def bound(transform: Operator) -> Any:
-    return transform.parameters.bind(SCHEMA, carried=None)
+    return transform.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
 
 
 @pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
@@ -56,20 +56,20 @@ def test_how_long_a_key_has_empty_windows_is_a_duration(make: Any) -> None:
 
 def test_without_a_bound_empty_windows_are_refused() -> None:
     assert str(refused(tumbling)) == (
-        "[EMPTY_WITHOUT_BOUND] windows.tumbling: without a bound, a key would have empty windows "
-        "for ever after its last row\n"
+        "[EMPTY_WITHOUT_BOUND] windows.tumbling: without a bound, the empty windows of a key "
+        "would never end\n"
         "  got:       empty='publish' without empty_for\n"
-        "  expected:  empty_for beside it\n"
-        '  fix:       empty_for="1 day", say: how long after a window with rows it has empty ones'
+        "  expected:  empty_for with it\n"
+        '  fix:       for example empty_for="1 day": publish empty windows for a day after one with rows'
     )
 
 
 def test_a_bound_without_empty_windows_is_refused() -> None:
     assert str(refused(tumbling, empty="skip", empty_for="1 day")) == (
-        "[EMPTY_FOR_WITHOUT_EMPTY] windows.tumbling: `empty_for` says how long empty windows are "
-        "published, and none are\n"
+        "[EMPTY_FOR_WITHOUT_EMPTY] windows.tumbling: `empty_for` applies to empty windows, which are "
+        "not published\n"
         "  got:       empty_for='1 day' with empty='skip'\n"
-        "  expected:  empty='publish' beside it\n"
+        "  expected:  empty='publish' with it\n"
         "  fix:       write empty='publish', or leave empty_for out"
     )
 
@@ -86,11 +86,11 @@ def test_a_bound_without_empty_windows_is_refused() -> None:
 def test_a_bound_in_which_no_window_ends_is_refused(error: Any, said: str, least: str) -> None:
     shown = error.got.partition(", ")[0]
     assert str(error) == (
-        f"[EMPTY_FOR_TOO_SHORT] {error.where}: no empty window ends so soon after a window with "
+        f"[EMPTY_FOR_TOO_SHORT] {error.where}: no empty window ends that soon after a window with "
         "rows\n"
         f"  got:       {shown}, {said}\n"
         f"  expected:  at least {least}\n"
-        "  fix:       lengthen empty_for, or leave it and empty='publish' out"
+        "  fix:       lengthen empty_for, or leave out both empty_for and empty='publish'"
     )
 
 
@@ -98,10 +98,10 @@ def test_ten_thousand_empty_windows_are_the_most() -> None:
     assert bound(tumbling("1 second", empty_for="10000 seconds")).empty_for == 10_000_000_000
     assert str(refused(tumbling, "1 second", empty_for="10001 seconds")) == (
         "[TOO_MANY_WINDOWS] windows.tumbling: each key would have too many empty windows after its "
-        "last row, each of them a result\n"
+        "last row\n"
         "  got:       empty_for='2 hours 46 minutes 41 seconds', hop='1 second': 10,001 windows\n"
         "  expected:  at most 10,000 empty windows after one with rows\n"
-        "  fix:       shorten empty_for, or take longer windows"
+        "  fix:       shorten empty_for, or use longer windows"
     )
     # What is left over is too short for one more.
     assert (
@@ -183,7 +183,7 @@ def test_an_aggregate_without_a_value_of_nothing_is_refused(mistake: str, got: s
     assert str(caught.value) == (
         "[NO_VALUE_OF_NOTHING] windows.tumbling: 'own' has no value for a window without rows\n"
         f"  got:       OfRows(mistake={mistake!r}) over no rows: {got}\n"
-        "  expected:  a state for a group without rows, and its estimate, such as null\n"
-        "  fix:       return one entry per group, rows or not (docs/aggregates.md), or empty='skip'"
+        "  expected:  a state and an estimate, such as null, for a group without rows\n"
+        "  fix:       return one entry per group, even without rows (docs/aggregates.md), or use empty='skip'"
     )
     assert bound(tumbling(empty="skip", **said)).empty_for is None

@@ -29,7 +29,7 @@ def cumulative(size: Any = "1 day", every: Any = "1 hour", **said: Any) -> Opera
 
 
 def spec(transform: Operator) -> Any:
-    return transform.parameters.bind(SCHEMA, carried=0)
+    return transform.parameters.resolve((SCHEMA,), carried=(0,), shards=1)
 
 
 def refused(make: Any, *args: Any, **said: Any) -> SpecError:
@@ -119,7 +119,10 @@ def test_another_calendar_is_another_identity() -> None:
 @pytest.mark.parametrize("make", [calendar, cumulative])
 def test_the_delay_is_not_part_of_the_identity(make: Any) -> None:
     one, other = (make(delay=delay).parameters for delay in ("1 hour", "2 hours"))
-    assert one.bind(SCHEMA, carried=None).identity == other.bind(SCHEMA, carried=None).identity
+    assert (
+        one.resolve((SCHEMA,), carried=(None,), shards=1).identity
+        == other.resolve((SCHEMA,), carried=(None,), shards=1).identity
+    )
 
 
 # What is said wrong.
@@ -199,21 +202,21 @@ def test_a_start_of_weeks_without_weeks_is_refused(error: SpecError, shown: str)
     where, _, said = shown.partition(" ")
     parameter = said.partition("=")[0]
     assert str(error) == (
-        f"[WEEK_START_WITHOUT_WEEK] {where}: `week_start` says where weeks start, "
-        "and there are none\n"
+        f"[WEEK_START_WITHOUT_WEEK] {where}: `week_start` applies to weeks "
+        "only\n"
         f"  got:       week_start='sunday' with {said}\n"
-        f"  expected:  {parameter}='week' beside it\n"
+        f"  expected:  {parameter}='week' with it\n"
         "  fix:       leave week_start out"
     )
 
 
 def test_a_start_of_weeks_beside_a_duration_is_refused() -> None:
     assert str(refused(cumulative, "7 days", week_start="sunday")) == (
-        "[WEEK_START_WITHOUT_WEEK] windows.cumulative: `week_start` says where weeks start, "
-        "and there are none\n"
+        "[WEEK_START_WITHOUT_WEEK] windows.cumulative: `week_start` applies to weeks "
+        "only\n"
         "  got:       week_start='sunday' with size='7 days'\n"
-        "  expected:  size='week' and a zone beside it\n"
-        "  fix:       leave week_start out; origin says where fixed periods start"
+        "  expected:  size='week' and a zone with it\n"
+        "  fix:       leave week_start out; origin shifts fixed periods"
     )
 
 
@@ -222,18 +225,18 @@ def test_a_unit_of_the_calendar_without_a_zone_is_refused() -> None:
         "[UNIT_WITHOUT_ZONE] windows.cumulative: where a day of the calendar starts depends on "
         "the time zone\n"
         "  got:       size='day' without zone\n"
-        "  expected:  zone beside it; or a fixed duration\n"
-        '  fix:       zone="Europe/Berlin", say; or size="1 day", which is 24 hours'
+        "  expected:  a zone with it, or a fixed duration\n"
+        '  fix:       for example zone="Europe/Berlin"; or size="1 day", which is 24 hours'
     )
 
 
 def test_an_origin_beside_a_zone_is_refused() -> None:
     assert str(refused(cumulative, "day", zone="UTC", origin="6 hours")) == (
-        "[ORIGIN_WITH_ZONE] windows.cumulative: `origin` moves fixed periods, and those of a "
-        "calendar start where it says\n"
-        "  got:       origin='6 hours' beside zone\n"
+        "[ORIGIN_WITH_ZONE] windows.cumulative: `origin` shifts fixed periods, and calendar periods start "
+        "at fixed dates\n"
+        "  got:       origin='6 hours' with a zone\n"
         "  expected:  one of the two\n"
-        "  fix:       leave origin out, or zone"
+        "  fix:       leave out origin or zone"
     )
 
 
@@ -279,10 +282,10 @@ def test_ten_thousand_windows_in_a_period_are_the_most() -> None:
     error = refused(cumulative, "year", "52 minutes", zone="UTC")
     assert str(error) == (
         "[TOO_MANY_WINDOWS] windows.cumulative: "
-        "each event would lie in too many windows, each of them a result\n"
+        "each event would lie in too many windows\n"
         "  got:       every='52 minutes', size='year': 10,136 windows\n"
-        "  expected:  at most 10,000 windows for an event: ceil(size / every)\n"
-        "  fix:       lengthen every: a result for every event is another operator than this one"
+        "  expected:  at most 10,000 windows per event: ceil(size / every)\n"
+        "  fix:       lengthen every; for one result per event use windows.sliding"
     )
     assert refused(cumulative, "10000 seconds", "999 milliseconds").code == "TOO_MANY_WINDOWS"
 

@@ -38,7 +38,7 @@ def settings(**said: Any) -> SessionSpec:
 
 def refused(kind: type[Exception], **said: Any) -> Any:
     with pytest.raises(kind) as caught:
-        session(**said).parameters.bind(SCHEMA, carried=None)
+        session(**said).parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     return caught.value
 
 
@@ -58,7 +58,9 @@ def test_a_transform_shows_everything_that_was_said() -> None:
 
 def test_the_output_says_what_corrections_and_early_results_add() -> None:
     def names(**said: Any) -> list[str]:
-        found: list[str] = settings(**said).bind(SCHEMA, carried=None).output.names
+        found: list[str] = (
+            settings(**said).resolve((SCHEMA,), carried=(None,), shards=1).output.names
+        )
         return found[4:]
 
     assert names() == []
@@ -74,15 +76,23 @@ def test_the_output_says_what_corrections_and_early_results_add() -> None:
 
 
 def test_only_columns_that_are_read_travel_unless_rows_are_delivered() -> None:
-    plain = settings(gap_column="patience", until="out").bind(SCHEMA, carried=None)
+    plain = settings(gap_column="patience", until="out").resolve(
+        (SCHEMA,), carried=(None,), shards=1
+    )
     assert plain.input.names == ["ts", "user", "patience", "out"]
-    assert settings(stragglers="route").bind(SCHEMA, carried=None).input == SCHEMA
+    assert (
+        settings(stragglers="route").resolve((SCHEMA,), carried=(None,), shards=1).input == SCHEMA
+    )
 
 
 def test_sparks_watermark_lies_a_gap_further_back_where_a_closing_row_can_come() -> None:
     for said, minutes in (({}, 10), ({"until": "out"}, 40)):
         found = settings(allowed_lateness="10 minutes", **said)
-        assert found.lag == found.bind(SCHEMA, carried=None).lag == minutes * 60_000_000
+        assert (
+            found.lag
+            == found.resolve((SCHEMA,), carried=(None,), shards=1).lag
+            == minutes * 60_000_000
+        )
 
 
 @pytest.mark.parametrize(
@@ -124,10 +134,10 @@ def test_what_cannot_be_meant_is_refused_with_what_was_said(
 def test_an_update_is_refused_with_the_way_out() -> None:
     assert str(refused(SpecError, stragglers="update")) == (
         "[UPDATE_CANNOT_MERGE] windows.session: a straggler can merge sessions, and an update "
-        "cannot take one back\n"
+        "cannot retract one\n"
         "  got:       stragglers='update'\n"
         "  expected:  one of 'drop', 'route', 'retract'\n"
-        "  fix:       stragglers='retract': the sessions merged are deleted, by their own start "
+        "  fix:       use stragglers='retract': it deletes the merged sessions by their start "
         "and end"
     )
 
@@ -144,13 +154,10 @@ def test_columns_of_another_type_are_refused_with_the_cast() -> None:
     error = refused(SchemaError, gap_column="seconds")
     assert (error.code, error.got) == ("COLUMN_TYPE", "'seconds' of type bigint")
     assert error.expected == "interval day to second"
-    assert (
-        error.fix
-        == "F.make_dt_interval(secs=F.col('seconds')), say, where it is a number of seconds"
-    )
+    assert error.fix == "for a number of seconds: F.make_dt_interval(secs=F.col('seconds'))"
     error = refused(SchemaError, until="seconds")
     assert (error.code, error.expected) == ("COLUMN_TYPE", "boolean")
-    assert error.what == "column 'seconds' cannot be used as the sign of a closing row"
+    assert error.what == "column 'seconds' cannot be used as the mark of a closing row"
 
 
 def test_rows_without_a_usable_gap_or_time_are_kept_with_the_reason() -> None:
@@ -179,6 +186,6 @@ def test_a_session_that_is_too_long_ends_the_query_where_that_is_wanted() -> Non
     assert str(caught.value) == (
         "[SESSION_TOO_LONG] windows.session: a session is longer than `max_length`\n"
         "  got:       a session of 25 seconds\n"
-        "  expected:  at most 15 seconds, as when_longer='fail' wants it\n"
-        "  fix:       when_longer='split', or a longer max_length"
+        "  expected:  at most 15 seconds, because of when_longer='fail'\n"
+        "  fix:       use when_longer='split', or a longer max_length"
     )

@@ -49,7 +49,7 @@ def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedSp
 
 
 def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> FixedSpec:
-    return settings(**said).bind(schema, carried=carried)
+    return settings(**said).resolve((schema,), carried=(carried,), shards=1)
 
 
 def refused(
@@ -131,8 +131,8 @@ def test_corrections_need_stragglers_that_are_accepted(stragglers: str) -> None:
         "[NOTHING_TO_CORRECT] windows.hopping: no straggler would be accepted, so there is nothing "
         "to correct\n"
         f"  got:       stragglers={stragglers!r} with allowed_lateness='0 seconds'\n"
-        "  expected:  how long after its window was on time a row still corrects it\n"
-        '  fix:       allowed_lateness="1 hour", say; or stragglers="drop"'
+        "  expected:  a duration for which rows still correct a published result\n"
+        '  fix:       for example allowed_lateness="1 hour"; or stragglers="drop"'
     )
     assert settings(stragglers=stragglers, early="every batch").early == "every batch"
 
@@ -371,9 +371,9 @@ def test_what_is_too_late_for_corrections_needs_corrections(stragglers: str) -> 
     error = refused(SpecError, stragglers=stragglers, too_late="route")
     assert str(error) == (
         "[TOO_LATE_WITHOUT_CORRECTIONS] windows.hopping: "
-        "`too_late` says what happens beyond the lateness of corrections\n"
+        "`too_late` applies to corrections only\n"
         f"  got:       too_late='route' with stragglers={stragglers!r}\n"
-        "  expected:  stragglers='update' or 'retract' beside it\n"
+        "  expected:  stragglers='update' or 'retract' with it\n"
         "  fix:       stragglers='route' delivers every late row"
     )
 
@@ -457,11 +457,11 @@ def test_ten_thousand_windows_for_an_event_are_the_most() -> None:
     error = refused(SpecError, "10000 seconds", "999999 microseconds")
     assert str(error) == (
         "[TOO_MANY_WINDOWS] windows.hopping: "
-        "each event would lie in too many windows, each of them a result\n"
+        "each event would lie in too many windows\n"
         "  got:       hop='999 milliseconds 999 microseconds', "
         "size='2 hours 46 minutes 40 seconds': 10,001 windows\n"
-        "  expected:  at most 10,000 windows for an event: ceil(size / hop)\n"
-        "  fix:       lengthen hop: a result for every event is another operator than this one"
+        "  expected:  at most 10,000 windows per event: ceil(size / hop)\n"
+        "  fix:       lengthen hop; for one result per event use windows.sliding"
     )
 
 
@@ -638,7 +638,7 @@ def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
             ("ts", pa.timestamp("us", "UTC")),
         ]
     )
-    assert settings.bind(schema, carried=None).origins == {
+    assert settings.resolve((schema,), carried=(None,), shards=1).origins == {
         "k": (0, "k"),
         "least": (0, "v"),
         "all": (0, "x"),

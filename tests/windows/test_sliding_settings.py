@@ -11,7 +11,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
-from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.sliding import SlidingSpec
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ def settings(size: Any = "1 hour", **said: Any) -> SlidingSpec:
 
 
 def bound(schema: pa.Schema = SCHEMA, **said: Any) -> SlidingSpec:
-    return settings(**said).bind(schema, carried=None)
+    return settings(**said).resolve((schema,), carried=(None,), shards=1)
 
 
 def refused(kind: type[StreamopsError], **said: Any) -> Any:

@@ -86,7 +86,7 @@ def micro_batch(number: int, rng: np.random.Generator) -> pa.Table:
 
 @pytest.mark.parametrize("transform", OPERATORS, ids=lambda t: repr(t)[8:110])
 def test_state_is_as_large_in_the_last_quarter_as_in_the_second(transform: Operator) -> None:
-    core, spec = transform.core, transform.parameters.bind(SCHEMA, carried=None)
+    core, spec = transform.core, transform.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     rng, state, newest = np.random.default_rng(7), core.empty(spec), NOW
     sizes = []
     for number in range(BATCHES):

@@ -1,15 +1,13 @@
-"""Windows beside those of the previous period, as their results come.
+"""Comparison of window results with those of the previous period.
 
-The input are results of windows: a row for each key and window, its event time the end of the
-window. A comparison is *on time* once the operator's watermark has reached that end; then it is
-published. A row is a *straggler* if the end of its window is not above the watermark of the step
-before, and *too late* if it lies the allowed lateness or more below it. With corrections, a
-straggler changes the comparison of its own window, and those of the windows whose previous one
-it is.
+The input has one row per key and window, and its event time is the end of the window. A comparison is
+published on time, once the operator's watermark reaches that end. A row is a *straggler* if the end of
+its window is at or below the watermark of the step before, and *too late* if it is below by the allowed
+lateness or more. With corrections, a straggler changes the comparison of its own window, and of the
+windows whose previous window it is.
 
-What is published is a view of the windows there are: it is looked at before and after the step,
-and what differs is columns. A window is stored until no window can come, or change, whose previous one
-it is.
+The published comparisons are a view of the stored windows: the view before the step is compared with
+the view after it. A window is stored until no window that it is the previous one of can arrive or change.
 """
 
 from __future__ import annotations
@@ -43,29 +41,24 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.time import MIN_INSTANT, Instants, format_instant
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, MIN_INSTANT, Instants, format_instant
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
-from streamops.windows.core.output import deliver, result_rows
-from streamops.windows.core.state_rows import keys_of, micros, usable_times
+from streamops.windows.core.tables import (
+    classify_lateness,
+    drop_rejected,
+    integers,
+    keys_of,
+    later,
+    result_rows,
+    usable_times,
+)
 from streamops.windows.core.window_table import WindowTable, read_windows, window_schema
 
-__all__ = [
-    "STATE",
-    "check",
-    "empty",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
+__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
 Revisions = npt.NDArray[np.int32]
 
 STATE = StateFormat("windows.compare", 1)
-
-_BEGINNING, _END = -(1 << 62), 1 << 62
 
 
 def layout(spec: CompareSpec) -> Mapping[str, pa.Schema]:
@@ -79,19 +72,19 @@ def empty(spec: CompareSpec) -> State:
 
 
 def pack(spec: CompareSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are: each is a window of its own."""
+    """Leave the rows as they are: each is one window."""
     return conform(rows, spec.input)
 
 
 def step(
     spec: CompareSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
-    """One micro-batch: see the module's docstring."""
+    """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = max((w for w in (previous_watermark, watermark) if w is not None), default=None)
-    was_by = _BEGINNING if previous_watermark is None else previous_watermark
-    now_by = _BEGINNING if watermark is None else watermark
+    watermark = later(previous_watermark, watermark)
+    was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
+    now_by = BEFORE_ALL if watermark is None else watermark
     rows, late, counts = _classify(spec, packed, previous_watermark)
     windows = WindowTable.of(spec, state.tables["windows"], read_windows(spec, rows))
 
@@ -110,26 +103,26 @@ def step(
 
 
 def finish(spec: CompareSpec, state: State) -> pa.Table:
-    """Every comparison that is not on time yet."""
-    return step(spec, state, [spec.input.empty_table()], _END).output
+    """Publish all comparisons that are not on time yet."""
+    return step(spec, state, [spec.input.empty_table()], AFTER_ALL).output
 
 
 def run(spec: CompareSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), inputs, _END)
+    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
+    only = step(spec, empty(spec), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
 def next_deadline(spec: CompareSpec, state: State) -> int | None:
-    """The first comparison that is not on time, or the first moment something can be forgotten."""
+    """When the next comparison is on time, or the next window can be evicted."""
     table = state.tables["windows"]
-    start, end = micros(table, "start"), micros(table, "end")
-    is_open = end > (_BEGINNING if state.watermark is None else state.watermark)
+    start, end = integers(table, "start"), integers(table, "end")
+    is_open = end > (BEFORE_ALL if state.watermark is None else state.watermark)
     if spec.corrects:
         is_open &= np.asarray(combine_chunks(table.column("is_there")))
     if not len(table):
         return None
-    lasts = spec.previous_period.at_least + spec.retention  # and maybe some days more
+    lasts = spec.previous_period.at_least + spec.retention  # a lower bound
     due = np.where(is_open, end, end + lasts)
     first = int(np.argmin(due))
     if is_open[first]:
@@ -141,11 +134,11 @@ def next_deadline(spec: CompareSpec, state: State) -> int | None:
 
 
 def check(spec: CompareSpec, state: State) -> None:
-    """Each window is there once per key, and none is stored beyond its time."""
+    """Windows are unique per key, and none is stored for too long."""
     table = state.tables["windows"]
-    start, end = micros(table, "start"), micros(table, "end")
+    start, end = integers(table, "start"), integers(table, "end")
     codes = key_codes(keys_of(table, spec), len(table))
-    watermark = _BEGINNING if state.watermark is None else state.watermark
+    watermark = BEFORE_ALL if state.watermark is None else state.watermark
     details = f"watermark {state.watermark}\n{table.to_pylist()}"
     assert Groups.of(pair_codes(pair_codes(codes, start), end))[0].count == len(table), (
         f"twice: {details}"
@@ -155,16 +148,16 @@ def check(spec: CompareSpec, state: State) -> None:
         f"overdue: {details}"
     )
     if spec.corrects:
-        is_published = micros(table, "revision") >= 0
+        is_published = integers(table, "revision") >= 0
         is_there = np.asarray(combine_chunks(table.column("is_there")))
         assert (is_published >= (is_there & (end <= watermark))).all(), f"not published: {details}"
         assert (end[is_published] <= watermark).all(), f"published too early: {details}"
 
 
 def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
-    """The windows whose time is not over.
+    """A mask of the windows that are still needed.
 
-    When it is, is asked only of those that may be near it: by the calendar, it takes a while.
+    The exact period is computed only for windows near their eviction: calendar arithmetic is slow.
     """
     alive = end + (spec.previous_period.at_least + spec.retention) > by
     old = np.flatnonzero(~alive)
@@ -175,9 +168,9 @@ def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
 def _correct(
     spec: CompareSpec, windows: WindowTable, revision: Revisions, was_by: int
 ) -> tuple[list[pa.Table], Metrics]:
-    """What stragglers change of what was published; the revisions are raised in place."""
+    """Publish the comparisons that stragglers change; raise their revisions in place."""
     stale = windows.touched & (windows.end <= was_by)
-    if not stale.any():  # what came changes no window that ended before it
+    if not stale.any():  # no window that ended before the step has changed
         return [], Metrics()
     chosen = np.flatnonzero((windows.end <= was_by) & np.isin(windows.codes, windows.codes[stale]))
     previous = windows.previous(chosen)
@@ -192,7 +185,9 @@ def _correct(
     deleted, first = np.flatnonzero(existed & ~exists), np.flatnonzero(~existed & exists)
     anew = int((revision[chosen[first]] >= 0).sum())
     number = revision.copy()
-    revision[chosen[first]] = np.maximum(number[chosen[first]] + 1, 1)  # only stragglers made it
+    revision[chosen[first]] = np.maximum(
+        number[chosen[first]] + 1, 1
+    )  # it consists of stragglers only
     revision[chosen[again]] += 1
 
     def rows_of_change(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
@@ -218,7 +213,7 @@ def _result_rows(
     revision: Revisions,
     change: str,
 ) -> pa.Table:
-    """Rows of the output for these windows, by what they were or what they are."""
+    """Rows of the output for these windows, before or after the step."""
     values = windows.values(rows, chosen, previous)
     count = len(windows.spec.values)
     about = windows.about(chosen)
@@ -229,41 +224,22 @@ def _result_rows(
 def _classify(
     spec: CompareSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, pa.Table, Metrics]:
-    """The rows that say what windows are; late rows to deliver; the count of all."""
-    total, pieces = len(packed), [spec.output.empty_table()]
+    """The accepted rows, the side output, and metrics."""
     reason = _reasons(spec, packed)
-    bad = np.flatnonzero(reason != "")
-    if len(bad):
-        if spec.routes:
-            pieces.append(deliver(spec, take(packed, bad), None, reason[bad], None))
-        packed = take(packed, np.flatnonzero(reason == ""))
-    counts = Metrics(rows=total, rejected=len(bad))
-    (start, _), (end, _) = (timestamp_micros(packed.column(name)) for name in spec.time_columns)
-    accepted = np.ones(len(packed), np.bool_)
-    if previous_watermark is not None:
-        on_time, too_late = (
-            end > previous_watermark,
-            end <= previous_watermark - spec.allowed_lateness,
-        )
-        counts += Metrics(
-            stragglers=int((~on_time & ~too_late).sum()), too_late=int(too_late.sum())
-        )
-        accepted = ~too_late if spec.corrects else on_time
-        late = np.flatnonzero(~accepted)
-        if spec.routes and len(late):
-            word = np.where(too_late[late], "too_late", "straggler")
-            missed = (start[late], end[late])
-            pieces.append(deliver(spec, take(packed, late), missed, word, previous_watermark))
-    counts += Metrics(on_time=len(packed) - counts.stragglers - counts.too_late)
-    if spec.revised == "changes":  # a postimage says it all
-        accepted &= np.asarray(combine_chunks(packed.column(CHANGE_TYPE))) != PREIMAGE
+    rows, rejected = drop_rejected(spec, packed, reason == "", reason)
+    (start, _), (end, _) = (timestamp_micros(rows.column(name)) for name in spec.time_columns)
+    found = classify_lateness(spec, rows, (start, end), previous_watermark)
+    counts = found.counts + Metrics(rows=len(packed), rejected=len(packed) - len(rows))
+    accepted = found.accepted.copy()
+    if spec.revised == "changes":  # a postimage replaces the whole row
+        accepted &= np.asarray(combine_chunks(rows.column(CHANGE_TYPE))) != PREIMAGE
     if not accepted.all():
-        packed = take(packed, np.flatnonzero(accepted))
-    return packed, concat(pieces), counts
+        rows = take(rows, np.flatnonzero(accepted))
+    return rows, concat([rejected, found.late]), counts
 
 
 def _reasons(spec: CompareSpec, rows: pa.Table) -> npt.NDArray[np.str_]:
-    """Why each row cannot be taken; "" where it can."""
+    """The reason for which each row is rejected; "" for usable rows."""
     end, is_usable = usable_times(spec, rows)
     start, is_known = timestamp_micros(rows.column("window_start"))
     is_present = timestamp_micros(rows.column("window_end"))[1]
@@ -286,7 +262,10 @@ def compare_values(
     values: Sequence[pa.Array],
     previous: Sequence[pa.Array],
 ) -> list[pa.Array]:
-    """Values, previous values, changes and rates, in the order of the output; ``about`` has the windows."""
+    """Values, previous values, changes and rates, in the order of the output.
+
+    ``about`` has the key and window columns, for errors.
+    """
     columns = []
     for name, value, before in zip(spec.values, values, previous, strict=True):
         try:
@@ -310,7 +289,7 @@ def _change(value: pa.Array, before: pa.Array) -> pa.Array:
 def _overflow(
     spec: CompareSpec, about: Sequence[pa.Array], name: str, value: pa.Array, before: pa.Array
 ) -> CapacityError:
-    """The error of the first change that does not fit."""
+    """The error for the first change that does not fit."""
 
     def fails(row: int) -> bool:
         try:
@@ -333,5 +312,5 @@ def _overflow(
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
         expected=f"changes that fit into {type_name}",
-        fix=f"cast {name!r} to double before",
+        fix=f"cast {name!r} to double before the comparison",
     )

@@ -1,10 +1,10 @@
-"""Spec of the comparison of windows with those of the previous period."""
+"""Parameters of the comparison of windows with those of the previous period."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
@@ -13,8 +13,7 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, refuse_type, require_instant
-from streamops.windows.core.calendars import require_unit, show_length
-from streamops.windows.core.spec import RESERVED, Early, WindowSpec
+from streamops.windows.core.spec import RESERVED, Early, WindowSpec, require_unit, show_length
 
 __all__ = ["WIDEST_DECIMAL", "CompareSpec", "Revised", "difference_type"]
 
@@ -28,22 +27,21 @@ _LATE_FIELDS = {"reason", "lateness", "watermark", "row"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSpec(WindowSpec):
-    """A comparison of window results with those of the previous period.
+    """Parameters of a comparison.
 
     Parameters
     ----------
     period : int or str
-        How far back: a duration or, with `zone`, a calendar unit.
+        A duration or, with `zone`, a calendar unit.
     zone : str, optional
         Time zone of the unit.
     values : tuple of str
-        The columns that are compared.
+        The columns to compare.
     revised : str
-        Filled in by ``bind``: how the input is revised: never, by upserts with a revision, or by
-        a change stream.
+        Resolved: the input is never revised, revised by upserts, or a change stream.
     """
 
-    # The windows of the input have determined these.
+    # These are determined by the windows of the input.
     time: str = field(default="window_end", init=False, repr=False)
     agg: tuple[tuple[str, Aggregation], ...] = field(default=(), init=False, repr=False)
     early: Early = field(default="never", init=False, repr=False)
@@ -52,6 +50,8 @@ class CompareSpec(WindowSpec):
     zone: str | None = field(metadata={"first": True})
     values: tuple[str, ...] = field(metadata={"first": True})
     revised: Revised = field(default="never", repr=False)
+
+    accepts_revisions: ClassVar[tuple[bool]] = (True,)
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
@@ -65,34 +65,32 @@ class CompareSpec(WindowSpec):
                 where=self.operator,
                 got=f"values={self.values!r}",
                 expected="the name of at least one column",
-                fix='values="views", say: a column of the windows before',
+                fix='for example values="views", a column of the preceding windows',
             )
         added = [name for v in self.values for name in (v, *(prefix + v for prefix in _PREFIXES))]
         given = {"by": list(self.by), "values": list(self.values)}
         fix = "rename the column, or leave it out"
         refuse_taken_names([*self.by, *added], RESERVED, given, fix, self.operator)
 
-    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
-        """Return the spec over these columns."""
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the parameters, and how the input is revised."""
+        (schema,) = schemas
         self._refuse_other_frames(schema)
-        bound = WindowSpec.bind(self, schema, carried=carried)
+        resolved = WindowSpec.resolve(self, schemas, carried=carried, shards=shards)
         for name in self.values:
             if name not in schema.names:
                 raise ColumnNotFound(name, schema.names, where=self.operator, role="values")
             self._require_number(schema, name)
         revised = self._revised(schema)
-        read = {*bound.input.names, *self.values}
+        read = {*resolved.input.names, *self.values}
         if revised != "never":
             read.add(REVISION)
         if revised == "changes":
             read.add(CHANGE_TYPE)
         columns = pa.schema([f for f in schema if f.name in read])
-        return replace(bound, revised=revised, input=columns)
-
-    @property
-    def accepts_revisions(self) -> tuple[bool, ...]:
-        """The input is the results of windows."""
-        return (True,)
+        return replace(resolved, revised=revised, input=columns)
 
     @property
     def extra_columns(self) -> Mapping[str, str]:
@@ -119,7 +117,7 @@ class CompareSpec(WindowSpec):
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:
-        """Columns of the output that hold values of an input column."""
+        """Output columns with values of an input column."""
         pairs = ((name, (0, name)) for name in (*self.by, *self.values))
         return {**dict(pairs), **{f"previous_{name}": (0, name) for name in self.values}}
 
@@ -139,7 +137,7 @@ class CompareSpec(WindowSpec):
         return {name: value for name, value in common.items() if name != "agg"} | own
 
     def _refuse_other_frames(self, schema: pa.Schema) -> None:
-        """Refuse rows that are not results of windows, and results with late rows among them."""
+        """Refuse frames that are not results of windows, or that include late rows."""
         where = self.operator
         if not {"window_start", "window_end"} <= set(schema.names):
             raise SchemaError(
@@ -148,7 +146,7 @@ class CompareSpec(WindowSpec):
                 where=where,
                 got=f"columns {', '.join(schema.names)}",
                 expected="window_start and window_end among them",
-                fix="put it behind a window. Behind Spark's own: df.select('window', "
+                fix="apply it after a window. After a window of Spark: df.select('window', "
                 "F.col('window.start').alias('window_start'), "
                 "F.col('window.end').alias('window_end'), ...)",
             )
@@ -159,11 +157,11 @@ class CompareSpec(WindowSpec):
             if fields >= _LATE_FIELDS:
                 raise SchemaError(
                     "LATE_ROWS_IN_INPUT",
-                    "there are late rows among the results, which are no windows",
+                    "the frame includes late rows, which are not results of windows",
                     where=where,
-                    got="a column 'late', as routing makes it",
-                    expected="results alone",
-                    fix='.where("late is null").drop("late") before',
+                    got="a column 'late', as stragglers='route' adds it",
+                    expected="results only",
+                    fix='before it: .where("late is null").drop("late")',
                 )
 
     def _require_number(self, schema: pa.Schema, name: str) -> None:
@@ -174,29 +172,29 @@ class CompareSpec(WindowSpec):
             refuse_type(schema, name, "a value to compare", "a number", fix, where=self.operator)
 
     def _revised(self, schema: pa.Schema) -> Revised:
-        """Return how the results of the frame are revised; refuse revisions we cannot follow."""
+        """Return how the input is revised; refuse revisions that `stragglers` would ignore."""
         has_changes, has_revision = CHANGE_TYPE in schema.names, REVISION in schema.names
         if not (has_changes or has_revision):
             return "never"
         if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
             raise SchemaError(
                 "REVISION_MISSING",
-                "a change stream without a revision does not say which row is newer",
+                "without a revision, the newer row of a window is not known",
                 where=self.operator,
                 got=f"columns {', '.join(schema.names)}",
-                expected=f"an integer column {REVISION!r} beside {CHANGE_TYPE!r}",
-                fix="keep the column revision of the windows before",
+                expected=f"an integer column {REVISION!r} with {CHANGE_TYPE!r}",
+                fix="keep the column revision of the preceding windows",
             )
         wanted = ("retract",) if has_changes else ("update", "retract")
         if self.stragglers not in wanted:
             how = "a change stream" if has_changes else "results with a revision"
             raise SchemaError(
                 "REVISED_INPUT",
-                f"the windows are revised, and stragglers={self.stragglers!r} cannot follow",
+                f"the input is revised, and stragglers={self.stragglers!r} ignores revisions",
                 where=self.operator,
                 got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",
                 expected=" or ".join(f"stragglers={choice!r}" for choice in wanted),
-                fix=f"stragglers={wanted[0]!r}, with the allowed_lateness of the windows before",
+                fix=f"stragglers={wanted[0]!r}, with the allowed_lateness of the preceding windows",
             )
         return "changes" if has_changes else "upserts"
 

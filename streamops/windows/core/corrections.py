@@ -1,7 +1,7 @@
-"""Windows that are published more than once: by stragglers, or because results come early.
+"""Windows that are published more than once: corrected by stragglers, or published early.
 
-The value published before is not stored: it is the union of the window's panes as they were
-before this step, because every change to a published window is itself published.
+The published value is not stored. It is computed from the panes of the window before the step, because
+every change to a published window is published.
 """
 
 from __future__ import annotations
@@ -16,38 +16,35 @@ from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import concat, rows_differ, take
 from streamops.kernel.core import Metrics
 from streamops.kernel.groups import Groups, Ids, pair_codes
-from streamops.windows.core.grid_spec import FixedSpec
-from streamops.windows.core.output import EARLY, LATE, ON_TIME, publish_windows
-from streamops.windows.core.panes import Windows, members
-from streamops.windows.core.state_rows import key_fields, micros
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
+from streamops.windows.core.grid_spec import GridSpec
+from streamops.windows.core.panes import Windows, windows_of_panes
+from streamops.windows.core.tables import (
+    EARLY,
+    LATE,
+    ON_TIME,
+    integers,
+    publish_windows,
+    revision_schema,
+)
 
-__all__ = ["Borders", "Correction", "correct", "forget", "no_revisions", "revision_schema"]
-
-_BEGINNING, _END = -(1 << 62), 1 << 62
+__all__ = ["Borders", "Correction", "correct", "evict_revisions"]
 
 Coded = tuple[pa.Table, Ids]
-"""A table, and the key of each of its rows as a number."""
+"""A table and the key number of each of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Borders:
-    """Numbers of the newest windows with these properties.
-
-    Parameters
-    ----------
-    final : int
-        It could not change any more when the rows came.
-    before, now : int
-        It was on time before the step; it is on time now.
-    """
+    """Numbers of the last windows that were final before the step, closed before it, and are closed now."""
 
     final: int
     before: int
     now: int
 
     @staticmethod
-    def of(spec: FixedSpec, previous_watermark: int | None, watermark: int | None) -> Borders:
-        """Those of a step from one watermark to the next."""
+    def of(spec: GridSpec, previous_watermark: int | None, watermark: int | None) -> Borders:
+        """The borders of a step from one watermark to the next."""
         return Borders(
             final=_closed(spec, previous_watermark, spec.retention),
             before=_closed(spec, previous_watermark),
@@ -55,118 +52,109 @@ class Borders:
         )
 
 
-def _closed(spec: FixedSpec, watermark: int | None, retention: int = 0) -> int:
-    return _BEGINNING if watermark is None else spec.grid.last_closed(watermark - retention)
+def _closed(spec: GridSpec, watermark: int | None, retention: int = 0) -> int:
+    return BEFORE_ALL if watermark is None else spec.grid.last_closed(watermark - retention)
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Rows to publish, the revisions to remember, and how many there were."""
+    """Rows to publish, the table of revisions, and metrics."""
 
     emitted: pa.Table
     revisions: pa.Table
     counts: Metrics
 
 
-def revision_schema(spec: FixedSpec) -> pa.Schema:
-    """Columns of the table of revisions: one row per window that was published again."""
-    own = [("window", pa.int64()), ("revision", pa.int32())]
-    return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
-
-
-def no_revisions(spec: FixedSpec) -> pa.Table:
-    """Nothing was ever published again."""
-    return revision_schema(spec).empty_table()
-
-
-def forget(spec: FixedSpec, revisions: pa.Table, watermark: int) -> pa.Table:
-    """Drop the windows that cannot change any more."""
-    ends = spec.grid.end_of(micros(revisions, "window"))
+def evict_revisions(spec: GridSpec, revisions: pa.Table, watermark: int) -> pa.Table:
+    """Evict revisions of windows that cannot change any more."""
+    ends = spec.grid.end_of(integers(revisions, "window"))
     alive = ends + spec.retention > watermark
     return revisions if alive.all() else revisions.filter(pa.array(alive)).combine_chunks()
 
 
 def correct(
-    spec: FixedSpec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, borders: Borders
+    spec: GridSpec, *, new: Coded, before: Coded, after: Coded, revisions: Coded, borders: Borders
 ) -> Correction:
-    """The windows that were on time and that the new panes changed.
+    """Publish the windows that were on time before and that new panes change.
 
-    Where results come early, also those that are still open, and those that are on time now.
+    With early results, also open windows, and windows that are on time now.
 
     Parameters
     ----------
-    new, before, after : table of panes, with key numbers
-        What came, what was there, and the union of both.
-    revisions : table of revisions, with key numbers
+    new, before, after : (Table, array)
+        The new panes, the panes before the step, and the panes after it.
+    revisions : (Table, array)
     borders : Borders
     """
     lowest = borders.final + 1
     # Empty windows are published on time, never early.
-    highest = _END if spec.is_early else borders.before
-    touched = [_pairs(spec, new, lowest, highest, filled=borders.before)]
+    highest = AFTER_ALL if spec.is_early else borders.before
+    touched = [_pairs(spec, new, lowest, highest, last_empty=borders.before)]
     if spec.is_early:
-        touched.append(_pairs(spec, after, borders.before + 1, borders.now, filled=borders.now))
+        touched.append(_pairs(spec, after, borders.before + 1, borders.now, last_empty=borders.now))
     if not any(len(pairs.numbers) for pairs in touched):
         return Correction(spec.output.empty_table(), revisions[0], Metrics())
     keys = np.concatenate([pairs.keys for pairs in touched])
-    highest = max(int(pairs.numbers.max(initial=_BEGINNING)) for pairs in touched)
-    old = _pairs(spec, before, lowest, highest, of=keys, filled=borders.before)
-    now = _pairs(spec, after, lowest, highest, of=keys, filled=borders.now)
-    revised = _Pairs(*revisions, np.arange(len(revisions[1])), micros(revisions[0], "window"))
+    highest = max(int(pairs.numbers.max(initial=BEFORE_ALL)) for pairs in touched)
+    old = _pairs(spec, before, lowest, highest, only=keys, last_empty=borders.before)
+    now = _pairs(spec, after, lowest, highest, only=keys, last_empty=borders.now)
+    revised = _Pairs(*revisions, np.arange(len(revisions[1])), integers(revisions[0], "window"))
     count = _number(touched, [old, now, revised])
 
-    was, was_window = _windows(spec, old, count)
-    becomes, window = _windows(spec, now, count)
-    # One entry per touched window from here on, in the order of `becomes`.
-    previous = _look_up(was_window, np.arange(len(was)), count, missing=-1)[window]
-    revision = _look_up(revised.ids, micros(revised.table, "revision"), count, missing=0)[window]
-    numbers = becomes.numbers
+    old_windows, old_ids = _windows(spec, old, count)
+    new_windows, window = _windows(spec, now, count)
+    # From here on one entry per touched window, in the order of `new_windows`.
+    previous = _look_up(old_ids, np.arange(len(old_windows)), count, missing=-1)[window]
+    revision = _look_up(revised.ids, integers(revised.table, "revision"), count, missing=0)[window]
+    numbers = new_windows.numbers
     timing = np.select([numbers <= borders.before, numbers <= borders.now], [LATE, ON_TIME], EARLY)
-    last_timing = np.full(len(numbers), ON_TIME)  # the timing of the publication before
+    last_timing = np.full(len(numbers), ON_TIME)  # of the last publication
     existed = previous >= 0
     differs = ~existed
     both = np.flatnonzero(existed)
-    differs[both] = rows_differ(was.take(previous[both]).values, becomes.take(both).values)
+    differs[both] = rows_differ(
+        old_windows.take(previous[both]).values, new_windows.take(both).values
+    )
     if spec.is_early:
         last_timing = _look_up(
-            revised.ids, micros(revised.table, "timing"), count, missing=ON_TIME
+            revised.ids, integers(revised.table, "timing"), count, missing=ON_TIME
         )[window]
         last_timing = np.where(numbers > borders.before, EARLY, last_timing)
-        # Re-emit an unchanged value: it went from early to on time.
+        # Re-emit an unchanged value: its timing changed to on time.
         differs |= (last_timing == EARLY) & (timing != EARLY)
 
     again, first = np.flatnonzero(differs & existed), np.flatnonzero(differs & ~existed)
-    # What only stragglers made starts at 1.
+    # The first revision of a window that only stragglers have reached is 1.
     raised = np.where(existed, revision + 1, timing == LATE).astype(np.int32)
     if spec.stragglers == "retract":
-        taken_back = was.take(previous[again])
+        old_values = old_windows.take(previous[again])
         replaced = revision[again].astype(np.int32)
         emitted = [
-            publish_windows(spec, becomes.take(first), raised[first], INSERT, timing[first]),
-            publish_windows(spec, taken_back, replaced, PREIMAGE, last_timing[again]),
-            publish_windows(spec, becomes.take(again), raised[again], POSTIMAGE, timing[again]),
+            publish_windows(spec, new_windows.take(first), raised[first], INSERT, timing[first]),
+            publish_windows(spec, old_values, replaced, PREIMAGE, last_timing[again]),
+            publish_windows(spec, new_windows.take(again), raised[again], POSTIMAGE, timing[again]),
         ]
     else:
         rows = np.flatnonzero(differs)
-        emitted = [publish_windows(spec, becomes.take(rows), raised[rows], timing=timing[rows])]
-    # A window that is not remembered was published once: early while it is open, else on time.
-    noted = np.flatnonzero(differs & (raised > 0))
-    changes = becomes.take(noted)
-    columns = [*changes.keys, pa.array(changes.numbers), pa.array(raised[noted])]
+        emitted = [publish_windows(spec, new_windows.take(rows), raised[rows], timing=timing[rows])]
+    # A window without a stored revision was published once: early if it is open, else on time.
+    revised_rows = np.flatnonzero(differs & (raised > 0))
+    changes = new_windows.take(revised_rows)
+    columns = [*changes.keys, pa.array(changes.numbers), pa.array(raised[revised_rows])]
     if spec.is_early:
-        columns.append(pa.array(timing[noted]).cast(pa.int8()))
-    latest = pa.table(columns, schema=revision_schema(spec))
-    standing = revised.table.filter(pa.array(~np.isin(revised.ids, window[differs])))
+        columns.append(pa.array(timing[revised_rows]).cast(pa.int8()))
+    latest = pa.table(columns, schema=revision_schema(spec, "window"))
+    unchanged = revised.table.filter(pa.array(~np.isin(revised.ids, window[differs])))
     return Correction(
         concat(emitted),
-        concat([standing, latest]),
+        concat([unchanged, latest]),
         Metrics(results=len(first), corrections=len(again)),
     )
 
 
 @dataclass(slots=True)
 class _Pairs:
-    """Pairs (row, window) of a table; ``ids`` numbers the windows across tables."""
+    """Pairs of a row of a table and a window; ``ids`` numbers the windows of all tables together."""
 
     table: pa.Table
     codes: Ids
@@ -176,33 +164,33 @@ class _Pairs:
 
     @property
     def keys(self) -> Ids:
-        """The key of each pair."""
+        """Key number of each pair."""
         return self.codes[self.rows]
 
 
 def _pairs(
-    spec: FixedSpec,
+    spec: GridSpec,
     coded: Coded,
     lowest: int,
     highest: int,
     *,
-    filled: int,
-    of: Ids | None = None,
+    last_empty: int,
+    only: Ids | None = None,
 ) -> _Pairs:
-    """All pairs of the panes with these windows; of the keys in ``of``, if given."""
+    """Pairs of the panes and these windows, optionally only of some keys."""
     table, codes = coded
-    if of is not None:
-        ours = np.flatnonzero(np.isin(codes, of))
-        table, codes = take(table, ours), codes[ours]
-    return _Pairs(*members(spec, table, codes, lowest, highest, filled=filled))
+    if only is not None:
+        chosen = np.flatnonzero(np.isin(codes, only))
+        table, codes = take(table, chosen), codes[chosen]
+    return _Pairs(*windows_of_panes(spec, table, codes, lowest, highest, last_empty=last_empty))
 
 
 def _number(touched: list[_Pairs], others: list[_Pairs]) -> int:
-    """Number the windows alike everywhere: the touched ones from 0 to the returned count."""
+    """Number the windows of all pairs together. The touched ones are below the returned count."""
     everything = [*touched, *others]
     keys = np.concatenate([pairs.keys for pairs in everything])
     numbers = np.concatenate([pairs.numbers for pairs in everything])
-    # In order of first appearance, and the touched ones appear first.
+    # Groups are numbered in order of first appearance, and the touched windows appear first.
     groups, _ = Groups.of(pair_codes(keys, numbers))
     ends = np.cumsum([len(pairs.numbers) for pairs in everything])
     for pairs, ids in zip(everything, np.split(groups.ids, ends[:-1]), strict=True):
@@ -210,17 +198,18 @@ def _number(touched: list[_Pairs], others: list[_Pairs]) -> int:
     return max(int(pairs.ids.max(initial=-1)) for pairs in touched) + 1
 
 
-def _windows(spec: FixedSpec, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
-    """The touched windows of a table of panes, and the number of each."""
-    ours = pairs.ids < count
-    ids = pairs.ids[ours]
-    windows = Windows.over(spec, pairs.table, pairs.codes, pairs.rows[ours], pairs.numbers[ours])
+def _windows(spec: GridSpec, pairs: _Pairs, count: int) -> tuple[Windows, Ids]:
+    """The touched windows of a table of panes, and their ids."""
+    touched = pairs.ids < count
+    ids = pairs.ids[touched]
+    rows, numbers = pairs.rows[touched], pairs.numbers[touched]
+    windows = Windows.over(spec, pairs.table, pairs.codes, rows, numbers)
     # ``over`` keeps the order of first appearance.
     return windows, ids[Groups.of(ids)[1]]
 
 
 def _look_up(ids: Ids, values: Ids, count: int, *, missing: int) -> Ids:
-    """The value of each of ``count`` ids."""
+    """Look up the value of each id below ``count``."""
     result = np.full(count, missing, np.int64)
     known = ids < count
     result[ids[known]] = values[known]

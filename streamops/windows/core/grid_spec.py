@@ -1,10 +1,10 @@
-"""Specs of the windows on a grid: tumbling and hopping, calendar, cumulative."""
+"""Parameters of the windows on a grid: tumbling and hopping, calendar, cumulative."""
 
 from __future__ import annotations
 
 import datetime as dt
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -18,8 +18,14 @@ from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import require_choice, show_duration
 from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
-from streamops.windows.core.calendars import require_unit, shortest_unit, show_length
-from streamops.windows.core.spec import DEFINES, DURATION, WindowSpec
+from streamops.windows.core.spec import (
+    DEFINES,
+    DURATION,
+    WindowSpec,
+    require_unit,
+    shortest_unit,
+    show_length,
+)
 
 __all__ = [
     "MOST_WINDOWS",
@@ -28,7 +34,6 @@ __all__ = [
     "Empty",
     "FixedSpec",
     "GridSpec",
-    "parse_empty_for",
     "parse_origin",
     "parse_period_origin",
 ]
@@ -40,14 +45,10 @@ MOST_WINDOWS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridSpec(WindowSpec):
-    """Parameters that the windows on a grid share.
+    """Parameters of all windows on a grid.
 
-    Parameters
-    ----------
-    empty : str
-        Whether windows without rows are published.
-    empty_for : int, optional
-        How long after a window with rows a key has empty windows.
+    ``empty`` is whether windows without rows are published, and ``empty_for`` for how long after a window
+    with rows.
     """
 
     empty: Empty = "skip"
@@ -60,7 +61,7 @@ class GridSpec(WindowSpec):
 
     @property
     def window_identity(self) -> Mapping[str, Any]:
-        """The grid; and `empty_for` where it is used."""
+        """The grid, and `empty_for` if it is used."""
         empty = {} if self.empty_for is None else {"empty_for": self.empty_for}
         return {**self.grid.identity, **empty}
 
@@ -68,32 +69,30 @@ class GridSpec(WindowSpec):
         WindowSpec.__post_init__(self)
         require_choice(self.empty, Empty, parameter="empty", where=self.operator)
 
-    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
-        """Return the spec over these columns."""
-        bound = WindowSpec.bind(self, schema, carried=carried)
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the parameters. Empty windows need aggregates with a value for no rows."""
+        resolved = WindowSpec.resolve(self, schemas, carried=carried, shards=shards)
         if self.empty_for is not None:
-            for name, written, summary in bound.aggregates:
-                self._refuse_without_value(name, written, summary, bound.input)
-        return bound
+            for name, written, summary in resolved.aggregates:
+                self._refuse_without_value(name, written, summary, resolved.input)
+        return resolved
 
     def refuse_empty_windows(self, pace: int, got: str) -> None:
         """Refuse contradictory parameters of empty windows.
 
-        Parameters
-        ----------
-        pace : int
-            Shortest time from the end of a window to the end of the next one.
-        got : str
-            The parameter that defines it, for errors.
+        ``pace`` is the shortest time between the ends of two windows, and ``got`` the parameter that
+        defines it.
         """
         if self.empty == "publish" and self.empty_for is None:
             raise SpecError(
                 "EMPTY_WITHOUT_BOUND",
-                "without a bound, a key would have empty windows for ever after its last row",
+                "without a bound, the empty windows of a key would never end",
                 where=self.operator,
                 got="empty='publish' without empty_for",
-                expected="empty_for beside it",
-                fix='empty_for="1 day", say: how long after a window with rows it has empty ones',
+                expected="empty_for with it",
+                fix='for example empty_for="1 day": publish empty windows for a day after one with rows',
             )
         if self.empty_for is None:
             return
@@ -101,30 +100,30 @@ class GridSpec(WindowSpec):
         if self.empty == "skip":
             raise SpecError(
                 "EMPTY_FOR_WITHOUT_EMPTY",
-                "`empty_for` says how long empty windows are published, and none are",
+                "`empty_for` applies to empty windows, which are not published",
                 where=self.operator,
                 got=f"{given} with empty='skip'",
-                expected="empty='publish' beside it",
+                expected="empty='publish' with it",
                 fix="write empty='publish', or leave empty_for out",
             )
         if self.empty_for < pace:
             raise SpecError(
                 "EMPTY_FOR_TOO_SHORT",
-                "no empty window ends so soon after a window with rows",
+                "no empty window ends that soon after a window with rows",
                 where=self.operator,
                 got=f"{given}, {got}",
                 expected=f"at least {format_duration(pace)}",
-                fix="lengthen empty_for, or leave it and empty='publish' out",
+                fix="lengthen empty_for, or leave out both empty_for and empty='publish'",
             )
         windows = self.most_empty_windows(pace)
         if windows > MOST_WINDOWS:
             raise SpecError(
                 "TOO_MANY_WINDOWS",
-                "each key would have too many empty windows after its last row, each of them a result",
+                "each key would have too many empty windows after its last row",
                 where=self.operator,
                 got=f"{given}, {got}: {windows:,} windows",
                 expected=f"at most {MOST_WINDOWS:,} empty windows after one with rows",
-                fix="shorten empty_for, or take longer windows",
+                fix="shorten empty_for, or use longer windows",
             )
 
     def most_empty_windows(self, pace: int) -> int:
@@ -132,15 +131,15 @@ class GridSpec(WindowSpec):
         return (self.empty_for or 0) // pace
 
     def refuse_many_windows(self, windows: int, parameter: str, got: str) -> None:
-        """Refuse more windows per event than anybody wants results."""
+        """Refuse too many windows per event."""
         if windows > MOST_WINDOWS:
             raise SpecError(
                 "TOO_MANY_WINDOWS",
-                "each event would lie in too many windows, each of them a result",
+                "each event would lie in too many windows",
                 where=self.operator,
                 got=f"{got}: {windows:,} windows",
-                expected=f"at most {MOST_WINDOWS:,} windows for an event: ceil(size / {parameter})",
-                fix=f"lengthen {parameter}: a result for every event is another operator than this one",
+                expected=f"at most {MOST_WINDOWS:,} windows per event: ceil(size / {parameter})",
+                fix=f"lengthen {parameter}; for one result per event use windows.sliding",
             )
 
     def _refuse_without_value(
@@ -159,22 +158,14 @@ class GridSpec(WindowSpec):
                 f"{name!r} has no value for a window without rows",
                 where=self.operator,
                 got=f"{written} over no rows: {got}",
-                expected="a state for a group without rows, and its estimate, such as null",
-                fix="return one entry per group, rows or not (docs/aggregates.md), or empty='skip'",
+                expected="a state and an estimate, such as null, for a group without rows",
+                fix="return one entry per group, even without rows (docs/aggregates.md), or use empty='skip'",
             ) from cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedSpec(GridSpec):
-    """Tumbling and hopping windows.
-
-    Parameters
-    ----------
-    size, hop : int
-        Length of a window; distance of two starts. Equal for tumbling windows.
-    origin : int
-        Phase of the grid, less than `hop`.
-    """
+    """Parameters of tumbling and hopping windows. Tumbling windows have ``hop == size``."""
 
     size: int = field(metadata=DEFINES)
     hop: int = field(metadata=DEFINES)
@@ -198,13 +189,13 @@ class FixedSpec(GridSpec):
 
     @property
     def grid(self) -> FixedGrid:
-        """Windows of one size at one distance."""
+        """Windows of length ``size`` every ``hop``."""
         return FixedGrid(self.size, self.hop, self.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarSpec(GridSpec):
-    """Calendar windows."""
+    """Parameters of calendar windows."""
 
     unit: Unit = field(metadata={"first": True})
     zone: str = field(metadata={"first": True})
@@ -219,25 +210,13 @@ class CalendarSpec(GridSpec):
 
     @property
     def grid(self) -> CalendarGrid:
-        """Units of the calendar in the time zone."""
+        """Calendar units in the time zone."""
         return CalendarGrid(self.unit, self.zone, self.week_start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CumulativeSpec(GridSpec):
-    """Cumulative windows.
-
-    Parameters
-    ----------
-    size : int or str
-        Length of a period: a duration or, with `zone`, a calendar unit.
-    every : int
-        Time from the end of a window to the end of the next one.
-    zone, week_start : str
-        Time zone of calendar units; the day on which weeks start.
-    origin : int
-        Phase of fixed periods.
-    """
+    """Parameters of cumulative windows. A period is a duration or, with `zone`, a calendar unit."""
 
     size: int | Unit = field(metadata={"shown": show_length, "first": True})
     every: int = field(metadata=DEFINES)
@@ -253,11 +232,11 @@ class CumulativeSpec(GridSpec):
         elif self.week_start != "monday":
             raise SpecError(
                 "WEEK_START_WITHOUT_WEEK",
-                "`week_start` says where weeks start, and there are none",
+                "`week_start` applies to weeks only",
                 where=where,
                 got=f"week_start={self.week_start!r} with size={show_length(size)}",
-                expected="size='week' and a zone beside it",
-                fix="leave week_start out; origin says where fixed periods start",
+                expected="size='week' and a zone with it",
+                fix="leave week_start out; origin shifts fixed periods",
             )
         longest = LONGEST[size] * DAY if isinstance(size, str) else size
         got = f"every={show_duration(self.every)}, size={show_length(size)}"
@@ -289,21 +268,14 @@ class CumulativeSpec(GridSpec):
     def most_empty_windows(self, pace: int) -> int:
         """Return how many windows can end within `empty_for` after a window with rows.
 
-        A row lies in windows up to the end of its period. After it, the last window of each period
-        ends with the period, which may be sooner than `every` after the window before.
+        The last window of each period ends with the period, maybe less than `every` after the one
+        before.
         """
         empty_for = self.empty_for or 0
         if isinstance(self.size, str):
             return empty_for // pace + empty_for // shortest_unit(self.size)
         whole, rest = divmod(empty_for, self.size)
         return whole * -(-self.size // pace) + rest // pace
-
-
-def parse_empty_for(empty_for: Duration | None, *, where: str) -> int | None:
-    """Return `empty_for` in microseconds; None where it was left out."""
-    if empty_for is None:
-        return None
-    return parse_duration(empty_for, parameter="empty_for", where=where, minimum=1)
 
 
 def parse_origin(origin: Duration | dt.datetime, hop: int, *, where: str) -> int:
@@ -320,10 +292,10 @@ def parse_period_origin(origin: Duration | dt.datetime, size: int | Unit, *, whe
     if origin != "0 seconds":
         raise SpecError(
             "ORIGIN_WITH_ZONE",
-            "`origin` moves fixed periods, and those of a calendar start where it says",
+            "`origin` shifts fixed periods, and calendar periods start at fixed dates",
             where=where,
-            got=f"origin={origin!r} beside zone",
+            got=f"origin={origin!r} with a zone",
             expected="one of the two",
-            fix="leave origin out, or zone",
+            fix="leave out origin or zone",
         )
     return 0

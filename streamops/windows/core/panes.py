@@ -1,6 +1,12 @@
-"""Panes: partial aggregates per key and piece of the grid, and their union into windows.
+"""Panes, their union into windows, and windows without rows.
 
-A table of panes is one of entries, with the column ``pane``: its start, in microseconds.
+A pane is the partial aggregate of a key over a piece of the grid. A table of panes is a state table with
+the column ``pane``: the start of the pane in microseconds.
+
+A window of a key is *empty* if the key has no row in it. It is published if it ends at most
+``spec.empty_for`` after a preceding window of the key that has rows. So the empty windows of a key
+depend on its own rows only, and they end. Of the panes whose windows cannot change any more, the newest
+one of each key is stored until the last empty window after it is final.
 """
 
 from __future__ import annotations
@@ -14,37 +20,49 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, concat, key_codes, null_table, take
 from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids, pair_codes
-from streamops.kernel.time import Instants
-from streamops.windows.core.empty_windows import with_empties
-from streamops.windows.core.grid_spec import FixedSpec
-from streamops.windows.core.state_rows import (
-    estimates,
+from streamops.kernel.time import AFTER_ALL, MAX_INSTANT, Instants
+from streamops.windows.core.grid_spec import GridSpec
+from streamops.windows.core.tables import (
+    estimate_values,
+    integers,
     is_order_sensitive,
     keys_of,
     merge_states,
-    micros,
     state_schema,
     states_of,
     update_states,
     usable_times,
 )
 
-__all__ = ["Windows", "members", "pane_schema", "partial", "settle", "unite"]
+__all__ = [
+    "Windows",
+    "aggregate_rows",
+    "deadlines",
+    "empty_states",
+    "evict_with_empty_windows",
+    "merge_panes",
+    "merge_settled",
+    "pane_schema",
+    "windows_of_panes",
+]
+
+Members = tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]
+"""A state table, the key number of each of its rows, and pairs of a row and the number of a window."""
 
 
-def pane_schema(spec: FixedSpec) -> pa.Schema:
+def pane_schema(spec: GridSpec) -> pa.Schema:
     """Columns of a table of panes."""
     return state_schema(spec, ("pane", pa.int64()))
 
 
-def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
-    """Panes of raw rows, with their number in the column ``rows``.
+def aggregate_rows(spec: GridSpec, rows: pa.Table) -> pa.Table:
+    """Aggregate rows to panes, with the number of rows in the column ``rows``.
 
-    Rows without a usable event time are only counted: together, under a pane that is null.
+    Rows without a usable event time are counted in one pane that is null.
     """
     times, valid = usable_times(spec, rows)
-    unplaced = len(valid) - int(np.count_nonzero(valid))
-    if unplaced:
+    rejected = len(valid) - int(np.count_nonzero(valid))
+    if rejected:
         good = np.flatnonzero(valid)
         rows, times = take(rows, good), times[good]
     panes = spec.grid.pane_of(times)
@@ -62,105 +80,88 @@ def partial(spec: FixedSpec, rows: pa.Table) -> pa.Table:
         ],
         schema=pane_schema(spec).append(number),
     )
-    if not unplaced:
+    if not rejected:
         return table
-    return concat([table, null_table(pane_schema(spec), 1).append_column(number, [[unplaced]])])
+    return concat([table, null_table(pane_schema(spec), 1).append_column(number, [[rejected]])])
 
 
-def unite(spec: FixedSpec, stored: pa.Table, codes: Ids, table: pa.Table) -> tuple[pa.Table, Ids]:
-    """Panes of one key and one start become one.
+def merge_panes(
+    spec: GridSpec, stored: pa.Table, codes: Ids, table: pa.Table
+) -> tuple[pa.Table, Ids]:
+    """Merge panes of the same key and start.
 
     Parameters
     ----------
     stored : Table
-        The panes of before: each of them once. They keep their position.
+        The stored panes, which are distinct. They stay first.
     codes : array of int64
-        The key of each row of ``table``.
+        Key number of each row of ``table``.
     table : Table
-        ``stored``, and below it what is new.
+        The stored panes, followed by the new ones.
 
     Returns
     -------
     panes : Table
     codes : array of int64
-        The key of each of its rows.
+        Key number of each pane.
     """
     if len(table) == len(stored):
         return stored, codes
-    return _one_per_key(spec, table, codes, micros(table, "pane"))
+    return _one_per_key(spec, table, codes, integers(table, "pane"))
 
 
-def settle(
-    spec: FixedSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], closed: int
+def merge_settled(
+    spec: GridSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], closed: int
 ) -> tuple[pa.Table, Ids]:
-    """Panes become one that lie in the same of the windows that can still change.
+    """Merge panes that lie in the same of the windows that can still change.
 
     Parameters
     ----------
-    panes, codes : table of panes, and the key of each
     published : (int, int)
-        The windows that this step publishes. Panes in none of them are left as they are: so
-        nothing changes in a step in which nothing happens to them.
+        The first and last window that this step publishes. Other panes stay as they are, so a step
+        that does not concern them writes the same state.
     closed : int
-        The newest window that cannot change any more.
-
-    Returns
-    -------
-    panes : Table
-    codes : array of int64
-        The key of each of its rows.
+        The last window that cannot change any more.
     """
-    pane = micros(panes, "pane")
-    becomes = spec.grid.settled(pane, closed)
-    if becomes is pane or is_order_sensitive(spec):
+    pane = integers(panes, "pane")
+    merged_pane = spec.grid.settled(pane, closed)
+    if merged_pane is pane or is_order_sensitive(spec):
         return panes, codes
     first, last = spec.grid.windows_of(pane)
     is_published = np.maximum(first, published[0]) <= np.minimum(last, published[1])
-    becomes = np.where(is_published, becomes, pane)
-    if np.array_equal(becomes, pane):
+    merged_pane = np.where(is_published, merged_pane, pane)
+    if np.array_equal(merged_pane, pane):
         return panes, codes
-    return _one_per_key(spec, panes, codes, becomes)
+    return _one_per_key(spec, panes, codes, merged_pane)
 
 
-def members(
-    spec: FixedSpec,
+def windows_of_panes(
+    spec: GridSpec,
     panes: pa.Table,
     codes: Ids,
     lowest: int,
     highest: int,
     *,
-    filled: int | None = None,
-) -> tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]:
-    """What the windows numbered from ``lowest`` to ``highest`` are made of.
+    last_empty: int | None = None,
+) -> Members:
+    """The windows from ``lowest`` to ``highest``, and the panes or prefix sums that they consist of.
 
-    Parameters
-    ----------
-    filled : int, optional
-        The newest window that is published though it is empty; ``highest`` if not given.
-
-    Returns
-    -------
-    panes : Table
-        The panes, or unions of them.
-    codes : array of int64
-        The key of each of them.
-    rows, windows : arrays of int
-        Pairs of a row of ``panes`` and the number of a window.
+    ``last_empty`` is the last window that is published if it is empty, by default ``highest``.
     """
     if spec.grid.is_nested:
-        found = running(spec, panes, codes, lowest, highest)
+        found = _accumulate(spec, panes, codes, lowest, highest)
     else:
-        found = panes, codes, *spec.grid.explode(micros(panes, "pane"), lowest, highest)
+        found = panes, codes, *spec.grid.explode(integers(panes, "pane"), lowest, highest)
     if spec.empty_for is None:
         return found
-    filled = highest if filled is None else min(filled, highest)
-    return with_empties(spec, panes, codes, found, lowest, filled)
+    last_empty = highest if last_empty is None else min(last_empty, highest)
+    return _add_empty_windows(spec, panes, codes, found, lowest, last_empty)
 
 
 def _one_per_key(
-    spec: FixedSpec, table: pa.Table, codes: Ids, pane: Instants
+    spec: GridSpec, table: pa.Table, codes: Ids, pane: Instants
 ) -> tuple[pa.Table, Ids]:
-    """One pane per key and start, and the key of each."""
+    """Merge to one pane per key and start; return the key number of each."""
     groups, firsts = Groups.of(pair_codes(codes, pane))
     keys = take(table.select([f"key.{i}" for i in range(len(spec.by))]), firsts)
     columns = [pa.array(pane[firsts]), *merge_states(spec, groups, states_of(table, spec))]
@@ -169,14 +170,14 @@ def _one_per_key(
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of one shard, each made of the panes of its key that lie in it.
+    """Windows of one shard with their aggregates.
 
     Parameters
     ----------
     keys : list of Array
-        Key columns, one entry per window.
+        Key columns.
     codes, numbers, start, end : arrays of int64
-        Key, number on the grid, and interval, one entry per window.
+        Key number, number on the grid, and interval of each window.
     values : list of Array
         The aggregates.
     """
@@ -189,30 +190,30 @@ class Windows:
     values: list[pa.Array]
 
     @staticmethod
-    def of(spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Windows:
-        """All windows numbered from ``lowest`` to ``highest`` that have a pane."""
-        return Windows.over(spec, *members(spec, panes, codes, lowest, highest))
+    def of(spec: GridSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Windows:
+        """The windows from ``lowest`` to ``highest`` that have a pane or are published empty."""
+        return Windows.over(spec, *windows_of_panes(spec, panes, codes, lowest, highest))
 
     @staticmethod
     def over(
-        spec: FixedSpec,
+        spec: GridSpec,
         panes: pa.Table,
         codes: Ids,
         rows: npt.NDArray[np.intp],
         numbers: Instants,
     ) -> Windows:
-        """The windows of these pairs (row of ``panes``, number of a window): see ``members``."""
+        """Merge the panes of each window. See :func:`windows_of_panes`."""
         entries, codes = take(panes, rows), codes[rows]
-        if not (spec.grid.is_disjoint or spec.grid.is_nested):  # there, each has one member
+        if not (spec.grid.is_disjoint or spec.grid.is_nested):  # these have one row per window
             entries, codes = _one_per_key(spec, entries, codes, numbers)
-            numbers = micros(entries, "pane")
+            numbers = integers(entries, "pane")
         return Windows(
             keys=keys_of(entries, spec),
             codes=codes,
             numbers=numbers,
             start=spec.grid.start_of(numbers),
             end=spec.grid.end_of(numbers),
-            values=estimates(spec, states_of(entries, spec)),
+            values=estimate_values(spec, states_of(entries, spec)),
         )
 
     def __len__(self) -> int:
@@ -231,28 +232,16 @@ class Windows:
         )
 
 
-def running(
-    spec: FixedSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int
-) -> tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]:
-    """The windows numbered from ``lowest`` to ``highest`` that have a pane.
-
-    Returns
-    -------
-    totals : Table
-        Entries: of each pane, united with those before it of its key and period.
-    codes : array of int64
-        The key of each of its rows.
-    rows, windows : arrays of int
-        The row of ``totals`` that a window is, and its number.
-    """
-    first, last = spec.grid.windows_of(micros(panes, "pane"))
-    # Panes that count from the same of these windows on are one, unless rounding would tell.
+def _accumulate(spec: GridSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Members:
+    """The windows of nested grids: prefix sums of the panes of each key and period."""
+    first, last = spec.grid.windows_of(integers(panes, "pane"))
+    # Merge panes that start to count in the same window, unless it would change the rounding.
     if not is_order_sensitive(spec):
         first = np.maximum(first, lowest)
     last = np.minimum(last, highest)
     inside = np.flatnonzero(np.maximum(first, lowest) <= last)
     panes, codes, first, last = take(panes, inside), codes[inside], first[inside], last[inside]
-    # In order, per key and period.
+    # Sort by key and period.
     groups, heads = Groups.of(pair_codes(codes, first))
     order = np.lexsort((first[heads], codes[heads]))
     index = pa.array(order)
@@ -260,22 +249,22 @@ def running(
     heads = heads[order]
     codes, first, last = codes[heads], first[heads], last[heads]
 
-    goes_on = (codes[1:] == codes[:-1]) & (last[1:] == last[:-1])
-    begins = np.concatenate([np.ones(min(len(heads), 1), np.bool_), ~goes_on])
+    continues = (codes[1:] == codes[:-1]) & (last[1:] == last[:-1])
+    begins = np.concatenate([np.ones(min(len(heads), 1), np.bool_), ~continues])
     position = np.arange(len(heads)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
     totals = pa.table(
-        [*keys_of(take(panes, heads), spec), *_united(spec, states, position)],
+        [*keys_of(take(panes, heads), spec), *_merge_prefixes(spec, states, position)],
         schema=state_schema(spec),
     )
-    # A total stands until the next one of its period takes over.
+    # A total is the value of all windows up to the next total of its period.
     until = last.copy()
-    until[:-1][goes_on] = first[1:][goes_on] - 1
+    until[:-1][continues] = first[1:][continues] - 1
     return totals, codes, *expand_ranges(np.maximum(first, lowest), until)
 
 
-def _united(spec: FixedSpec, states: list[pa.Array], position: Ids) -> list[pa.Array]:
-    """Each state united with all before it; ``position`` is its position in its period, from 0."""
-    width = 1  # each is the union of so many, up to itself
+def _merge_prefixes(spec: GridSpec, states: list[pa.Array], position: Ids) -> list[pa.Array]:
+    """Merge each state with all before it in its period; ``position`` counts from 0."""
+    width = 1  # the number of states merged into each so far
     while width <= position.max(initial=0):
         rows = np.flatnonzero(position >= width)
         groups = Groups(np.concatenate([np.arange(len(position)), rows]), len(position))
@@ -284,3 +273,119 @@ def _united(spec: FixedSpec, states: list[pa.Array], position: Ids) -> list[pa.A
         states = merge_states(spec, groups, both)
         width *= 2
     return states
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    """The windows between each pane of a key and its next pane, as numbers.
+
+    Parameters
+    ----------
+    order : array of int64
+        Positions of the panes, sorted by key and time. The other arrays are in this order.
+    first, last : arrays of int64
+        The first and last window of the pane.
+    until : array of int64
+        The last window that is published empty because of this pane.
+    next_first, next_last : arrays of int64
+        The first and last window of the next pane of the key; ``AFTER_ALL`` if there is none.
+    """
+
+    order: Ids
+    first: Instants
+    last: Instants
+    until: Instants
+    next_first: Instants
+    next_last: Instants
+
+    @staticmethod
+    def of(spec: GridSpec, panes: pa.Table, codes: Ids) -> _Gaps:
+        pane = integers(panes, "pane")
+        order = np.lexsort((pane, codes))
+        first, last = spec.grid.windows_of(pane[order])
+        next_first, next_last = (np.full(len(order), AFTER_ALL) for _ in range(2))
+        follows = np.flatnonzero(codes[order][1:] == codes[order][:-1])
+        next_first[follows], next_last[follows] = first[follows + 1], last[follows + 1]
+        assert spec.empty_for is not None, "empty windows are not published"
+        limit = np.minimum(spec.grid.end_of(last) + spec.empty_for, MAX_INSTANT)
+        until = np.maximum(spec.grid.windows_of(limit)[0] - 1, last)
+        return _Gaps(order, first, last, until, next_first, next_last)
+
+    @property
+    def ends(self) -> Instants:
+        """The last window, empty or not, before those of the next pane that is published."""
+        return np.maximum(self.last, np.minimum(self.until, self.next_first - 1))
+
+
+def empty_states(spec: GridSpec, count: int) -> list[pa.Array]:
+    """States of the aggregates over no rows, ``count`` times."""
+    return update_states(spec, Groups(np.empty(0, np.int64), count), spec.input.empty_table())
+
+
+def _add_empty_windows(
+    spec: GridSpec, panes: pa.Table, codes: Ids, found: Members, lowest: int, highest: int
+) -> Members:
+    """Add the empty windows from ``lowest`` to ``highest``. ``panes`` are all panes of the keys."""
+    gaps = _Gaps.of(spec, panes, codes)
+    low = np.maximum(gaps.last + 1, lowest)
+    which, numbers = expand_ranges(low, np.minimum(gaps.ends, highest))
+    exists = spec.grid.exist(numbers)
+    which, numbers = which[exists], numbers[exists]
+    if not len(numbers):
+        return found
+    # One row of empty states for all empty windows after a pane.
+    gap, position = np.unique(which, return_inverse=True)
+    owners = gaps.order[gap]
+    table, keys, rows, windows = found
+    blank = _blank(spec, take(panes, owners)).select(table.column_names)
+    return (
+        concat([table, blank]),
+        np.concatenate([keys, codes[owners]]),
+        np.concatenate([rows, len(table) + position]),
+        np.concatenate([windows, numbers]),
+    )
+
+
+def evict_with_empty_windows(
+    spec: GridSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], final: int
+) -> pa.Table:
+    """Evict panes after whose rows neither a window nor an empty window can change.
+
+    A pane that is stored only for empty windows loses its aggregates when the next window because of it
+    is published, so a step that does not concern it writes the same state.
+
+    Parameters
+    ----------
+    published : (int, int)
+        The first and last window that this step publishes.
+    final : int
+        The last window that cannot change any more.
+    """
+    gaps = _Gaps.of(spec, panes, codes)
+    alive = gaps.last > final
+    is_last = ~alive & (gaps.until > final) & (gaps.next_last > final)
+    is_published = np.maximum(gaps.first, published[0]) <= np.minimum(gaps.ends, published[1])
+    emptied = is_last & is_published
+    if (alive | is_last).all() and not emptied.any():
+        return panes
+    retained = np.sort(gaps.order[(alive | is_last) & ~emptied])
+    fresh = _blank(spec, take(panes, np.sort(gaps.order[emptied])))
+    return concat([take(panes, retained), fresh])
+
+
+def deadlines(spec: GridSpec, panes: pa.Table, codes: Ids, first_open: int) -> Instants:
+    """When the next window of each pane ends, empty or not, or else when the pane can be evicted."""
+    gaps = _Gaps.of(spec, panes, codes)
+    opens = np.maximum(gaps.first, first_open)
+    last = np.minimum(gaps.until, gaps.next_last)
+    return np.where(
+        opens <= gaps.ends,
+        spec.grid.end_of(np.minimum(opens, gaps.ends)),
+        spec.grid.end_of(last) + spec.retention,
+    )
+
+
+def _blank(spec: GridSpec, panes: pa.Table) -> pa.Table:
+    """The same panes with empty states."""
+    own = panes.columns[: len(spec.by) + 1]
+    return pa.table([*own, *empty_states(spec, len(panes))], schema=panes.schema)

@@ -1,10 +1,10 @@
-"""Segments and sessions: what rows of one key add up to where their intervals touch.
+"""Rows, segments and sessions: what the intervals of the rows of a key add up to.
 
-A row at ``t`` lasts from ``t`` to ``t + gap``, both included where it comes to touching: events
-exactly one gap apart are one session. A *segment* is what is stored of rows that touch: from the
-first of them to the end of the one that lasts longest. Where nothing cuts sessions, a segment
-is a session. A closing row, or the greatest length, cuts a chain of segments that touch into
-several sessions; then rows stay apart while a cut may still come between them.
+The interval of a row is ``[t, t + gap]``, where both ends touch other intervals: events exactly one gap
+apart are one session. A *segment* is stored for rows whose intervals touch: from the first row to the
+latest end. Without cuts, a segment is a session. A closing row or the maximum length cuts a chain of
+segments that touch into several sessions; rows then stay separate as long as a cut may still arrive
+between them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
-from streamops.kernel.time import Instants, format_duration
+from streamops.kernel.time import BEFORE_ALL, Instants, format_duration
 from streamops.windows.core.session_spec import SessionSpec
-from streamops.windows.core.state_rows import micros, state_schema
+from streamops.windows.core.tables import (
+    Classified,
+    classify_lateness,
+    drop_rejected,
+    integers,
+    state_schema,
+    usable_times,
+)
 
-__all__ = ["UNCUT", "Bounds", "Segments", "Sessions", "segment_schema"]
-
-UNCUT = -(1 << 62)
-"""The ``cut`` of a segment without a closing row."""
+__all__ = ["Arrivals", "Bounds", "Segments", "Sessions", "classify_rows", "segment_schema"]
 
 
 def segment_schema(spec: SessionSpec) -> pa.Schema:
@@ -47,14 +52,14 @@ class Segments:
     Parameters
     ----------
     codes : array of int64
-        The key of each, as a number.
+        Key number.
     start, end : arrays of int64
-        First event; end of the event that lasts longest.
+        First event; latest end of an event.
     cut : array of int64
-        Time of its closing row, which is its last; or ``UNCUT``.
+        Time of the closing row, which is its last row; ``BEFORE_ALL`` if there is none.
     anchor : array of int64
-        Where the lengths of its sessions are measured from: the start, unless the chain began
-        before it. Segments of one key with one anchor are of one chain.
+        The instant from which the lengths of sessions are measured: the start, unless the chain began
+        before it. Segments of one key with the same anchor belong to one chain.
     """
 
     codes: Ids
@@ -65,15 +70,15 @@ class Segments:
 
     @staticmethod
     def of(table: pa.Table, codes: Ids) -> Segments:
-        """The segments of a table."""
-        start, end = micros(table, "start"), micros(table, "end")
+        """Read the segments of a table."""
+        start, end = integers(table, "start"), integers(table, "end")
         names = table.column_names
-        cut = micros(table, "cut") if "cut" in names else np.full(len(table), UNCUT)
-        anchor = micros(table, "anchor") if "anchor" in names else start
+        cut = integers(table, "cut") if "cut" in names else np.full(len(table), BEFORE_ALL)
+        anchor = integers(table, "anchor") if "anchor" in names else start
         return Segments(codes, start, end, cut, anchor)
 
     def append(self, other: Segments) -> Segments:
-        """These, and the others after them."""
+        """Concatenate the segments."""
         return Segments(
             *(
                 np.concatenate([getattr(self, name), getattr(other, name)])
@@ -83,15 +88,58 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Where sessions lie. Of one key, no two overlap.
+class Arrivals:
+    """Usable rows, their intervals from event time to the end of their gap, and which rows are closing."""
 
-    Parameters
-    ----------
-    codes, start : arrays of int64
-        Key and start of each session.
-    extends_until : array of int64
-        The last event time at which a row would still be part of it.
+    rows: pa.Table
+    start: Instants
+    end: Instants
+    closes: Mask
+
+    @staticmethod
+    def of(spec: SessionSpec, rows: pa.Table) -> tuple[Arrivals, pa.Table]:
+        """Split rows into usable ones, and the side output for the others."""
+        times, valid = usable_times(spec, rows)
+        gaps, usable, reason = np.full(len(rows), spec.gap), valid, None
+        if spec.gap_column is not None:
+            gaps, known = timestamp_micros(rows.column(spec.gap_column))
+            usable = valid & known & (gaps > 0) & (gaps <= spec.gap)
+            if not usable.all():
+                present = timestamp_micros(rows.column(spec.time))[1]
+                names = ["null_time", "time_out_of_range"]
+                reason = np.select([~present, ~valid], names, "gap_out_of_range")
+        closes = np.zeros(len(rows), np.bool_)
+        if spec.until is not None:
+            closes = np.asarray(combine_chunks(rows.column(spec.until)).fill_null(False))
+        accepted, rejected = drop_rejected(spec, rows, usable, reason)
+        times, gaps = times[usable], gaps[usable]
+        return Arrivals(accepted, times, times + gaps, closes[usable]), rejected
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, mask: Mask) -> Arrivals:
+        """Select rows by a mask."""
+        if mask.all():
+            return self
+        return Arrivals(
+            take(self.rows, np.flatnonzero(mask)),
+            self.start[mask],
+            self.end[mask],
+            self.closes[mask],
+        )
+
+    def segments(self, codes: Ids) -> Segments:
+        """One segment per row, given the key numbers."""
+        cut = np.where(self.closes, self.start, BEFORE_ALL)
+        return Segments(codes, self.start, self.end, cut, self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Intervals of sessions, which do not overlap within a key.
+
+    ``extends_until`` is the last event time at which a row would still extend the session.
     """
 
     codes: Ids
@@ -99,7 +147,7 @@ class Bounds:
     extends_until: Instants
 
     def touched_by(self, codes: Ids, start: Instants, end: Instants) -> Mask:
-        """Whether each of these intervals, both ends included, lies in a session or touches one."""
+        """Whether each of these closed intervals overlaps or touches a session."""
         count = len(self.codes)
         if not count:
             return np.zeros(len(codes), np.bool_)
@@ -108,7 +156,7 @@ class Bounds:
             ordered_pair_codes(keys, np.concatenate([self.start, end])), [count]
         )
         order = np.argsort(begins, kind="stable")
-        # The last session that begins before the interval ends: the others are over before it.
+        # The last session that begins before the end of the interval. Others end before that one.
         nearest = np.searchsorted(begins[order], ends, side="right") - 1
         found = order[np.maximum(nearest, 0)]
         touched: Mask = (nearest >= 0) & (self.codes[found] == codes)
@@ -117,18 +165,18 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Sessions, and the segments each is made of. Those of a chain are in order, side by side.
+    """Sessions and their segments. The sessions of a chain are adjacent and in order.
 
     Parameters
     ----------
     ids : array of int64
         The session of each segment.
     codes, start, end : arrays of int64
-        Key and window of each session.
+        Key number and window of each session.
     extends_until : array of int64
-        The last event time at which a row would still be part of the session.
+        The last event time at which a row would still extend the session.
     anchor : array of int64
-        Where the chain that the session belongs to begins.
+        Start of the chain of the session.
     """
 
     ids: Ids
@@ -142,31 +190,33 @@ class Sessions:
         return len(self.start)
 
     def lasting(self, ends: Instants) -> Instants:
-        """Per session, the greatest of these ends of its segments and of those before it.
+        """The latest end of the segments of each session and of the sessions before it in its chain.
 
-        The sessions of a chain are forgotten in their order: an earlier one can reach beyond the
-        closing row of a later one, which says that it does not.
+        The sessions of a chain are evicted in order: an earlier one can last longer than the closing
+        row of a later one.
         """
         begins = np.ones(len(self), np.bool_)
         begins[1:] = (np.diff(self.codes) != 0) | (np.diff(self.anchor) != 0)
         return running_max(Groups(self.ids, len(self)).greatest(ends), begins)
 
     def published(self, watermark: int | None) -> Bounds:
-        """Those that are on time."""
-        over = self.end <= (UNCUT if watermark is None else watermark)
+        """Bounds of the sessions that are on time."""
+        over = self.end <= (BEFORE_ALL if watermark is None else watermark)
         return Bounds(self.codes[over], self.start[over], self.extends_until[over])
 
     @staticmethod
     def of_state(spec: SessionSpec, segments: Segments) -> Sessions:
-        """The sessions of segments that come from a state."""
+        """The sessions of stored segments."""
         if spec.cuts:
             return Sessions.of(spec, segments)
         codes, start, end = segments.codes, segments.start, segments.end
-        return Sessions(np.arange(len(start)), codes, start, end, end, start)  # one each
+        return Sessions(
+            np.arange(len(start)), codes, start, end, end, start
+        )  # one session per segment
 
     @staticmethod
     def of(spec: SessionSpec, segments: Segments) -> Sessions:
-        """The sessions of these segments, and of rows."""
+        """The sessions of segments, which may be single rows."""
         order = np.argsort(ordered_pair_codes(segments.codes, segments.start))
         codes, start, end, anchor = (
             column[order]
@@ -177,11 +227,11 @@ class Sessions:
         if spec.until is not None:
             cut = np.maximum(segments.cut[order], start.min(initial=0) - 1)
             latest = running_max(cut, begins)[:-1]
-            # A closing row lies between two events if it came with the first, or after it.
+            # A closing row lies between two events if it is at the first event or after it.
             begins[1:] |= (latest >= start[:-1]) & (latest < start[1:])
         is_separate = start[1:] > running_max(end, begins)[:-1]
-        # What links two segments can be forgotten before them; then one anchor says that they
-        # are one chain. No row comes between them any more.
+        # The link between two segments can be evicted before them. Then a common anchor shows that
+        # they are one chain. No row can arrive between them any more.
         begins[1:] |= is_separate & (anchor[1:] != anchor[:-1])
         chain, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
         ends = extends_until = np.maximum.reduceat(end, heads) if len(heads) else end
@@ -232,6 +282,29 @@ def _too_long(spec: SessionSpec, length: int) -> CapacityError:
         "a session is longer than `max_length`",
         where="windows.session",
         got=f"a session of {format_duration(length)}",
-        expected=f"at most {longest}, as when_longer='fail' wants it",
-        fix="when_longer='split', or a longer max_length",
+        expected=f"at most {longest}, because of when_longer='fail'",
+        fix="use when_longer='split', or a longer max_length",
     )
+
+
+def classify_rows(
+    spec: SessionSpec,
+    arrived: Arrivals,
+    codes: Ids,
+    published: Bounds,
+    previous_watermark: int | None,
+) -> Classified:
+    """Classify rows by their own intervals, and by the published sessions that they would change.
+
+    ``codes`` are the key numbers of the rows.
+    """
+    on_time = None
+    if previous_watermark is not None:
+        on_time = arrived.end > previous_watermark
+        # Only rows behind the watermark can touch a published session.
+        near = np.flatnonzero(on_time & (arrived.start <= previous_watermark))
+        if len(near):
+            last = np.where(arrived.closes[near], arrived.start[near], arrived.end[near])
+            on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
+    interval = arrived.start, arrived.end
+    return classify_lateness(spec, arrived.rows, interval, previous_watermark, on_time)

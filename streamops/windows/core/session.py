@@ -1,9 +1,11 @@
-"""Session windows: bursts of activity per key, ended by silence, by a closing row, by length.
+"""Session windows: bursts of activity per key, ended by silence, by a closing row or by length.
 
-A session is *on time* once the operator's watermark has reached its end: then it is published.
-The lateness of a row is classified on its own ``[t, t + gap)``: a row behind the watermark can
-still join a session that is open. One that would become part of a session already published is
-a straggler as well, whatever its own interval says, because only a correction could let it in.
+A session is published on time, once the operator's watermark reaches its end. The lateness of a row
+depends on its own ``[t, t + gap)``: a row behind the watermark can still join an open session. A row that
+would extend a published session is a straggler, too, because only a correction can accept it.
+
+The published value is not stored. It is computed from the segments before the step, because every
+change to a published session is published.
 """
 
 from __future__ import annotations
@@ -14,54 +16,46 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import (
-    combine_chunks,
-    concat,
-    conform,
-    key_codes,
-    take,
-    timestamp_micros,
-)
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
+from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
-from streamops.kernel.time import Instants
-from streamops.windows.core.output import deliver
-from streamops.windows.core.segments import UNCUT, Bounds, Segments, Sessions, segment_schema
-from streamops.windows.core.session_changes import Publication, SessionTable, publish
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants
+from streamops.windows.core.segments import (
+    Arrivals,
+    Bounds,
+    Segments,
+    Sessions,
+    classify_rows,
+    segment_schema,
+)
 from streamops.windows.core.session_spec import SessionSpec
-from streamops.windows.core.state_rows import (
+from streamops.windows.core.tables import (
+    EARLY,
+    LATE,
+    ON_TIME,
+    estimate_values,
+    integers,
     key_fields,
     keys_of,
+    later,
     merge_states,
-    micros,
     number_keys,
+    publish_windows,
     states_of,
     update_states,
-    usable_times,
 )
 
-__all__ = [
-    "STATE",
-    "check",
-    "empty",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
+__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
 STATE = StateFormat("windows.session", 2)
-
-_BEGINNING, _END = -(1 << 62), 1 << 62
 
 
 def layout(spec: SessionSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     tables = {"segments": segment_schema(spec)}
     if not spec.corrects:
-        # What was published and can no longer change, but can still be touched.
+        # Published sessions cannot change any more, but rows can still touch them.
         bounds = [("start", pa.int64()), ("extends_until", pa.int64())]
         tables["published"] = pa.schema([*key_fields(spec), *bounds])
     return tables
@@ -73,28 +67,26 @@ def empty(spec: SessionSpec) -> State:
 
 
 def pack(spec: SessionSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are: each is classified by itself."""
+    """Leave the rows as they are: the lateness of each depends on its own interval."""
     return conform(rows, spec.input)
 
 
 def step(
     spec: SessionSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
-    """One micro-batch: see the module's docstring."""
+    """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = max((w for w in (previous_watermark, watermark) if w is not None), default=None)
+    watermark = later(previous_watermark, watermark)
     arrived, rejected = Arrivals.of(spec, packed)
     stored, bounds_before = state.tables["segments"], state.tables.get("published")
 
-    # One numbering of the keys for all that is compared in this step.
+    # Number the keys of all tables of this step together.
     keys = [keys_of(stored, spec), [combine_chunks(arrived.rows.column(name)) for name in spec.by]]
-    keys += [keys_of(bounds_before, spec)] if bounds_before is not None else []
-    sizes = [
-        len(stored),
-        len(arrived),
-        *([len(bounds_before)] if bounds_before is not None else []),
-    ]
+    sizes = [len(stored), len(arrived)]
+    if bounds_before is not None:
+        keys.append(keys_of(bounds_before, spec))
+        sizes.append(len(bounds_before))
     codes_of = number_keys(keys, sizes)
     before = Segments.of(stored, codes_of[0])
     sessions = Sessions.of_state(spec, before)
@@ -102,7 +94,7 @@ def step(
         bounds = sessions.published(previous_watermark)
     else:
         bounds = Bounds(
-            codes_of[2], micros(bounds_before, "start"), micros(bounds_before, "extends_until")
+            codes_of[2], integers(bounds_before, "start"), integers(bounds_before, "extends_until")
         )
     classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark)
     codes, arrived = codes_of[1][classified.accepted], arrived.where(classified.accepted)
@@ -113,7 +105,7 @@ def step(
         after = Sessions.of(spec, both)
         follows, prompt = np.split(after.ids, [len(stored)])
         prompt = prompt[classified.on_time[classified.accepted]]
-        settled = UNCUT if watermark is None else watermark - spec.retention
+        settled = BEFORE_ALL if watermark is None else watermark - spec.retention
         table, after = _join(spec, stored, arrived, both, after, settled)
     changes = publish(
         spec,
@@ -135,29 +127,29 @@ def step(
 
 
 def finish(spec: SessionSpec, state: State) -> pa.Table:
-    """Every session that is still open."""
-    return step(spec, state, [spec.input.empty_table()], _END).output
+    """Publish all sessions that are still open."""
+    return step(spec, state, [spec.input.empty_table()], AFTER_ALL).output
 
 
 def run(spec: SessionSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), inputs, _END)
+    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
+    only = step(spec, empty(spec), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
 def next_deadline(spec: SessionSpec, state: State) -> int | None:
-    """The first end of an open session, or the first moment something can be forgotten."""
+    """When the next session closes, or the next row of state can be evicted."""
     table = state.tables["segments"]
     sessions = Sessions.of_state(spec, _segments(spec, table))
-    is_open = sessions.end > (_BEGINNING if state.watermark is None else state.watermark)
-    due = np.where(is_open, sessions.end, sessions.lasting(micros(table, "end")) + spec.retention)
+    is_open = sessions.end > (BEFORE_ALL if state.watermark is None else state.watermark)
+    due = np.where(is_open, sessions.end, sessions.lasting(integers(table, "end")) + spec.retention)
     if not spec.corrects:
-        due = np.append(due, micros(state.tables["published"], "extends_until") + spec.retention)
+        due = np.append(due, integers(state.tables["published"], "extends_until") + spec.retention)
     return int(due.min()) if len(due) else None
 
 
 def check(spec: SessionSpec, state: State) -> None:
-    """Segments that need not be apart are one, and none is stored beyond its time."""
+    """Segments are merged where possible, and none is stored for too long."""
     table = state.tables["segments"]
     segments = _segments(spec, table)
     sessions = Sessions.of(spec, segments)
@@ -168,7 +160,7 @@ def check(spec: SessionSpec, state: State) -> None:
     assert group_ids.count == len(table), f"an event time twice: {details}"
     assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {details}"
     if not spec.corrects and state.watermark is not None:
-        extends_until = micros(state.tables["published"], "extends_until")
+        extends_until = integers(state.tables["published"], "extends_until")
         assert (extends_until + spec.retention > state.watermark).all(), f"overdue: {extends_until}"
 
 
@@ -184,36 +176,36 @@ def _join(
     sessions: Sessions,
     settled: int,
 ) -> tuple[pa.Table, Sessions]:
-    """Segments and rows of a session become as few segments as they can.
+    """Merge the stored segments and the rows of each session into as few segments as possible.
 
     Parameters
     ----------
     both : Segments
-        The stored ones, and below them the rows.
+        The stored segments, followed by those of the rows.
     sessions : Sessions
-        Of ``both``.
+        The sessions of ``both``.
     settled : int
-        No row that is still to come has this event time or an earlier one.
+        Every row that is accepted later has a later event time.
 
     Returns
     -------
     segments : Table
-        Its columns ``revision`` and ``timing`` are not filled yet.
+        ``revision`` and ``timing`` are not filled in yet.
     sessions : Sessions
-        The same, of these segments.
+        The sessions of these segments.
     """
     group_ids = sessions.ids
     touched = np.isin(sessions.ids, sessions.ids[len(stored) :])
     if spec.cuts:
-        # A closing row can still come between two events after `settled`: they stay separate. So
-        # does a session without new rows: joined otherwise, its sums could have other last bits.
+        # A closing row can still arrive between two events after `settled`: they stay separate. So
+        # does a session without new rows: merged in another order, its sums could round differently.
         earliest = both.start.min() - 1
         group_ids = pair_codes(
             group_ids, np.where(touched & (both.start <= settled), earliest, both.start)
         )
     groups, first = Groups.of(group_ids)
     old, new = groups.ids[: len(stored)], groups.ids[len(stored) :]
-    # Rows are aggregated among themselves, then merged with what was there.
+    # Aggregate the rows, then merge the result with the stored states.
     fresh, heads = Groups.of(new)
     states = zip(states_of(stored, spec), update_states(spec, fresh, arrived.rows), strict=True)
     members = Groups(np.concatenate([old, new[heads]]), groups.count)
@@ -224,7 +216,7 @@ def _join(
     columns = [pa.concat_arrays([a, combine_chunks(b)]).take(index) for a, b in keys]
     start, end = groups.least(both.start), groups.greatest(both.end)
     own = {"start": start, "end": end, "cut": groups.greatest(both.cut)}
-    # A chain that can still grow backwards has no fixed beginning yet.
+    # The start of a chain that can still grow backwards is not fixed yet.
     anchor = np.where(start <= settled, sessions.anchor[sessions.ids[first]], start)
     own["anchor"] = np.where(touched[first], anchor, both.anchor[first])
     nothing = np.zeros(groups.count, np.int64)
@@ -236,12 +228,12 @@ def _join(
 
 
 def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: int | None) -> Mask:
-    """The segments of sessions that are open, or that can still be changed or prolonged."""
+    """The segments of sessions that are open, or that can still be changed or extended."""
     if watermark is None:
         return np.ones(len(table), np.bool_)
     alive = sessions.end > watermark
     if spec.corrects or spec.cuts:
-        alive |= sessions.lasting(micros(table, "end")) + spec.retention > watermark
+        alive |= sessions.lasting(integers(table, "end")) + spec.retention > watermark
     return alive[sessions.ids]
 
 
@@ -272,12 +264,12 @@ def _next_tables(
     return {"segments": table} | tables
 
 
-def _keep_anchor(table: pa.Table, sessions: Sessions, leaving: Mask, settled: int) -> pa.Table:
-    """Chains whose beginning is forgotten remember where it was."""
+def _keep_anchor(table: pa.Table, sessions: Sessions, evicted: Mask, settled: int) -> pa.Table:
+    """Store the anchor in chains whose first segments are evicted."""
     chains = pair_codes(sessions.codes, sessions.anchor)[sessions.ids]
-    # What begins after `settled` may still be cut off, and then begins a chain of its own.
-    known = np.isin(chains, chains[leaving]) & (micros(table, "start") <= settled)
-    anchor = np.where(known, sessions.anchor[sessions.ids], micros(table, "anchor"))
+    # A segment that begins after `settled` may still be cut off and start a chain of its own.
+    known = np.isin(chains, chains[evicted]) & (integers(table, "start") <= settled)
+    anchor = np.where(known, sessions.anchor[sessions.ids], integers(table, "anchor"))
     position = table.schema.get_field_index("anchor")
     return table.set_column(position, table.schema.field(position), pa.array(anchor))
 
@@ -290,7 +282,7 @@ def _bounds(
     bounds_before: pa.Table,
     watermark: int | None,
 ) -> pa.Table:
-    """Where published sessions lie that a row could still touch."""
+    """The bounds of published sessions that a row could still touch."""
     if watermark is None:
         return bounds_before
     rows = first_of(sessions.ids, len(sessions))[closing]
@@ -298,132 +290,204 @@ def _bounds(
     keys = [key.take(index) for key in keys_of(table, spec)]
     bounds = [pa.array(sessions.start[closing]), pa.array(sessions.extends_until[closing])]
     both = concat([bounds_before, pa.table([*keys, *bounds], schema=bounds_before.schema)])
-    alive = micros(both, "extends_until") + spec.retention > watermark
+    alive = integers(both, "extends_until") + spec.retention > watermark
     return both if alive.all() else both.filter(pa.array(alive)).combine_chunks()
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Rows that can be placed: each lasts from ``start`` to ``end``.
+class SessionTable:
+    """Sessions and the table of their segments."""
 
-    Parameters
-    ----------
-    rows : Table
-    start, end : arrays of int64
-        Event time; event time and gap.
-    closes : array of bool
-        Whether the row ends its session.
-    """
-
-    rows: pa.Table
-    start: Instants
-    end: Instants
-    closes: Mask
-
-    @staticmethod
-    def of(spec: SessionSpec, rows: pa.Table) -> tuple[Arrivals, pa.Table]:
-        """The rows that can be placed; those that cannot, as they are delivered."""
-        times, valid = usable_times(spec, rows)
-        gaps = np.full(len(rows), spec.gap)
-        usable = valid
-        if spec.gap_column is not None:
-            gaps, known = timestamp_micros(rows.column(spec.gap_column))
-            usable = valid & known & (gaps > 0) & (gaps <= spec.gap)
-        closes = np.zeros(len(rows), np.bool_)
-        if spec.until is not None:
-            closes = np.asarray(combine_chunks(rows.column(spec.until)).fill_null(False))
-        arrived = Arrivals(rows, times, times + gaps, closes)
-        if usable.all():
-            return arrived, spec.output.empty_table()
-        bad = ~usable
-        rejected = spec.output.empty_table()
-        if spec.routes:
-            present = timestamp_micros(rows.column(spec.time))[1]
-            reason = np.select(
-                [~present[bad], ~valid[bad]],
-                ["null_time", "time_out_of_range"],
-                "gap_out_of_range",
-            )
-            rejected = deliver(spec, take(rows, np.flatnonzero(bad)), None, reason, None)
-        return arrived.where(usable), rejected
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def where(self, mask: Mask) -> Arrivals:
-        """Those of the mask."""
-        if mask.all():
-            return self
-        return Arrivals(
-            take(self.rows, np.flatnonzero(mask)),
-            self.start[mask],
-            self.end[mask],
-            self.closes[mask],
-        )
-
-    def segments(self, codes: Ids) -> Segments:
-        """Each as a segment by itself, given the keys as numbers."""
-        cut = np.where(self.closes, self.start, UNCUT)
-        return Segments(codes, self.start, self.end, cut, self.start)
+    table: pa.Table
+    sessions: Sessions
 
 
 @dataclass(frozen=True, slots=True)
-class Classified:
-    """How rows were classified.
+class Publication:
+    """The output of a step, and what the state needs of it.
 
     Parameters
     ----------
-    on_time, accepted : arrays of bool
-        Not late; part of the result.
-    late : Table
-        The others, as they are delivered.
+    emitted : Table
     counts : Metrics
+    closing : array of int64
+        The sessions after the step that this step closes.
+    revision, timing : arrays of int64
+        Revision and timing of each session after the step.
     """
 
-    on_time: Mask
-    accepted: Mask
-    late: pa.Table
+    emitted: pa.Table
     counts: Metrics
+    closing: Ids
+    revision: Ids
+    timing: Ids
 
 
-def classify_rows(
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """Sessions to publish or to retract."""
+
+    keys: list[pa.Array]
+    start: Instants
+    end: Instants
+    values: list[pa.Array]
+
+    @staticmethod
+    def of(spec: SessionSpec, source: SessionTable, chosen: Ids) -> _Results:
+        """The results of these sessions, in this order."""
+        sessions = source.sessions
+        position = np.full(len(sessions), -1, np.int64)
+        position[chosen] = np.arange(len(chosen))
+        members = position[sessions.ids]
+        if (members < 0).any():
+            rows = np.flatnonzero(members >= 0)
+            table, members = take(source.table, rows), members[rows]
+        else:
+            table = source.table
+        first = first_of(members, len(chosen))
+        if len(members) == len(chosen):  # one segment per session
+            states = states_of(take(table, first), spec)
+        else:
+            states = merge_states(spec, Groups(members, len(chosen)), states_of(table, spec))
+        index = pa.array(first)
+        keys = [key.take(index) for key in keys_of(table, spec)]
+        return _Results(
+            keys, sessions.start[chosen], sessions.end[chosen], estimate_values(spec, states)
+        )
+
+    def take(self, rows: Ids) -> _Results:
+        """The results at these positions."""
+        index = pa.array(rows)
+        return _Results(
+            [key.take(index) for key in self.keys],
+            self.start[rows],
+            self.end[rows],
+            [value.take(index) for value in self.values],
+        )
+
+
+def publish(
     spec: SessionSpec,
-    arrived: Arrivals,
-    codes: Ids,
-    published: Bounds,
+    before: SessionTable,
+    after: SessionTable,
+    *,
+    follows: Ids,
+    prompt: Ids,
+    changed_keys: Ids,
     previous_watermark: int | None,
-) -> Classified:
-    """Classify rows by their own intervals, and by the published sessions that they would change.
+    watermark: int | None,
+) -> Publication:
+    """Publish sessions that close, and changes of published sessions.
 
     Parameters
     ----------
-    codes : array of int64
-        The key of each row.
-    published : Bounds
-        Sessions that are on time.
-    previous_watermark : int, optional
-        The watermark of the step before.
+    before, after : SessionTable
+        The sessions before the step, and with the accepted rows.
+    follows : array of int64
+        The session in ``after`` of each segment in ``before``.
+    prompt : array of int64
+        The session of each accepted row that is on time.
+    changed_keys : array of int64
+        The keys of the accepted rows. Sessions of other keys can only close.
+    previous_watermark, watermark : int, optional
+        The watermarks of the step before and of this one.
     """
-    nothing = spec.output.empty_table()
-    if previous_watermark is None:
-        everything = np.ones(len(arrived), np.bool_)
-        return Classified(everything, everything, nothing, Metrics(on_time=len(arrived)))
-    too_late = arrived.end <= previous_watermark - spec.allowed_lateness
-    on_time = arrived.end > previous_watermark
-    # Only rows behind the watermark can lie so far back that something published is there.
-    near = np.flatnonzero(on_time & (arrived.start <= previous_watermark))
-    if len(near):
-        last = np.where(arrived.closes[near], arrived.start[near], arrived.end[near])
-        on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
-    accepted = ~too_late if spec.corrects else on_time
-    late = np.flatnonzero(~accepted)
-    counts = Metrics(
-        on_time=int(on_time.sum()),
-        stragglers=int((~on_time & ~too_late).sum()),
-        too_late=int(too_late.sum()),
+    was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
+    now_by = BEFORE_ALL if watermark is None else watermark
+    old, new = before.sessions, after.sessions
+    was_published = _mask_of(new, follows[(old.end <= was_by)[old.ids]])
+    closing = (new.end <= now_by) & ~was_published
+    if not spec.revises:
+        results = _Results.of(spec, after, np.flatnonzero(closing))
+        none = np.zeros(len(new), np.int64)
+        counts = Metrics(results=len(results.start))
+        emitted = publish_windows(spec, results)
+        return Publication(emitted, counts, np.flatnonzero(closing), none, none)
+
+    # Compare only what may differ: keys with rows, and early sessions that close.
+    was_out = (old.end <= was_by) | spec.is_early
+    ends = (old.end > was_by) & (old.end <= now_by)
+    old_rows = np.flatnonzero(was_out & (np.isin(old.codes, changed_keys) | (ends & spec.is_early)))
+    is_out = (new.end <= now_by) | spec.is_early
+    new_rows = np.flatnonzero(is_out & (np.isin(new.codes, changed_keys) | closing))
+    removed, current = _Results.of(spec, before, old_rows), _Results.of(spec, after, new_rows)
+    match = _match_windows(
+        old, old_rows, new, new_rows
+    )  # position in `old_rows` per entry of `new_rows`, or -1
+    matched = np.flatnonzero(match >= 0)
+
+    number, when = _stored_values(before, "revision"), _stored_values(before, "timing")
+    timing = np.zeros(len(new), np.int64)
+    np.maximum.at(timing, follows, when[old.ids])
+    # A closing row can end a session behind the watermark that contains no straggler.
+    tardy = (new.end <= was_by) & ~_mask_of(new, prompt) & ~_mask_of(new, follows)
+    late = tardy | (was_published & (new.end <= was_by))
+    timing[new_rows] = np.select([late, new.end <= now_by], [LATE, ON_TIME], EARLY)[new_rows]
+    same = np.zeros(len(new_rows), np.bool_)
+    same[matched] = ~rows_differ(removed.take(match[matched]).values, current.take(matched).values)
+    if spec.is_early:  # re-emit an unchanged value: its timing changed to on time
+        turns_on_time = (when[old_rows[match[matched]]] == EARLY) & (
+            timing[new_rows[matched]] != EARLY
+        )
+        same[matched] &= ~turns_on_time
+
+    # A session continues the highest revision of the sessions that it replaces.
+    unchanged = ~was_out
+    unchanged |= ~np.isin(np.arange(len(old)), old_rows)
+    unchanged[old_rows[match[same]]] = True
+    raised = number + ~unchanged
+    revision = np.zeros(len(new), np.int64)
+    np.maximum.at(revision, follows, raised[old.ids])
+    replaces = _mask_of(new, follows[was_out[old.ids]])
+    revision[tardy] = 1  # it consists of stragglers only
+    timing[new_rows[same]] = when[old_rows[match[same]]]
+
+    absorbed = np.setdiff1d(np.arange(len(old_rows)), match[matched])
+    again, first = matched[~same[matched]], np.flatnonzero(match < 0)
+    back = match[again]
+    changes = [
+        (removed, absorbed, number[old_rows], when[old_rows], DELETE),
+        (removed, back, number[old_rows], when[old_rows], PREIMAGE),
+        (current, again, revision[new_rows], timing[new_rows], POSTIMAGE),
+        (current, first, revision[new_rows], timing[new_rows], INSERT),
+    ]
+    emitted = [
+        publish_windows(
+            spec,
+            results.take(rows),
+            counted[rows].astype(np.int32),
+            change,
+            stage[rows],
+        )
+        for results, rows, counted, stage, change in changes
+    ]
+    anew = int(np.count_nonzero(replaces[new_rows[first]]))
+    counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
+    return Publication(concat(emitted), counts, np.flatnonzero(closing), revision, timing)
+
+
+def _match_windows(old: Sessions, old_rows: Ids, new: Sessions, new_rows: Ids) -> Ids:
+    """The position in ``old_rows`` of the same window as each of ``new_rows``, or -1."""
+    key, start, end = (
+        np.concatenate([getattr(old, name)[old_rows], getattr(new, name)[new_rows]])
+        for name in ("codes", "start", "end")
     )
-    if spec.routes and len(late):
-        reason = np.where(too_late[late], "too_late", "straggler")
-        interval = arrived.start[late], arrived.end[late]
-        nothing = deliver(spec, take(arrived.rows, late), interval, reason, previous_watermark)
-    return Classified(on_time, accepted, nothing, counts)
+    # Groups are numbered in order of first appearance, so `old_rows` have the lowest numbers.
+    groups, _ = Groups.of(pair_codes(pair_codes(key, start), end))
+    found = groups.ids[len(old_rows) :]
+    return np.where(found < len(old_rows), found, -1)
+
+
+def _mask_of(sessions: Sessions, members: Ids) -> Mask:
+    """A mask of the sessions with at least one member."""
+    result = np.zeros(len(sessions), np.bool_)
+    result[members] = True
+    return result
+
+
+def _stored_values(source: SessionTable, name: str) -> Ids:
+    """The greatest value of each session in this column of its segments; 0 without the column."""
+    result = np.zeros(len(source.sessions), np.int64)
+    if name in source.table.column_names:
+        np.maximum.at(result, source.sessions.ids, np.asarray(source.table.column(name)))
+    return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -24,15 +24,15 @@ class SessionSpec(WindowSpec):
     Parameters
     ----------
     gap : int
-        Microseconds of silence that end a session; the longest gap where rows have their own.
+        Inactivity that ends a session; the maximum gap of a row with `gap_column`.
     gap_column : str, optional
-        The gap of each row.
+        Column with the gap of each row.
     until : str, optional
-        A boolean column: true for a row that ends its session.
+        Boolean column: true for a row that closes its session.
     max_length : int, optional
-        Microseconds; a longer session is cut, or an error.
+        Maximum length of a session.
     when_longer : str
-        Which of the two.
+        Whether a longer session is split, or the query fails.
     """
 
     gap: int = field(metadata=DEFINES)
@@ -51,9 +51,12 @@ class SessionSpec(WindowSpec):
         self._refuse_lengths()
         self.refuse_contradictions()
 
-    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
-        """Return the spec over these columns."""
-        bound = WindowSpec.bind(self, schema, carried=carried)
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the parameters, and check the types of `gap_column` and `until`."""
+        resolved = WindowSpec.resolve(self, schemas, carried=carried, shards=shards)
+        (schema,) = schemas
         gap = self.gap_column
         if gap is not None and schema.field(gap).type != pa.duration("us"):
             refuse_type(
@@ -61,19 +64,19 @@ class SessionSpec(WindowSpec):
                 gap,
                 "the gap of a row",
                 "interval day to second",
-                f"F.make_dt_interval(secs=F.col({gap!r})), say, where it is a number of seconds",
+                f"for a number of seconds: F.make_dt_interval(secs=F.col({gap!r}))",
                 where=self.operator,
             )
         if self.until is not None and not pa.types.is_boolean(schema.field(self.until).type):
             refuse_type(
                 schema,
                 self.until,
-                "the sign of a closing row",
+                "the mark of a closing row",
                 "boolean",
                 "a column with the condition: df.withColumn('ends', F.col('event') == 'logout')",
                 where=self.operator,
             )
-        return bound
+        return resolved
 
     @property
     def extra_columns(self) -> dict[str, str]:
@@ -90,13 +93,13 @@ class SessionSpec(WindowSpec):
     def lag(self) -> int:
         """How far Spark's watermark must lie behind the operator's own.
 
-        A closing row up to a gap behind the watermark ends its session back there.
+        A closing row can end its session up to one gap behind the watermark.
         """
         return self.allowed_lateness + (self.gap if self.until is not None else 0)
 
     @property
     def retracts(self) -> bool:
-        """Whether the output is a change stream: a session that grows replaces another one."""
+        """Whether the output is a change stream: a session that is extended replaces another one."""
         return self.revises
 
     @property
@@ -119,11 +122,11 @@ class SessionSpec(WindowSpec):
         if self.max_length is None and self.when_longer != "split":
             raise SpecError(
                 "WHEN_LONGER_WITHOUT_LENGTH",
-                "`when_longer` says what happens beyond the greatest length",
+                "`when_longer` applies to a maximum length only",
                 where=self.operator,
                 got=f"when_longer={self.when_longer!r} without max_length",
-                expected="max_length beside it",
-                fix='max_length="12 hours", say, or leave when_longer out',
+                expected="max_length with it",
+                fix='for example max_length="12 hours", or leave when_longer out',
             )
         if self.max_length is not None and self.max_length < self.gap:
             raise SpecError(
@@ -139,9 +142,9 @@ class SessionSpec(WindowSpec):
         if self.stragglers == "update":
             raise SpecError(
                 "UPDATE_CANNOT_MERGE",
-                "a straggler can merge sessions, and an update cannot take one back",
+                "a straggler can merge sessions, and an update cannot retract one",
                 where=self.operator,
                 got="stragglers='update'",
                 expected="one of 'drop', 'route', 'retract'",
-                fix="stragglers='retract': the sessions merged are deleted, by their own start and end",
+                fix="use stragglers='retract': it deletes the merged sessions by their start and end",
             )

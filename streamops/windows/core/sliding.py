@@ -1,23 +1,22 @@
-"""Sliding windows: for each event at ``t`` the aggregate over ``(t - size, t]`` of its key.
+"""Sliding windows: for each event at ``t``, the aggregate over ``(t - size, t]`` of its key.
 
-One result for each key and event time: events of the same instant have the same window. It is
-*on time* once the operator's watermark has reached ``t``; then it is published. A row is a
-*straggler* if its event time is not above the watermark of the step before, and *too late* if
-it lies the allowed lateness or more below it. A straggler at ``s`` makes or changes the result at
-``s``, and changes those of its key in ``[s, s + size)``.
+There is one result per key and event time: events at the same instant have the same window. It is
+published on time, once the operator's watermark reaches ``t``. A row is a *straggler* if its event time
+is at or below the watermark of the step before, and *too late* if it is below by the allowed lateness
+or more. A straggler at ``s`` creates or changes the result at ``s``, and changes the results of its key
+in ``[s, s + size)``.
 
-Timestamps are stored while a window that can still be computed reaches back to them. Every window
-ends above ``watermark - retention`` from then on, so the last one that a timestamp at ``t`` can be in
-ends at ``t + size - 1``, and the timestamp is forgotten once that is not above it.
+A timestamp ``t`` is stored as long as a window that contains it can change: its last window ends at
+``t + size - 1``, and can change until the watermark is ``retention`` past its end.
 
-Where results come early, one is published in every step that changes it, and once more when it is
-on time.
+With early results, a result is published in every step that changes it, and again once it is on time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,17 +30,30 @@ from streamops.kernel.columns import (
     key_codes,
     rows_differ,
     take,
-    timestamp_micros,
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.windows.core.output import EARLY, LATE, ON_TIME, deliver, result_rows
-from streamops.windows.core.sliding_spec import SlidingSpec
-from streamops.windows.core.state_rows import key_fields, keys_of, micros, number_keys, usable_times
-from streamops.windows.core.timestamps import Timed, Timestamps, timestamp_schema
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
+from streamops.windows.core.spec import DEFINES, WindowSpec
+from streamops.windows.core.tables import (
+    EARLY,
+    LATE,
+    ON_TIME,
+    classify_lateness,
+    drop_rejected,
+    integers,
+    keys_of,
+    later,
+    number_keys,
+    result_rows,
+    revision_schema,
+    usable_times,
+)
+from streamops.windows.core.timestamps import KeyedRows, Timestamps, timestamp_schema
 
 __all__ = [
     "STATE",
+    "SlidingSpec",
     "check",
     "empty",
     "finish",
@@ -56,13 +68,42 @@ Revisions = npt.NDArray[np.int32]
 
 STATE = StateFormat("windows.sliding", 2)
 
-_BEGINNING, _END = -(1 << 62), 1 << 62
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingSpec(WindowSpec):
+    """Parameters of sliding windows: ``size`` is the length of a window, which ends with an event."""
+
+    size: int = field(metadata=DEFINES)
+
+    def __post_init__(self) -> None:
+        WindowSpec.__post_init__(self)
+        self.refuse_contradictions()
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The event time, under its own name."""
+        return (self.time,)
+
+    @property
+    def origins(self) -> dict[str, tuple[int, str]]:
+        """Output columns with values of an input column, also the event time."""
+        return {self.time: (0, self.time), **super(SlidingSpec, self).origins}
+
+    @property
+    def event_retention(self) -> int:
+        """How long after an event the last of its windows can change."""
+        return self.size - 1 + self.retention
+
+    @property
+    def window_identity(self) -> Mapping[str, Any]:
+        """The length of a window."""
+        return {"size": self.size}
 
 
 def layout(spec: SlidingSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     tables = {"timestamps": timestamp_schema(spec)}
-    return tables | {"revisions": _revision_schema(spec)} if spec.revises else tables
+    return tables | {"revisions": revision_schema(spec, "timestamp")} if spec.revises else tables
 
 
 def empty(spec: SlidingSpec) -> State:
@@ -71,22 +112,22 @@ def empty(spec: SlidingSpec) -> State:
 
 
 def pack(spec: SlidingSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are: few share a key and an instant."""
+    """Leave the rows as they are: few share a key and an event time."""
     return conform(rows, spec.input)
 
 
 def step(
     spec: SlidingSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
-    """One micro-batch: see the module's docstring."""
+    """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = max((w for w in (previous_watermark, watermark) if w is not None), default=None)
+    watermark = later(previous_watermark, watermark)
     rows, times, late, counts = _classify(spec, packed, previous_watermark)
 
     stored = state.tables["timestamps"]
-    revisions = state.tables.get("revisions", _revision_schema(spec).empty_table())
-    # One numbering of the keys for all that is compared in this step.
+    revisions = state.tables.get("revisions", revision_schema(spec, "timestamp").empty_table())
+    # Number the keys of all tables of this step together.
     keys = [
         keys_of(stored, spec),
         [combine_chunks(rows.column(name)) for name in spec.by],
@@ -94,24 +135,26 @@ def step(
     ]
     codes = number_keys(keys, [len(stored), len(rows), len(revisions)])
     timestamps, was, arrived = Timestamps.of(
-        spec, Timed(stored, codes[0], micros(stored, "timestamp")), Timed(rows, codes[1], times)
+        spec,
+        KeyedRows(stored, codes[0], integers(stored, "timestamp")),
+        KeyedRows(rows, codes[1], times),
     )
-    was_by = _BEGINNING if previous_watermark is None else previous_watermark
-    now_by = _BEGINNING if watermark is None else watermark
+    was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
+    now_by = BEFORE_ALL if watermark is None else watermark
     number, timing = np.zeros(len(timestamps), np.int32), np.full(len(timestamps), ON_TIME)
-    known = timestamps.find(codes[2], micros(revisions, "timestamp"))
-    number[known] = micros(revisions, "revision")
+    known = timestamps.find(codes[2], integers(revisions, "timestamp"))
+    number[known] = integers(revisions, "revision")
     prompt = (timestamps.times > was_by) & (timestamps.times <= now_by)
     stale = np.unique(arrived[times <= was_by])
-    touched = timestamps.seen_from(spec, stale) & (timestamps.times <= was_by)
-    now = np.full(len(timestamps), LATE)  # what is published now, of those that are touched
+    touched = timestamps.seen_from(spec.size, stale) & (timestamps.times <= was_by)
+    now = np.full(len(timestamps), LATE)  # the timing of what this step publishes
     if spec.is_early:
-        timing[known] = micros(revisions, "timing")
+        timing[known] = integers(revisions, "timing")
         timing[timestamps.times > was_by] = EARLY
         now[timestamps.times > was_by] = ON_TIME
         now[timestamps.times > now_by] = EARLY
-        # What is open, and what is on time now and was early.
-        touched |= prompt | (now == EARLY) & timestamps.seen_from(spec, np.unique(arrived))
+        # Also open results, and early results that are on time now.
+        touched |= prompt | (now == EARLY) & timestamps.seen_from(spec.size, np.unique(arrived))
     before = _Published(number, timing)
     update = _publish(
         spec, timestamps, stored, was, prompt=prompt, touched=touched, before=before, now=now
@@ -128,43 +171,43 @@ def step(
 
 
 def finish(spec: SlidingSpec, state: State) -> pa.Table:
-    """Every result that is not on time yet."""
-    return step(spec, state, [spec.input.empty_table()], _END).output
+    """Publish all results that are not on time yet."""
+    return step(spec, state, [spec.input.empty_table()], AFTER_ALL).output
 
 
 def run(spec: SlidingSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; what cannot be placed is delivered where rows are."""
-    only = step(spec, empty(spec), inputs, _END)
+    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
+    only = step(spec, empty(spec), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
 def next_deadline(spec: SlidingSpec, state: State) -> int | None:
-    """The first result that is not on time, or the first timestamp something can be forgotten."""
-    timestamp = micros(state.tables["timestamps"], "timestamp")
-    is_open = timestamp > (_BEGINNING if state.watermark is None else state.watermark)
+    """When the next result is on time, or the next row of state can be evicted."""
+    timestamp = integers(state.tables["timestamps"], "timestamp")
+    is_open = timestamp > (BEFORE_ALL if state.watermark is None else state.watermark)
     due = np.where(is_open, timestamp, timestamp + spec.event_retention)
     if spec.revises:
-        revised = micros(state.tables["revisions"], "timestamp")
+        revised = integers(state.tables["revisions"], "timestamp")
         due = np.concatenate([due, revised + spec.retention])
     return int(due.min()) if len(due) else None
 
 
 def check(spec: SlidingSpec, state: State) -> None:
-    """Each timestamp is there once per key, and none is stored beyond its time."""
+    """Timestamps are unique per key, and none is stored for too long."""
     table = state.tables["timestamps"]
-    timestamp = micros(table, "timestamp")
+    timestamp = integers(table, "timestamp")
     codes = key_codes(keys_of(table, spec), len(table))
     details = f"watermark {state.watermark}\n{table.to_pylist()}"
     assert Groups.of(pair_codes(codes, timestamp))[0].count == len(table), (
         f"a timestamp twice: {details}"
     )
-    watermark = _BEGINNING if state.watermark is None else state.watermark
+    watermark = BEFORE_ALL if state.watermark is None else state.watermark
     assert (timestamp + spec.event_retention > watermark).all(), f"overdue: {details}"
     if spec.revises:
         revisions = state.tables["revisions"]
-        revised = micros(revisions, "timestamp")
+        revised = integers(revisions, "timestamp")
         details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
-        assert (micros(revisions, "revision") > 0).all(), f"a revision of nothing: {details}"
+        assert (integers(revisions, "revision") > 0).all(), f"a revision below 1: {details}"
         assert (revised + spec.retention > watermark).all(), f"overdue: {details}"
         assert spec.is_early or (revised <= watermark).all(), (
             f"revised before it was published: {details}"
@@ -173,7 +216,7 @@ def check(spec: SlidingSpec, state: State) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What was last published of each timestamp: its revision, and when that was."""
+    """Revision and timing of the last publication of each timestamp."""
 
     number: Revisions
     timing: Ids
@@ -181,7 +224,7 @@ class _Published:
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """Rows to publish, what is published of each timestamp from now on, and how many there were."""
+    """Rows to publish, the publications after them, and metrics."""
 
     emitted: pa.Table
     published: _Published
@@ -199,39 +242,38 @@ def _publish(
     before: _Published,
     now: Ids,
 ) -> _Update:
-    """What is published: results that are on time now, and those that may have been published.
+    """Publish results that are on time now, and changes of published results.
 
-    The value published before is not stored: it is that of the timestamps as they were before the
-    step, because every change to a published result is itself published.
+    The published value is not stored. It is computed from the timestamps before the step, because
+    every change to a published result is published.
 
     Parameters
     ----------
     was : array of int64
-        Where each stored timestamp is now.
+        The new position of each stored timestamp.
     prompt, touched : arrays of bool
-        Timestamps whose results are on time now; whose results may have changed since they were
-        published, or have been early till now.
-    before : _Published
+        Timestamps whose results are on time now; whose published results may have changed, or have
+        been early until now.
     now : array of int64
-        When a result is that is published now.
+        The timing of a result that is published now.
     """
     chosen = np.flatnonzero(prompt | touched)
-    low = timestamps.oldest(spec, chosen)
-    columns = timestamps.values(spec, low, chosen)
+    low = timestamps.oldest(spec.size, chosen)
+    columns = timestamps.values(spec, spec.size, low, chosen)
     about = timestamps.about(spec, chosen)
     after = _Published(before.number.copy(), before.timing.copy())
     if not touched.any():
         emitted = result_rows(spec, [*about, *columns], after.number[chosen])
         return _Update(emitted, after, Metrics(results=len(chosen)))
 
-    stood = np.zeros(len(timestamps), np.bool_)
-    stood[was] = True
-    old = np.flatnonzero((touched & stood)[chosen])  # positions in `chosen`, as all below
-    values = timestamps.values_before(spec, stored, was, low[old], chosen[old])
+    existed = np.zeros(len(timestamps), np.bool_)
+    existed[was] = True
+    old = np.flatnonzero((touched & existed)[chosen])  # positions in `chosen`, as below
+    values = timestamps.values_before(spec, spec.size, stored, was, low[old], chosen[old])
     differs = rows_differ(values, [column.take(pa.array(old)) for column in columns])
-    differs |= prompt[chosen[old]]  # re-emit an unchanged value: it went from early to on time
+    differs |= prompt[chosen[old]]  # re-emit an unchanged value: its timing changed to on time
     again, back = old[differs], np.flatnonzero(differs)
-    first = np.flatnonzero((touched & ~stood)[chosen])
+    first = np.flatnonzero((touched & ~existed)[chosen])
     after.number[chosen[first]] = now[chosen[first]] == LATE  # only stragglers made it
     after.number[chosen[again]] += 1
     for anew in (chosen[first], chosen[again]):
@@ -240,9 +282,9 @@ def _publish(
     def rows(
         positions: Ids, values: list[pa.Array], which: Ids, at: _Published, change: str
     ) -> pa.Table:
-        index, position, their = pa.array(which), pa.array(positions), chosen[positions]
+        index, position, found = pa.array(which), pa.array(positions), chosen[positions]
         filled = [*(a.take(position) for a in about), *(v.take(index) for v in values)]
-        return result_rows(spec, filled, at.number[their], change, at.timing[their])
+        return result_rows(spec, filled, at.number[found], change, at.timing[found])
 
     emitted = [rows(first, columns, first, after, INSERT)]
     if spec.retracts:
@@ -257,54 +299,24 @@ def _publish(
 def _classify(
     spec: SlidingSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, Ids, pa.Table, Metrics]:
-    """The rows accepted and their event times; late rows to deliver; the count of all."""
-    times, valid = usable_times(spec, packed)
-    pieces, total = [spec.output.empty_table()], len(packed)
-    if not valid.all():
-        if spec.routes:
-            bad = np.flatnonzero(~valid)
-            present = timestamp_micros(packed.column(spec.time))[1][bad]
-            reason = np.where(present, "time_out_of_range", "null_time")
-            pieces.append(deliver(spec, take(packed, bad), None, reason, None))
-        good = np.flatnonzero(valid)
-        packed, times = take(packed, good), times[good]
-    counts = Metrics(rows=total, rejected=total - len(packed))
-    if previous_watermark is None:
-        return packed, times, concat(pieces), counts + Metrics(on_time=len(packed))
-    on_time, too_late = (
-        times > previous_watermark,
-        times <= previous_watermark - spec.allowed_lateness,
-    )
-    counts += Metrics(
-        on_time=int(on_time.sum()),
-        stragglers=int((~on_time & ~too_late).sum()),
-        too_late=int(too_late.sum()),
-    )
-    accepted = ~too_late if spec.corrects else on_time
-    if not accepted.all():
-        late = np.flatnonzero(~accepted)
-        if spec.routes:
-            reason = np.where(too_late[late], "too_late", "straggler")
-            missed = (times[late],)
-            pieces.append(deliver(spec, take(packed, late), missed, reason, previous_watermark))
-        good = np.flatnonzero(accepted)
-        packed, times = take(packed, good), times[good]
-    return packed, times, concat(pieces), counts
-
-
-def _revision_schema(spec: SlidingSpec) -> pa.Schema:
-    """Columns of the table of revisions: one row per result that was published again."""
-    own = [("timestamp", pa.int64()), ("revision", pa.int32())]
-    return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
+    """The accepted rows and their event times, the side output, and metrics."""
+    times, usable = usable_times(spec, packed)
+    rows, rejected = drop_rejected(spec, packed, usable)
+    times = times[usable]
+    found = classify_lateness(spec, rows, (times,), previous_watermark)
+    counts = found.counts + Metrics(rows=len(packed), rejected=len(packed) - len(rows))
+    if not found.accepted.all():
+        rows, times = take(rows, np.flatnonzero(found.accepted)), times[found.accepted]
+    return rows, times, concat([rejected, found.late]), counts
 
 
 def _revisions(
     spec: SlidingSpec, timestamps: Timestamps, published: _Published, watermark: int
 ) -> pa.Table:
-    """The revisions above 0 of results that can still change."""
+    """Revisions above 0 of results that can still change."""
     rows = np.flatnonzero((published.number > 0) & (timestamps.times + spec.retention > watermark))
     results = take(timestamps.table.select(range(len(spec.by) + 1)), rows)
     columns = [*results.columns, pa.array(published.number[rows])]
     if spec.is_early:
         columns.append(pa.array(published.timing[rows]).cast(pa.int8()))
-    return pa.table(columns, schema=_revision_schema(spec))
+    return pa.table(columns, schema=revision_schema(spec, "timestamp"))

@@ -1,34 +1,36 @@
-"""The parameters that all window operators share, and what follows from them.
+"""Parameters that the window operators share.
 
-A public function such as :func:`streamops.windows.tumbling` builds the dataclass of its operator
-from what the user passed. ``bind`` checks it against the columns of a frame and fills in the
-fields that depend on them. The algorithm reads the same dataclass.
+A public function such as :func:`streamops.windows.tumbling` builds the dataclass of its operator from
+its arguments. ``resolve`` checks the dataclass against the columns of a frame, and fills in the fields
+that depend on them. The algorithm reads the same dataclass.
 """
 
 from __future__ import annotations
 
+import difflib
+import functools
+import zoneinfo
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
+from streamops.kernel.calendar import DAY, Unit, Weekday
 from streamops.kernel.core import Input
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.parameters import (
-    parse_delay,
     refuse_taken_names,
-    require_aggregates,
     require_choice,
     require_instant,
     require_keys,
     require_name,
     show_duration,
 )
-from streamops.kernel.time import Duration
+from streamops.kernel.time import Duration, parse_duration
 
 __all__ = [
     "DEFINES",
@@ -39,8 +41,10 @@ __all__ = [
     "Stragglers",
     "TooLate",
     "WindowSpec",
-    "parse_aggregates",
-    "parse_optional_delay",
+    "parse_length",
+    "require_unit",
+    "shortest_unit",
+    "show_length",
 ]
 
 Stragglers = Literal["drop", "route", "update", "retract"]
@@ -60,6 +64,9 @@ _EXTRA = (REVISION, "timing", CHANGE_TYPE, "late")
 RESERVED = (*_WINDOW, *_EXTRA)
 """Names of the columns that window results have."""
 
+_SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # days
+_CLOCK_CHANGE = DAY // 12  # clocks are put forward by two hours at most
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec(ABC):
@@ -74,18 +81,19 @@ class WindowSpec(ABC):
     agg : tuple of (name, aggregate)
         What is computed, under which name.
     delay : int, optional
-        How long a result waits before it is on time; None where the frame has a watermark.
+        Delay of the watermark that the operator defines: ``inputs`` passes it to the query, and
+        ``core.step`` closes windows by the resulting watermark. None if the frame has a watermark.
     allowed_lateness : int
         How much longer stragglers are accepted.
     stragglers, too_late : str
-        What happens to rows whose window is on time, and to rows beyond the lateness.
+        What happens to rows of windows that are already published, and to rows beyond the allowed
+        lateness.
     early : str
-        Whether results are published before they are on time.
+        Whether results are published before their window closes.
     input : Schema
-        Filled in by ``bind``: the columns that are read; every column of the frame where rows
-        may be routed.
+        Resolved: the columns that are read; all columns of the frame if late rows are routed.
     aggregates : tuple of (name, repr, summary)
-        Filled in by ``bind``: each aggregate as the user wrote it, and its implementation.
+        Resolved: each aggregate as the user wrote it, and its implementation.
     """
 
     operator: str = field(repr=False)
@@ -100,6 +108,10 @@ class WindowSpec(ABC):
     input: pa.Schema = field(default=pa.schema([]), repr=False)
     aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
 
+    accepts_revisions: ClassVar[tuple[bool]] = (False,)
+    needs_preimages: ClassVar[bool] = False
+    held_back: ClassVar[int] = 0
+
     def __post_init__(self) -> None:
         where = self.operator
         require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
@@ -108,21 +120,10 @@ class WindowSpec(ABC):
         require_name(self.time, parameter="time", where=where)
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Self:
-        """Return the spec over the columns of the frame, see :class:`streamops.spark.operator.Parameters`."""
-        return self.bind(schemas[0], carried=carried[0])
-
-    def bind(self, schema: pa.Schema, *, carried: int | None) -> Self:
-        """Return the spec over these columns.
-
-        Parameters
-        ----------
-        schema : Schema
-            Columns of the frame.
-        carried : int, optional
-            Delay of the watermark that the frame already has.
-        """
+        """Resolve the columns and aggregates, see :class:`streamops.spark.definition.Parameters`."""
+        (schema,) = schemas
         self._require_columns(schema)
         aggregates = tuple(
             (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.operator))
@@ -134,7 +135,7 @@ class WindowSpec(ABC):
             self,
             input=schema if self.routes else pa.schema([f for f in schema if f.name in read]),
             aggregates=aggregates,
-            delay=None if carried is not None else self.delay,
+            delay=None if carried[0] is not None else self.delay,
         )
 
     @property
@@ -164,31 +165,13 @@ class WindowSpec(ABC):
         return ((*self.by, *self.extra_columns.values(), *aggregated),)
 
     @property
-    def accepts_revisions(self) -> tuple[bool, ...]:
-        """Whether the input is the results of windows, instead of events."""
-        return (False,)
-
-    @property
-    def needs_preimages(self) -> bool:
-        """Whether an update must come with its preimage."""
-        return False
-
-    @property
-    def held_back(self) -> int:
-        """On-time results are never behind the watermark."""
-        return 0
-
-    @property
     def lag(self) -> int:
         """How far Spark's watermark must lie behind the operator's own."""
         return self.allowed_lateness
 
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """Columns of the output, after the keys, that identify a result of a key.
-
-        The last of them is the event time of the output.
-        """
+        """Columns of the output that identify a result of a key. The last one is its event time."""
         return _WINDOW
 
     @property
@@ -203,7 +186,7 @@ class WindowSpec(ABC):
 
     @property
     def routes(self) -> bool:
-        """Whether late rows are delivered, so that all their columns are needed."""
+        """Whether late rows go to the side output, with all their columns."""
         return self.stragglers == "route" or self.too_late == "route"
 
     @property
@@ -238,7 +221,7 @@ class WindowSpec(ABC):
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:
-        """Columns of the output that hold values, or lists of values, of an input column."""
+        """Output columns with values of an input column, or lists of them."""
         found = {name: (0, name) for name in self.by}
         for name, _, summary in self.aggregates:
             if summary.inputs:
@@ -254,7 +237,7 @@ class WindowSpec(ABC):
 
     @property
     def output(self) -> pa.Schema:
-        """Keys, window, values; then the columns that corrections and routing add."""
+        """Keys, window and values, then the columns that corrections and routing add."""
         extra: list[tuple[str, pa.DataType]] = []
         if self.revises:
             extra.append((REVISION, pa.int32()))
@@ -281,7 +264,7 @@ class WindowSpec(ABC):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on. ``delay`` is not among them: it may change."""
+        """Parameters that a checkpoint depends on. ``delay`` may change."""
         return {
             **self.window_identity,
             "by": [[field.name, str(field.type)] for field in self.keys],
@@ -293,7 +276,7 @@ class WindowSpec(ABC):
             "allowed_lateness": self.allowed_lateness,
             "stragglers": self.stragglers,
             "too_late": self.too_late,
-            # Only where it is used: states are older than the parameter.
+            # Checkpoints without early results may be older than the parameter.
             **({"early": self.early} if self.is_early else {}),
         }
 
@@ -303,7 +286,7 @@ class WindowSpec(ABC):
         """The part of the identity that defines the windows."""
 
     def refuse_contradictions(self) -> None:
-        """Refuse parameters that exclude one another."""
+        """Refuse parameters that contradict each other."""
         self.refuse_too_late_without_corrections()
         if self.corrects and not self.allowed_lateness and not self.is_early:
             raise SpecError(
@@ -311,8 +294,8 @@ class WindowSpec(ABC):
                 "no straggler would be accepted, so there is nothing to correct",
                 where=self.operator,
                 got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'",
-                expected="how long after its window was on time a row still corrects it",
-                fix='allowed_lateness="1 hour", say; or stragglers="drop"',
+                expected="a duration for which rows still correct a published result",
+                fix='for example allowed_lateness="1 hour"; or stragglers="drop"',
             )
         if not self.agg:
             raise SpecError(
@@ -330,10 +313,10 @@ class WindowSpec(ABC):
         if self.too_late == "route" and not self.corrects:
             raise SpecError(
                 "TOO_LATE_WITHOUT_CORRECTIONS",
-                "`too_late` says what happens beyond the lateness of corrections",
+                "`too_late` applies to corrections only",
                 where=self.operator,
                 got=f"too_late='route' with stragglers={self.stragglers!r}",
-                expected="stragglers='update' or 'retract' beside it",
+                expected="stragglers='update' or 'retract' with it",
                 fix="stragglers='route' delivers every late row",
             )
 
@@ -363,16 +346,78 @@ class WindowSpec(ABC):
         require_keys(schema, self.by, where=where)
 
 
-def parse_aggregates(
-    agg: Mapping[str, Aggregation], *, where: str
-) -> tuple[tuple[str, Aggregation], ...]:
-    """Return the named aggregates as pairs, or raise an error."""
-    require_aggregates(agg, where=where)
-    return tuple(agg.items())
+def parse_length(
+    length: Duration | Unit, zone: str | None, *, parameter: str, reason: str, where: str
+) -> int | Unit:
+    """Parse a duration to microseconds, or return a calendar unit if there is a zone.
+
+    ``reason`` tells in the error why a unit, inserted at ``{}``, needs a zone.
+    """
+    if zone is not None:
+        return cast("Unit", length)  # the spec checks that it is one
+    if length in get_args(Unit):
+        raise SpecError(
+            "UNIT_WITHOUT_ZONE",
+            reason.format(length),
+            where=where,
+            got=f"{parameter}={length!r} without zone",
+            expected="a zone with it, or a fixed duration",
+            fix=f'for example zone="Europe/Berlin"; or {parameter}="1 day", which is 24 hours',
+        )
+    return parse_duration(length, parameter=parameter, where=where, minimum=1)
 
 
-def parse_optional_delay(delay: Duration | None, *, where: str) -> int | None:
-    """Return `delay` in microseconds; None where it was left out."""
-    if delay is None:
-        return None
-    return parse_delay(delay, parameter="delay", where=where)
+def show_length(length: int | Unit) -> str:
+    """A length for ``repr``: a duration or a unit."""
+    return repr(length) if isinstance(length, str) else show_duration(length)
+
+
+def shortest_unit(unit: Unit) -> int:
+    """Return a lower bound of the length of a unit, in microseconds."""
+    return _SHORTEST[unit] * DAY - _CLOCK_CHANGE
+
+
+def require_unit(
+    unit: object, zone: object, week_start: object, *, parameter: str, where: str
+) -> None:
+    """Refuse an unknown unit, weekday or time zone, and a weekday without weeks."""
+    require_choice(unit, Unit, parameter=parameter, where=where)
+    require_choice(week_start, Weekday, parameter="week_start", where=where)
+    _refuse_unknown_zone(zone, where)
+    if unit != "week" and week_start != "monday":
+        raise SpecError(
+            "WEEK_START_WITHOUT_WEEK",
+            "`week_start` applies to weeks only",
+            where=where,
+            got=f"week_start={week_start!r} with {parameter}={unit!r}",
+            expected=f"{parameter}='week' with it",
+            fix="leave week_start out",
+        )
+
+
+@functools.cache
+def _known_zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
+def _refuse_unknown_zone(zone: object, where: str) -> None:
+    known = _known_zones()
+    if isinstance(zone, str) and zone in known:
+        return
+    # Frequent mistakes: wrong case, a blank instead of an underscore, only the city.
+    folded = {name.casefold(): name for name in sorted(known)}
+    wanted = str(zone).casefold().replace(" ", "_")
+    close = difflib.get_close_matches(wanted, folded, n=1) or [
+        name for name in folded if name.rpartition("/")[2] == wanted
+    ]
+    listed = "zoneinfo.available_timezones() lists them"
+    raise SpecError(
+        "UNKNOWN_ZONE",
+        "`zone` is not a time zone",
+        where=where,
+        got=f"zone={zone!r}",
+        expected=f"an IANA name such as 'Europe/Berlin'; {listed}",
+        fix=f"did you mean {folded[close[0]]!r}?"
+        if close
+        else "write the name of a zone, or 'UTC'",
+    )

@@ -1,8 +1,8 @@
-"""The table of windows of a comparison: the windows of each key, stored and arrived.
+"""The windows of a comparison, stored and new.
 
-A table of windows has the keys, the columns ``start`` and ``end``, and ``value.0``, ``value.1``,
-... With corrections also ``revision`` (the one last published of its result, -1 for none),
-``source`` (the revision it arrived with) and ``is_there`` (false after a delete).
+A table of windows has the keys, the columns ``start`` and ``end``, and ``value.0``, ``value.1``, ...
+With corrections also ``revision`` (the last published revision of its comparison, -1 for none),
+``source`` (the revision of the input row) and ``is_there`` (false after a delete).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants, format_instant
 from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import INSTANT
-from streamops.windows.core.state_rows import key_fields, keys_of, micros
+from streamops.windows.core.tables import integers, key_fields, keys_of
 
 __all__ = ["WindowTable", "read_windows", "window_schema"]
 
@@ -44,7 +44,7 @@ def window_schema(spec: CompareSpec) -> pa.Schema:
 
 
 def read_windows(spec: CompareSpec, rows: pa.Table) -> pa.Table:
-    """The rows as a table of windows."""
+    """Convert input rows to a table of windows."""
     count = len(rows)
     window = [pa.array(timestamp_micros(rows.column(name))[0]) for name in spec.time_columns]
     columns = [*(rows.column(name) for name in spec.by), *window]
@@ -61,7 +61,7 @@ def read_windows(spec: CompareSpec, rows: pa.Table) -> pa.Table:
 
 
 def _unsigned(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same with 0.0 for -0.0: they are equal, so a preimage could not tell which was published."""
+    """Replace -0.0 by 0.0. They are equal, so a preimage might have the other sign."""
     if not pa.types.is_floating(values.type):
         return values
     return pc.add(values, pa.scalar(0.0, values.type))
@@ -69,22 +69,21 @@ def _unsigned(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 @dataclass(frozen=True, slots=True)
 class WindowTable:
-    """The windows of a shard, each once, those that were stored first.
+    """The distinct windows of a shard, the stored ones first.
 
     Parameters
     ----------
     spec : CompareSpec
     table : Table
-        What was stored, and below it what arrived.
+        The stored rows, followed by the new ones.
     codes, start, end : arrays of int64
-        Key, as a number, and place of each window.
+        Key number and interval of each window.
     old, new : arrays of int64
-        Rows of the table that say what a window was before and what it is now; -1 where none
-        does, or where it says that there is no such window.
+        The row of each window before and after the step; -1 if it does not exist or is deleted.
     latest : array of int64
-        The row that arrived with the highest revision, a delete included.
+        The row with the highest revision, which may be a delete.
     stored : int
-        How many rows, and so how many windows, were stored.
+        Number of stored rows, each of which is one window.
     """
 
     spec: CompareSpec
@@ -99,15 +98,15 @@ class WindowTable:
 
     @staticmethod
     def of(spec: CompareSpec, stored: pa.Table, arrived: pa.Table) -> WindowTable:
-        """The table after these windows arrived."""
+        """Merge new windows into the stored ones."""
         table = concat([stored, arrived]) if len(arrived) else stored
         keys = key_codes(keys_of(table, spec), len(table))
-        start, end = micros(table, "start"), micros(table, "end")
+        start, end = integers(table, "start"), integers(table, "end")
         groups, _ = Groups.of(pair_codes(pair_codes(keys, start), end))
         source, is_there = np.zeros(len(table), np.int64), np.ones(len(table), np.bool_)
         if spec.corrects:
             source, is_there = (
-                micros(table, "source"),
+                integers(table, "source"),
                 np.asarray(combine_chunks(table.column("is_there"))),
             )
         latest = first_of(groups.ids, groups.count)
@@ -127,45 +126,46 @@ class WindowTable:
 
     @property
     def touched(self) -> Mask:
-        """The windows that are not as they were."""
+        """A mask of the windows that have changed."""
         return self.latest >= self.stored
 
     @property
     def revision(self) -> npt.NDArray[np.int32]:
-        """The revision last published of each window, -1 for none."""
+        """The last published revision of each window, -1 for none."""
         revision = np.full(len(self), -1, np.int32)
         if self.spec.corrects:
-            revision[: self.stored] = micros(self.table, "revision")[: self.stored]
+            revision[: self.stored] = integers(self.table, "revision")[: self.stored]
         return revision
 
     def previous(self, chosen: Ids) -> list[Ids]:
-        """Where the previous one of each of these windows may be: windows of the table, or -1."""
+        """Candidates for the previous window of each of these windows: positions, or -1."""
         candidates = self.spec.previous_period.before(self.start[chosen], self.end[chosen])
         return [self._find(self.codes[chosen], start, end) for start, end in candidates]
 
     def _find(self, codes: Ids, start: Instants, end: Instants) -> Ids:
-        mine, theirs = (self.codes, self.start, self.end), (codes, start, end)
-        key, begin, over = (np.concatenate(pieces) for pieces in zip(mine, theirs, strict=True))
-        # Numbered in order of first appearance, and those of the table stand first, each once.
-        found = Groups.of(pair_codes(pair_codes(key, begin), over))[0].ids[len(self) :]
+        stored, wanted = (self.codes, self.start, self.end), (codes, start, end)
+        columns = (np.concatenate(pieces) for pieces in zip(stored, wanted, strict=True))
+        key, begin, stop = columns
+        # Groups are numbered in order of first appearance, and those of the table come first.
+        found = Groups.of(pair_codes(pair_codes(key, begin), stop))[0].ids[len(self) :]
         return np.where(found < len(self), found, -1)
 
     def about(self, chosen: Ids) -> list[pa.Array]:
-        """Columns of the output that say which windows these are."""
+        """Key and window columns of the output."""
         index = pa.array(self.latest[chosen])
         keys = [key.take(index) for key in keys_of(self.table, self.spec)]
         window = (self.start[chosen], self.end[chosen])
         return [*keys, *(pa.array(edge).cast(INSTANT) for edge in window)]
 
     def values(self, rows: Ids, chosen: Ids, previous: Sequence[Ids]) -> list[pa.Array]:
-        """The values of windows, and below them those of their previous ones.
+        """The values of windows, followed by those of their previous windows.
 
         Parameters
         ----------
         rows : array of int64
-            ``old`` or ``new``: as they were, or as they are.
+            ``old`` or ``new``.
         previous : sequence of arrays
-            Where the previous ones may be; the first counts at which there is one.
+            Candidates for the previous window. The first one that exists is used.
         """
         before = np.full(len(chosen), -1)
         for found in reversed(previous):
@@ -182,7 +182,7 @@ class WindowTable:
         ]
 
     def retain(self, alive: Mask, revision: npt.NDArray[np.int32]) -> pa.Table:
-        """The table of these windows."""
+        """The state table with these windows and revisions."""
         if alive.all() and not self.touched.any():
             table = self.table.slice(0, self.stored)
         else:
@@ -196,14 +196,9 @@ class WindowTable:
 
 
 def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, source: Ids) -> None:
-    """Refuse two different rows of one window where neither is newer than the other.
+    """Refuse two different rows of the same window and revision.
 
-    Parameters
-    ----------
-    rows : array of int64
-        Rows of the table.
-    ids, source : arrays of int64
-        The window of each, and the revision it arrived with.
+    ``rows`` are positions in the table, with the ids of their windows and their revisions.
     """
     groups, firsts = Groups.of(pair_codes(ids, source))
     first = rows[firsts][groups.ids]
@@ -217,13 +212,13 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
     row = int(rows[differs][0])
     keys = {name: key[row].as_py() for name, key in zip(spec.by, keys_of(table, spec), strict=True)}
     pairs = [[column[at].as_py() for column in columns] for at in (int(first[differs][0]), row)]
-    begin = int(micros(table, "start")[row])
+    begin = int(integers(table, "start")[row])
     raise ChangeStreamError(
         "WINDOW_TWICE",
-        "two rows of one key and window, and nothing tells which of them holds",
+        "two different rows have the same key, window and revision",
         where="windows.compare",
         got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}",
-        expected="a row for each key and window, or a higher revision in the later one",
-        fix="name all key columns of the window before in `by`; of results that are corrected, "
+        expected="one row per key and window, or a higher revision in the later row",
+        fix="name all key columns of the preceding window in `by`; if results are corrected, "
         "keep the columns revision and _change_type",
     )

@@ -14,7 +14,7 @@ from streamops.kernel.aggregation import merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.stored import Framed, Merged, answers, revived
-from streamops.windows.core.state_rows import is_order_sensitive
+from streamops.windows.core.tables import is_order_sensitive
 from tests.sketches.linear import Linear, linear_sketch
 
 LINEAR = Linear("v", 3)
@@ -60,7 +60,11 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
         agg={"n": linear_sketch("v")},
         stragglers="retract",
         allowed_lateness="1 hour",
-    ).parameters.bind(pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]), carried=0)
+    ).parameters.resolve(
+        (pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.string())]),),
+        carried=(0,),
+        shards=1,
+    )
     assert not is_order_sensitive(spec)
     assert is_order_sensitive(replace(spec, aggregates=(("n", "", Framed(Coarse("v", 3))),)))
 

@@ -333,12 +333,12 @@ def test_a_deleted_window_that_waits_is_only_forgotten() -> None:
 @pytest.mark.parametrize("rest", [[(0, 5)], [(0, 5), (0, 4)]])
 def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...]]) -> None:
     message = (
-        "[WINDOW_TWICE] windows.compare: two rows of one key and window, and nothing tells which "
-        "of them holds\n"
+        "[WINDOW_TWICE] windows.compare: two different rows have the same key, window and "
+        "revision\n"
         "  got:       values [4] and [5] of {'k': 'a'}, window of 1970-01-01 00:00:00Z\n"
-        "  expected:  a row for each key and window, or a higher revision in the later one\n"
-        "  fix:       name all key columns of the window before in `by`; of results that are "
-        "corrected, keep the columns revision and _change_type"
+        "  expected:  one row per key and window, or a higher revision in the later row\n"
+        "  fix:       name all key columns of the preceding window in `by`; if results are corrected, "
+        "keep the columns revision and _change_type"
     )
     stream = Stream()
     stream.step((0, 4), (10, 4))
@@ -424,7 +424,7 @@ def test_a_change_that_does_not_fit_is_an_error(
         f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
         "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {words}\n"
-        "  fix:       cast 'v' to double before"
+        "  fix:       cast 'v' to double before the comparison"
     )
     with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
         Stream(kind=kind, by=()).run((0, before), (10, now))

@@ -13,7 +13,7 @@ from streamops.aggregates.core.sums import Count
 from streamops.kernel.core import Metrics
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.kernel.time import MAX_INSTANT
-from streamops.windows.core import empty_windows as empties
+from streamops.windows.core import panes
 from tests.windows.core.play import SCHEMA, SUM, Stream
 
 INSERT, BEFORE, AFTER = "insert", "update_preimage", "update_postimage"
@@ -249,7 +249,7 @@ def test_a_watermark_that_jumps_past_everything_publishes_no_more_than_the_bound
 
 def test_the_state_of_no_rows_is_neutral() -> None:
     stream = dense(10, agg={"n": Count(None), **SUM})
-    states = empties.nothing(stream.spec, 2)
+    states = panes.empty_states(stream.spec, 2)
     assert [state.to_pylist() for state in states] == [[0, 0], [None, None]]
     assert all(isinstance(state, pa.Array) for state in states)
 

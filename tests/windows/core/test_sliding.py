@@ -18,7 +18,7 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from streamops.windows.core import sliding
-from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.sliding import SlidingSpec
 from tests.windows.core import test_keys
 from tests.windows.core.play import COUNT, SCHEMA, SUM, table
 

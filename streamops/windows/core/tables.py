@@ -1,0 +1,319 @@
+"""Tables of the window operators: rows of state, rows of the output, and the side output.
+
+A state table has the columns ``key.0``, ``key.1``, ... (the keys), columns that identify a period of
+time, and ``agg.0.sum``, ... (the states of the aggregates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.changelog.change_types import INSERT
+from streamops.kernel import group_states as states
+from streamops.kernel.aggregation import merges_exactly
+from streamops.kernel.columns import combine_chunks, key_codes, take, timestamp_micros
+from streamops.kernel.core import Metrics
+from streamops.kernel.groups import Groups, Ids, Mask
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
+from streamops.windows.core.spec import INSTANT, WindowSpec
+
+__all__ = [
+    "EARLY",
+    "LATE",
+    "ON_TIME",
+    "Classified",
+    "Results",
+    "classify_lateness",
+    "drop_rejected",
+    "estimate_values",
+    "integers",
+    "is_order_sensitive",
+    "key_fields",
+    "keys_of",
+    "later",
+    "merge_states",
+    "number_keys",
+    "publish_windows",
+    "result_rows",
+    "revision_schema",
+    "side_output",
+    "state_schema",
+    "states_of",
+    "update_states",
+    "usable_times",
+]
+
+EARLY, ON_TIME, LATE = range(3)
+"""Timing of a published result, as stored in state."""
+
+_TIMINGS = pa.array(["early", "on_time", "late"])
+
+
+def key_fields(spec: WindowSpec) -> list[tuple[str, pa.DataType]]:
+    """Name and type of the key columns of a state table."""
+    return [(f"key.{i}", field.type) for i, field in enumerate(spec.keys)]
+
+
+def state_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
+    """Keys, the given columns, and the states of the aggregates."""
+    aggregates = [
+        (f"agg.{i}.{name}", dtype)
+        for i, summary in enumerate(spec.summaries)
+        for name, dtype in summary.fields
+    ]
+    return pa.schema([*key_fields(spec), *own, *aggregates])
+
+
+def revision_schema(spec: WindowSpec, column: str) -> pa.Schema:
+    """Columns of a table of revisions: one row per result that was published more than once.
+
+    ``column`` identifies the result of a key.
+    """
+    own = [(column, pa.int64()), ("revision", pa.int32())]
+    return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
+
+
+def keys_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
+    """Key columns of a state table."""
+    return [combine_chunks(table.column(f"key.{i}")) for i in range(len(spec.by))]
+
+
+def number_keys(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> list[Ids]:
+    """Number the keys of several tables of these sizes. Equal keys have equal numbers."""
+    columns = [pa.concat_arrays(pieces) for pieces in zip(*keys, strict=True)]
+    return np.split(key_codes(columns, sum(sizes)), np.cumsum(sizes)[:-1])
+
+
+def integers(table: pa.Table, name: str) -> Instants:
+    """An integer column without nulls."""
+    return np.asarray(combine_chunks(table.column(name)))
+
+
+def states_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
+    """States of all aggregates in a state table."""
+    names = [f"agg.{i}.{n}" for i, s in enumerate(spec.summaries) for n, _ in s.fields]
+    return [combine_chunks(table.column(name)) for name in names]
+
+
+def update_states(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+    """Aggregate rows to one state per group."""
+    return states.update_all(spec.summaries, groups, rows)
+
+
+def merge_states(spec: WindowSpec, groups: Groups, members: Sequence[pa.Array]) -> list[pa.Array]:
+    """Merge states to one state per group."""
+    return states.merge_all(spec.summaries, groups, members)
+
+
+def estimate_values(spec: WindowSpec, members: Sequence[pa.Array]) -> list[pa.Array]:
+    """The aggregates of the states."""
+    return states.estimate_all(spec.summaries, members)
+
+
+def is_order_sensitive(spec: WindowSpec) -> bool:
+    """Whether a preimage may differ from the published value if states are merged in another order.
+
+    Sums of floats differ in their last bits. Then the states must always be merged in one order.
+    """
+    dtypes = (dtype for summary in spec.summaries for _, dtype in summary.fields)
+    has_floats = any(map(pa.types.is_floating, dtypes))
+    return spec.retracts and (has_floats or not all(map(merges_exactly, spec.summaries)))
+
+
+class Results(Protocol):
+    """Results to publish: keys, windows and aggregates as columns of one length."""
+
+    @property
+    def keys(self) -> list[pa.Array]:
+        """Key columns."""
+
+    @property
+    def start(self) -> Instants:
+        """Start of each window."""
+
+    @property
+    def end(self) -> Instants:
+        """End of each window."""
+
+    @property
+    def values(self) -> list[pa.Array]:
+        """The aggregates."""
+
+
+def publish_windows(
+    spec: WindowSpec,
+    results: Results,
+    revision: npt.NDArray[np.int32] | None = None,
+    change: str = INSERT,
+    timing: Ids | None = None,
+) -> pa.Table:
+    """Rows of the output for these windows. See :func:`result_rows`."""
+    window = [pa.array(edge).cast(INSTANT) for edge in (results.start, results.end)]
+    return result_rows(spec, [*results.keys, *window, *results.values], revision, change, timing)
+
+
+def result_rows(
+    spec: WindowSpec,
+    columns: list[pa.Array],
+    revision: npt.NDArray[np.int32] | None = None,
+    change: str = INSERT,
+    timing: Ids | None = None,
+) -> pa.Table:
+    """Rows of the output.
+
+    Parameters
+    ----------
+    columns : list of Array
+        Keys, window or event time, and values.
+    revision, timing : arrays of int, optional
+        Revision and timing of each row, if the output has these columns. The default is a first
+        result on time.
+    change : str
+        The change type of all rows.
+    """
+    columns, count = list(columns), len(columns[0])
+    if spec.revises:
+        columns.append(pa.array(np.zeros(count, np.int32) if revision is None else revision))
+    if spec.is_early:
+        columns.append(
+            _TIMINGS.take(pa.array(np.full(count, ON_TIME) if timing is None else timing))
+        )
+    if spec.retracts:
+        columns.append(pa.repeat(change, count))
+    if spec.routes:
+        columns.append(pa.nulls(count, spec.late))
+    return pa.table(columns, schema=spec.output)
+
+
+def later(watermark: int | None, other: int | None) -> int | None:
+    """The later of two watermarks. A watermark never goes back."""
+    return max((w for w in (watermark, other) if w is not None), default=None)
+
+
+def usable_times(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, Mask]:
+    """Event times in microseconds, and which of them are neither null nor out of range."""
+    times, valid = timestamp_micros(rows.column(spec.time))
+    return times, valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
+
+
+def drop_rejected(
+    spec: WindowSpec, rows: pa.Table, usable: Mask, reason: npt.NDArray[np.str_] | None = None
+) -> tuple[pa.Table, pa.Table]:
+    """Split rows into those that are usable, and the side output for the others.
+
+    ``reason`` is why each row is rejected. By default it is derived from the event time.
+    """
+    rejected = spec.output.empty_table()
+    if usable.all():
+        return rows, rejected
+    if spec.routes:
+        bad = np.flatnonzero(~usable)
+        if reason is None:
+            present = timestamp_micros(rows.column(spec.time))[1]
+            reason = np.where(present, "time_out_of_range", "null_time")
+        rejected = side_output(spec, take(rows, bad), None, reason[bad], None)
+    return take(rows, np.flatnonzero(usable)), rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """The lateness of rows.
+
+    Parameters
+    ----------
+    on_time, accepted : arrays of bool
+        Rows that are not late; rows that are aggregated.
+    late : Table
+        The side output for the rows that are not accepted.
+    counts : Metrics
+    """
+
+    on_time: Mask
+    accepted: Mask
+    late: pa.Table
+    counts: Metrics
+
+
+def classify_lateness(
+    spec: WindowSpec,
+    rows: pa.Table,
+    window: tuple[Instants, ...],
+    previous_watermark: int | None,
+    on_time: Mask | None = None,
+) -> Classified:
+    """Compare rows with the watermark of the step before.
+
+    Parameters
+    ----------
+    window : tuple of arrays
+        The window of each row by the columns of ``spec.time_columns``. The last array is its end.
+    on_time : array of bool, optional
+        Rows that are not late, if the end of their window does not decide it.
+    """
+    late = spec.output.empty_table()
+    if previous_watermark is None:
+        everything = np.ones(len(rows), np.bool_)
+        return Classified(everything, everything, late, Metrics(on_time=len(rows)))
+    end = window[-1]
+    if on_time is None:
+        on_time = end > previous_watermark
+    too_late = end <= previous_watermark - spec.allowed_lateness
+    accepted = ~too_late if spec.corrects else on_time
+    missed = np.flatnonzero(~accepted)
+    if spec.routes and len(missed):
+        reason = np.where(too_late[missed], "too_late", "straggler")
+        edges = tuple(edge[missed] for edge in window)
+        late = side_output(spec, take(rows, missed), edges, reason, previous_watermark)
+    counts = Metrics(
+        on_time=int(on_time.sum()),
+        stragglers=int((~on_time & ~too_late).sum()),
+        too_late=int(too_late.sum()),
+    )
+    return Classified(on_time, accepted, late, counts)
+
+
+def side_output(
+    spec: WindowSpec,
+    rows: pa.Table,
+    missed: tuple[Instants, ...] | None,
+    reason: npt.NDArray[np.str_],
+    previous_watermark: int | None,
+) -> pa.Table:
+    """Rows of the side output, in the output schema.
+
+    Parameters
+    ----------
+    missed : tuple of arrays, optional
+        The window that each row missed, by the columns of ``spec.time_columns``. None for rejected
+        rows.
+    reason : array of str
+        Why each row is not in the result.
+    previous_watermark : int, optional
+        The watermark that the rows were compared with.
+    """
+    count = len(rows)
+    if previous_watermark is None:
+        lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
+    else:
+        times, _ = timestamp_micros(rows.column(spec.time))
+        lateness = pa.array(previous_watermark - times).cast(pa.duration("us"))
+        watermark = pa.repeat(pa.scalar(previous_watermark).cast(INSTANT), count)
+    row = pa.StructArray.from_arrays(
+        [combine_chunks(c) for c in rows.columns], fields=list(spec.input)
+    )
+    late = pa.StructArray.from_arrays(
+        [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
+    )
+    filled = {name: rows.column(name) for name in spec.by} | {"late": late}
+    if missed is not None:
+        edges = (pa.array(edge).cast(INSTANT) for edge in missed)
+        filled |= zip(spec.time_columns, edges, strict=True)
+    return pa.table(
+        [filled.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
+    )
