@@ -20,7 +20,7 @@ from streamops.time.core.correct_clock import (
 )
 from streamops.time.instants import micros
 
-__all__ = ["add_corrected_time", "check_timestamps", "correct_clock", "count_qualities"]
+__all__ = ["CorrectClock", "correct_clock"]
 
 # Names of intermediate columns: microseconds.
 _EVENT, _SENT, _RECEIVED, _QUALITY = (
@@ -116,7 +116,7 @@ def correct_clock(
     anyway?".
     """
     where = CorrectClockSpec.where
-    spec = _CorrectClock(
+    spec = CorrectClock(
         time=time,
         sent=sent,
         received=received,
@@ -128,65 +128,54 @@ def correct_clock(
     return Operator(where, spec)
 
 
-class _CorrectClock(CorrectClockSpec):
-    """The specification with its Spark expressions."""
+class CorrectClock(CorrectClockSpec):
+    """The parameters with their Spark expressions."""
 
     __slots__ = ()
 
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the three timestamps."""
-        check_timestamps(self, frame)
+        for role in ("time", "sent", "received"):
+            instant_field(frame, getattr(self, role), role=role, where=self.where)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Return the frame with its corrected time."""
         offset = F.col(_RECEIVED) - F.col(_SENT)
-        return add_corrected_time(self, frame, frame.schema.names, offset, F.lit(CORRECTED))
+        return self.add_corrected_time(frame, frame.schema.names, offset, F.lit(CORRECTED))
 
     def counts(self) -> Mapping[str, Column]:
         """Count all rows, and rows by quality."""
-        return count_qualities(self)
+        quality = column(self.adds[2])
+        return {
+            "rows": F.count(F.lit(1)),
+            **{value: F.count_if(quality == value) for value in self.qualities},
+        }
 
+    def add_corrected_time(
+        self, frame: DataFrame, names: Sequence[str], offset: Column, good: Column
+    ) -> DataFrame:
+        """Select the columns `names`, and add the columns of the result.
 
-def check_timestamps(spec: CorrectClockSpec, frame: DataFrame) -> None:
-    """Reject frames without the three timestamps."""
-    for role in ("time", "sent", "received"):
-        instant_field(frame, getattr(spec, role), role=role, where=spec.where)
-
-
-def add_corrected_time(
-    spec: CorrectClockSpec, frame: DataFrame, names: Sequence[str], offset: Column, good: Column
-) -> DataFrame:
-    """Select the columns `names`, and add the columns of the result.
-
-    `offset` is the offset of the device's clock in microseconds, `good` the quality of a time that
-    is corrected by it.
-    """
-    event = F.col(_EVENT)
-    timestamps = {_EVENT: spec.time, _SENT: spec.sent, _RECEIVED: spec.received}
-    rows = frame.select(
-        "*", *(micros(column(name)).alias(alias) for alias, name in timestamps.items())
-    )
-    rows = rows.select("*", _quality(spec, offset, good).alias(_QUALITY))
-    corrected = (
-        F.when(F.col(_QUALITY) == PLAUSIBLE, event)
-        .when(F.col(_QUALITY) == good, event + offset)
-        .otherwise(_fallback(spec))
-    )
-    interval = F.lit(dt.timedelta(microseconds=1)) * offset
-    added = (F.timestamp_micros(corrected), interval, F.col(_QUALITY))
-    return rows.select(
-        *(column(name) for name in names),
-        *(value.alias(name) for name, value in zip(spec.adds, added, strict=True)),
-    )
-
-
-def count_qualities(spec: CorrectClockSpec) -> Mapping[str, Column]:
-    """Count all rows, and rows by quality."""
-    quality = column(spec.adds[2])
-    return {
-        "rows": F.count(F.lit(1)),
-        **{value: F.count_if(quality == value) for value in spec.qualities},
-    }
+        `offset` is the offset of the device's clock in microseconds, `good` the quality of a time
+        that is corrected by it.
+        """
+        event = F.col(_EVENT)
+        timestamps = {_EVENT: self.time, _SENT: self.sent, _RECEIVED: self.received}
+        rows = frame.select(
+            "*", *(micros(column(name)).alias(alias) for alias, name in timestamps.items())
+        )
+        rows = rows.select("*", _quality(self, offset, good).alias(_QUALITY))
+        corrected = (
+            F.when(F.col(_QUALITY) == PLAUSIBLE, event)
+            .when(F.col(_QUALITY) == good, event + offset)
+            .otherwise(_fallback(self))
+        )
+        interval = F.lit(dt.timedelta(microseconds=1)) * offset
+        added = (F.timestamp_micros(corrected), interval, F.col(_QUALITY))
+        return rows.select(
+            *(column(name) for name in names),
+            *(value.alias(name) for name, value in zip(self.adds, added, strict=True)),
+        )
 
 
 def _quality(spec: CorrectClockSpec, offset: Column, good: Column) -> Column:

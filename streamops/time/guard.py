@@ -165,10 +165,8 @@ class GuardSpec:
     unusable: Unusable
 
     def __post_init__(self) -> None:
-        columns = {"time": self.time, "arrival": self.arrival}
-        if self.arrival is None:
-            del columns["arrival"]
-        require_distinct_columns(self.where, **columns)
+        optional = {} if self.arrival is None else {"arrival": self.arrival}
+        require_distinct_columns(self.where, time=self.time, **optional)
         require_choice(self.future, OutOfBounds, parameter="future", where=self.where)
         require_choice(self.past, OutOfBounds, parameter="past", where=self.where)
         require_choice(self.unusable, Unusable, parameter="unusable", where=self.where)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import ColumnNotFound, WatermarkError
@@ -16,7 +16,7 @@ from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time.core import track_clock as core
 from streamops.time.core.correct_clock import Otherwise, parse_limit
-from streamops.time.correct_clock import add_corrected_time, check_timestamps, count_qualities
+from streamops.time.correct_clock import CorrectClock
 
 __all__ = ["track_clock"]
 
@@ -128,14 +128,14 @@ def track_clock(
     return annotate_rows(where, spec, core)
 
 
-class _TrackClock(core.TrackClockSpec):
-    """The specification with its Spark expressions."""
+class _TrackClock(core.TrackClockSpec, CorrectClock):
+    """The parameters with their Spark expressions."""
 
     __slots__ = ()
 
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the columns, and streams that already have a watermark."""
-        check_timestamps(self, frame)
+        super().check(frame)
         for name in self.by:
             if name not in frame.schema.names:
                 raise ColumnNotFound(name, frame.schema.names, where=self.where, role="by")
@@ -155,12 +155,8 @@ class _TrackClock(core.TrackClockSpec):
     def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of the core with their corrected times."""
         # Rows without a sample have no method, and one of the qualities of rows not corrected.
-        return add_corrected_time(self, frame, names, F.col(core.OFFSET), F.col(core.METHOD))
+        return self.add_corrected_time(frame, names, F.col(core.OFFSET), F.col(core.METHOD))
 
     def finished(self, rows: pa.Table) -> pa.Table:
         """Return the result for a table of the test kit."""
         return core.add_corrected_time(self, rows)
-
-    def counts(self) -> Mapping[str, Column]:
-        """Count all rows, and rows by quality."""
-        return count_qualities(self)

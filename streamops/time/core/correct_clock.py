@@ -74,13 +74,7 @@ def correct(
 ) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Return corrected times, the clock offsets that were applied, and the clock qualities.
 
-    Parameters
-    ----------
-    spec : CorrectClockSpec
-    rows : Table
-        With the columns `time`, `sent` and `received` of the specification.
-    offsets, good : ChunkedArray
-        Microseconds, null if unknown; and the quality of a time corrected by this offset.
+    `offsets` are microseconds, null if unknown; `good` is the quality of a time corrected by them.
     """
     (event, has_event), (sent, has_sent), (received, has_received) = (
         calendar_micros(rows.column(name)) for name in (spec.time, spec.sent, spec.received)

@@ -83,10 +83,8 @@ class ProducersSpec(PassThrough):
     """Type of the column `producer`, set by ``resolve``."""
 
     def __post_init__(self) -> None:
-        columns = {"producer": self.producer, "time": self.time, "arrival": self.arrival}
-        if self.arrival is None:
-            del columns["arrival"]
-        require_distinct_columns(self.where, **columns)
+        optional = {} if self.arrival is None else {"arrival": self.arrival}
+        require_distinct_columns(self.where, producer=self.producer, time=self.time, **optional)
         if isinstance(self.expected, str | bytes) or not isinstance(self.expected, Sequence):
             raise SpecError(
                 "NOT_A_LIST",
@@ -214,8 +212,9 @@ def step(
     rows = np.flatnonzero(is_active)
     producers = take(both.select([PRODUCER]), firsts[rows]).column(0)
     stored = pa.table([producers, newest[rows], seen[rows]], schema=before.schema)
-    holds = _holds(newest[rows], state.watermark)
+    # The clock never passes a producer that holds it, so only one that joins can be behind.
     clock = state.watermark
+    holds = newest[rows] >= (BEFORE_ALL if clock is None else clock)
     if holds.any():
         least = int(newest[rows][holds].min())
         clock = None if least == BEFORE_ALL else least
@@ -265,15 +264,8 @@ def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Ta
     return pa.table(columns, schema=before.schema)
 
 
-def _holds(newest: Ints, clock: int | None) -> Mask:
-    """Return which active producers hold the clock: those that are not behind it.
-
-    The clock never passes a producer that holds it, so a producer can only join behind the clock.
-    """
-    return newest >= (BEFORE_ALL if clock is None else clock)
-
-
 def _extremes(stored: pa.Table, holds: Mask) -> dict[str, Any]:
+    """Return the newest event time, and the producers that have it and that hold the clock."""
     newest = _ints(stored, NEWEST)
     if not len(newest):
         return {}
