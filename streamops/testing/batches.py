@@ -58,14 +58,7 @@ def at(seconds: float = 0, micros: int = 0, *, since: dt.datetime = START) -> dt
 
 
 def expand(operator: Chain) -> list[Operator]:
-    """The operators of a chain, follow-up operators included.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_CHAIN``: an item is not an operator with a core, or has two inputs and is not the
-        first. ``NOT_IN_A_SCRIPT``: an operator has a ``snapshot``.
-    """
+    """The operators of a chain, follow-up operators included. Only the first may have two inputs."""
     chain: list[Any] = list(operator) if isinstance(operator, list | tuple) else [operator]
     operators: list[Operator] = []
     for position, item in enumerate(chain or [None]):
@@ -156,11 +149,6 @@ def canonical(schema: pa.Schema) -> pa.Schema:
     """The same columns with the types in which Spark passes them to Python.
 
     Timestamps are in UTC, and there are no large variants.
-
-    Raises
-    ------
-    SchemaError
-        ``DUPLICATE_COLUMN``, or ``TYPE_NOT_CARRIED``: a type that Spark does not have.
     """
     duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if duplicates:
@@ -186,16 +174,7 @@ def canonical(schema: pa.Schema) -> pa.Schema:
 
 
 def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
-    """The columns of a script: the given ones, those of its first table, or those of its rows.
-
-    Raises
-    ------
-    SpecError
-        ``NO_SCHEMA``: there are no rows, and no schema. ``NOT_A_BATCH``: for example, a row instead
-        of a list of rows.
-    SchemaError
-        ``COLUMN_MISSPELT``: a name similar to that of a column that the same rows omit.
-    """
+    """The columns of a script: the given ones, those of its first table, or those of its rows."""
     if schema is not None:
         return canonical(schema)
     rows: list[Mapping[str, Any]] = []
@@ -222,15 +201,6 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
     """Convert a micro-batch to a table with exactly these columns.
 
     A row may omit columns (they are null), but must not have other columns.
-
-    Raises
-    ------
-    ColumnNotFound
-        A column that the script does not have.
-    SpecError
-        ``NOT_A_BATCH``.
-    SchemaError
-        ``BATCH_TYPE``: a column that cannot be cast to its type without loss.
     """
     names = list(dict.fromkeys(name for row in batch for name in row)) if _is_rows(batch) else None
     try:

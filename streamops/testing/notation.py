@@ -56,17 +56,7 @@ _TERM = r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)"
 _DURATION = re.compile(rf"(-?)((?:{_TERM})+)")
 _WINDOW = re.compile(r"\[([^,\[\]()]+),\s*([^,\[\]()]+)\)")
 
-_LINE = {
-    "rows",
-    "restart",
-    "no_data",
-    "expect",
-    "late",
-    "watermark",
-    "counts",
-    "state_rows",
-    "clock",
-}
+_LINE = {"restart", "no_data", "expect", "late", "watermark", "counts", "state_rows", "clock"}
 _LATE = {"row", "reason", "lateness", "watermark"}
 _CLOCK = set(ClockMetrics.__dataclass_fields__)
 
@@ -236,7 +226,7 @@ def read_line(
     of metrics that can be checked.
     """
     names = ("rows",) if len(schemas) == 1 else SIDES
-    line = require_keys(value, (_LINE - {"rows"}) | set(names), set(), where)
+    line = require_keys(value, _LINE | set(names), set(), where)
     has_rows = any(name in line for name in names)
     flags = {line.get(name, True) for name in ("no_data", "restart")}
     if has_rows == ("no_data" in line) or ("restart" in line and not has_rows) or flags != {True}:

@@ -148,8 +148,8 @@ class Replay:
         schemas: Any = schema if isinstance(schema, tuple) else (schema,)
         self._schemas = tuple(map(canonical, schemas))
         self._stages: list[_Stage] = []
-        columns = tuple(
-            _Columns(schema_, {} if delay is None else {time or "": _mark(_micros(delay))})
+        frames = tuple(
+            _Frame(schema_, {} if delay is None else {time or "": _mark(_micros(delay))})
             for schema_, time, delay in zip(
                 self._schemas,
                 operators[0].parameters.times,
@@ -158,9 +158,9 @@ class Replay:
             )
         )
         for operator_ in operators:
-            stage = _Stage(operator_, columns, shards, restart=restart, is_first=not self._stages)
+            stage = _Stage(operator_, frames, shards, restart=restart, is_first=not self._stages)
             self._stages.append(stage)
-            columns = (stage.output,)
+            frames = (stage.output,)
         self._batches = 0
         # Spark's watermark in milliseconds, of this micro-batch and of the next one.
         self._current = self._next = 0
@@ -202,27 +202,22 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
-    """Columns of a frame, and the metadata of some of them."""
+class _Frame:
+    """The part of a DataFrame that the checks of the driver use."""
 
-    schema: pa.Schema
+    columns: pa.Schema
     metadata: Mapping[str, Mapping[str, Any]]
+    isStreaming: bool = True
 
     @property
-    def frame(self) -> DataFrame:
-        """The part of a DataFrame that the checks of the driver use."""
-        spark = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
-        marked = [
-            StructField(f.name, f.dataType, metadata=dict(self.metadata.get(f.name, {})))
-            for f in spark.fields
-        ]
-        return cast("DataFrame", _Frame(StructType(marked)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    schema: StructType
-    isStreaming: bool = True
+    def schema(self) -> StructType:
+        """The columns as Spark's types, with the metadata."""
+        return StructType(
+            [
+                StructField(f.name, f.dataType, metadata=dict(self.metadata.get(f.name, {})))
+                for f in from_arrow_schema(self.columns, prefer_timestamp_ntz=True).fields
+            ]
+        )
 
 
 @dataclass
@@ -230,7 +225,7 @@ class _Stage:
     """One operator of a query, with its stored state."""
 
     operator: Operator
-    columns: tuple[_Columns, ...]
+    frames: tuple[_Frame, ...]
     shards: int | None
     restart: bool = field(kw_only=True)
     is_first: bool = field(kw_only=True)
@@ -238,9 +233,9 @@ class _Stage:
 
     def __post_init__(self) -> None:
         operator = self.operator
-        self.carried = _carried_watermarks(operator, self.columns)
+        self.carried = _carried_watermarks(operator, self.frames)
         if operator.check is not None:
-            operator.check(self.columns[0].frame)
+            operator.check(cast("DataFrame", self.frames[0]))
         self.count = shards_of(operator)
         if self.shards is not None and operator.project is None:
             self.count = self.shards
@@ -251,7 +246,7 @@ class _Stage:
     def _start(self) -> None:
         """Resolve the operator anew, as a restarted query does."""
         operator = self.operator.options(shards=self.count)
-        schemas = tuple(columns.schema for columns in self.columns)
+        schemas = tuple(frame.columns for frame in self.frames)
         self.spec = resolve(operator, schemas, self.carried)
         self.run_step = ShardStep(operator.name, operator.core, self.spec, self.count)
         self.delays = watermark_delays(self.spec, self.carried)
@@ -259,20 +254,20 @@ class _Stage:
 
     def reset_watermarks(self) -> None:
         """Reset the watermark of each input, which a checkpoint does not store."""
-        self._marks = [0] * len(self.columns)
+        self._marks = [0] * len(self.frames)
 
     @property
-    def output(self) -> _Columns:
-        """Columns of the output, with the metadata for the next operator."""
+    def output(self) -> _Frame:
+        """The output, with the metadata for the next operator."""
         parameters: Any = self.operator.parameters
         if self.operator.project is not None:  # passes its rows on, with a watermark
             mark = {**_mark(parameters.delay), INSTANT: True}
-            return _Columns(self.columns[0].schema, {parameters.time: mark})
+            return _Frame(self.frames[0].columns, {parameters.time: mark})
         schema = self._finish(self.spec.output.empty_table()).schema
         delay = max((delay for delay in self.delays if delay is not None), default=None)
         metadata = operator_metadata(self.spec, delay, metrics=(), api="", once=None)
         marked = self.spec.event_time
-        return _Columns(canonical(schema), {} if marked is None else {marked: metadata})
+        return _Frame(canonical(schema), {} if marked is None else {marked: metadata})
 
     def step(
         self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
@@ -410,24 +405,22 @@ def _mark(delay: int) -> dict[str, Any]:
     return {WATERMARK: delay // 1_000}
 
 
-def _carried_watermarks(
-    operator: Operator, columns: tuple[_Columns, ...]
-) -> tuple[int | None, ...]:
+def _carried_watermarks(operator: Operator, frames: tuple[_Frame, ...]) -> tuple[int | None, ...]:
     """The delays of the watermarks of the frames, by the checks of the driver."""
     parameters, delays = operator.parameters, []
-    for at, columns_ in enumerate(columns):
+    for at, frame in enumerate(frames):
         time, carried = parameters.times[at], None
         if time is not None and operator.project is None:
             carried = carried_watermark(
-                columns_.frame,
+                cast("DataFrame", frame),
                 parameters.delays[at],
                 parameters.lag,
                 time=time,
                 where=operator.sides[at],
-                of_results=len(columns) == 1 and parameters.accepts_revisions[at],
+                of_results=len(frames) == 1 and parameters.accepts_revisions[at],
             )
         elif any(parameters.times) and operator.project is None:
-            marks = columns_.metadata.values()
+            marks = frame.metadata.values()
             own = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
             carried = max(own, default=None)
         delays.append(carried)

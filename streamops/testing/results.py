@@ -146,13 +146,7 @@ def _combine_follow_up(first: BatchResult, second: BatchResult) -> BatchResult:
 
 
 def records(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows of a table as dicts; maps are dicts, too.
-
-    Raises
-    ------
-    CapacityError
-        ``TIME_NOT_IN_PYTHON``: a window of the last days of the year 9999 ends after it.
-    """
+    """Rows of a table as dicts; maps are dicts, too."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
     except OverflowError as error:

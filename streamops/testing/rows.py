@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -58,17 +57,20 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     except ImportError as error:
         raise missing_extra("chispa", "assert_rows") from error
 
-    for rows, name in ((actual, "actual"), (expected, "expected")):
-        _require_rows(rows, name)
-    left, right = _side(actual, "actual", expected), _side(expected, "expected", actual)
-    if left.schema is not None and right.schema is not None:
+    for rows, side in ((actual, "actual"), (expected, "expected")):
+        _require_rows(rows, side)
+    (left, left_schema), (right, right_schema) = (
+        _to_dicts(actual, "actual", expected),
+        _to_dicts(expected, "expected", actual),
+    )
+    if left_schema is not None and right_schema is not None:
         try:
             assert_schema_equality(
-                left.schema, right.schema, ignore_nullable=True, ignore_metadata=True
+                left_schema, right_schema, ignore_nullable=True, ignore_metadata=True
             )
         except SchemasNotEqualError as error:
             raise AssertionError(f"the columns differ:{error}") from None
-    found, wanted = left.sorted(ordered), right.sorted(ordered)
+    found, wanted = _sort(left, ordered), _sort(right, ordered)
     differing = [pair for pair in zip(found, wanted, strict=False) if not same(*pair)]
     if not differing and len(found) == len(wanted):
         return
@@ -81,32 +83,28 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     raise AssertionError(f"the rows differ: {counts} (df1 is actual, df2 expected){table}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    rows: list[dict[str, Any]]
-    schema: StructType | None
-
-    def sorted(self, ordered: bool) -> list[Row]:
-        # The same order of columns on both sides.
-        rows = [dict(sorted(row.items())) for row in self.rows]
-        if not ordered:
-            rows = sorted(rows, key=lambda row: comparable(list(row.values())))
-        return [Row(**row) for row in rows]
+def _sort(dicts: list[dict[str, Any]], ordered: bool) -> list[Row]:
+    # The same order of columns on both sides.
+    rows = [dict(sorted(row.items())) for row in dicts]
+    if not ordered:
+        rows.sort(key=lambda row: comparable(list(row.values())))
+    return [Row(**row) for row in rows]
 
 
-def _side(rows: Rows, side: str, other: Rows) -> _Side:
-    if isinstance(rows, DataFrame):
-        _refuse_duplicates(rows.columns, side)
-        return _Side(records(_collect(rows)), rows.schema)
-    if isinstance(rows, pa.Table):
-        _refuse_duplicates(rows.column_names, side)
-        return _Side(records(rows), from_arrow_schema(canonical(rows.schema), True))
+def _to_dicts(rows: Rows, side: str, other: Rows) -> tuple[list[dict[str, Any]], StructType | None]:
+    """The rows, and their schema if they have one."""
+    if isinstance(rows, DataFrame | pa.Table):
+        _refuse_duplicates(_names(rows), side)
+        if isinstance(rows, DataFrame):
+            return records(_collect(rows)), rows.schema
+        return records(rows), from_arrow_schema(canonical(rows.schema), True)
     for row in rows:
-        _refuse_duplicates(list(row.__fields__ if isinstance(row, Row) else row), side)
+        _refuse_duplicates(_names([row]), side)
     dicts = [row.asDict(recursive=True) if isinstance(row, Row) else dict(row) for row in rows]
-    names = other.columns if isinstance(other, DataFrame) else _names(other)
+    names = _names(other)
+    has_names = isinstance(other, DataFrame | pa.Table) or len(other) > 0
     for row in dicts:
-        if names is not None and set(row) != set(names):
+        if has_names and set(row) != set(names):
             raise AssertionError(
                 f"the columns differ: a row of {side} has {', '.join(sorted(row))}; "
                 f"the other side has {', '.join(sorted(names))}"
@@ -114,17 +112,17 @@ def _side(rows: Rows, side: str, other: Rows) -> _Side:
     if isinstance(other, DataFrame) and dicts:
         schema = StructType([StructField(f.name, f.dataType) for f in other.schema.fields])
         values = [tuple(row[name] for name in other.columns) for row in dicts]
-        frame = other.sparkSession.createDataFrame(values, schema)
-        dicts = records(_collect(frame))
-    return _Side(dicts, None)
+        dicts = records(_collect(other.sparkSession.createDataFrame(values, schema)))
+    return dicts, None
 
 
-def _names(rows: Any) -> list[str] | None:
+def _names(rows: Rows) -> list[str]:
+    """The columns; for a list, those of its first row."""
+    if isinstance(rows, DataFrame):
+        return rows.columns
     if isinstance(rows, pa.Table):
         return list(rows.column_names)
-    for row in rows:
-        return list(row.__fields__ if isinstance(row, Row) else row)
-    return None
+    return [name for row in rows[:1] for name in (row.__fields__ if isinstance(row, Row) else row)]
 
 
 def _collect(frame: DataFrame) -> pa.Table:

@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.core import SIDES
 from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.parameters import require_choice
-from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.kernel.time import format_duration, parse_duration
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.spark.progress import parse_metrics
@@ -99,9 +99,18 @@ def micro_batches(
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
     folder = Path(directory) / "input"
     folder.mkdir(parents=True, exist_ok=True)
-    from_python = source == "python" or (source == "auto" and _has_python_source(spark))
-    if from_python:
-        _require_python_source(spark)
+    is_classic = type(spark).__module__ == "pyspark.sql.session"
+    is_supported = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
+    if source == "python" and not is_supported:
+        raise RequirementError(
+            "PYTHON_SOURCE_UNSUPPORTED",
+            "this Spark cannot end a run of a Python data source by itself",
+            where="streamops.testing.micro_batches",
+            got=f"Spark {spark.version} and source='python'",
+            expected="Spark 4.2 or later",
+            fix="source='files'",
+        )
+    from_python = source == "python" or (source == "auto" and is_classic and is_supported)
     script = list(batches)
     columns = _written_schema(folder.parent) or infer_schema(script, schema)
     for number, batch in enumerate(script, start=len(list(folder.iterdir()))):
@@ -171,7 +180,10 @@ def stream(
     operators = expand(operator)
     first, *rest = operators
     names = ("",) if len(first.parameters.times) == 1 else SIDES
-    with _use_directory(directory) as folder:
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamops-"))
+        folder = Path(directory)
         written = [_written_schema(folder / name) for name in names]
         schemas = tuple(schema for schema in written if schema is not None)
         if len(schemas) < len(names):
@@ -188,7 +200,8 @@ def stream(
                 source=source,
             )
             if delay is not None and time is not None:
-                frame = _with_watermark(frame, time, delay)
+                micros = parse_duration(delay, parameter="watermark", where="streamops.testing")
+                frame = frame.withWatermark(time, format_duration(micros))
             frames.append(frame)
         first = replace(first, follow_up=None)
         result = frames[0].transform(first if len(frames) == 1 else replace(first, right=frames[1]))
@@ -254,21 +267,6 @@ def _written_schema(directory: Path) -> pa.Schema | None:
     return _read_table(written[0]).schema if written else None
 
 
-@contextlib.contextmanager
-def _use_directory(directory: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """The directory, or a temporary one."""
-    if directory is not None:
-        yield Path(directory)
-        return
-    with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
-        yield Path(folder)
-
-
-def _with_watermark(frame: DataFrame, time: str, delay: Duration) -> DataFrame:
-    micros = parse_duration(delay, parameter="watermark", where="streamops.testing")
-    return frame.withWatermark(time, format_duration(micros))
-
-
 def _result(
     operators: Sequence[Operator], number: int, table: pa.Table, progress: Any
 ) -> BatchResult:
@@ -311,27 +309,6 @@ def _watermark(operator: Operator, progress: Any) -> dt.datetime | None:
     mark = (dt.datetime.fromisoformat(text) - _EPOCH) if text else None
     lag = dt.timedelta(microseconds=operator.parameters.lag)
     return _EPOCH + mark + lag if mark else None
-
-
-def _has_python_source(spark: SparkSession) -> bool:
-    classic = type(spark).__module__ == "pyspark.sql.session"
-    return classic and _is_supported(spark)
-
-
-def _is_supported(spark: SparkSession) -> bool:
-    return tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
-
-
-def _require_python_source(spark: SparkSession) -> None:
-    if not _is_supported(spark):
-        raise RequirementError(
-            "PYTHON_SOURCE_UNSUPPORTED",
-            "this Spark cannot end a run of a Python data source by itself",
-            where="streamops.testing.micro_batches",
-            got=f"Spark {spark.version} and source='python'",
-            expected="Spark 4.2 or later",
-            fix="source='files'",
-        )
 
 
 def _refuse_too_many(spark: SparkSession, count: int) -> None:

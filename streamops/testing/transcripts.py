@@ -47,6 +47,7 @@ For an operator with two inputs, a line has rows of ``left``, ``right`` or both 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -184,19 +185,15 @@ def assert_streams(
     # The clock uses the state API of its own options.
     chain = [operator] if transcript.behind is None else [transcript.behind, operator]
     with tempfile.TemporaryDirectory(prefix="streamops-") as temporary:
-        folder = temporary if directory is None else directory
-
-        def run(batches: list[Any]) -> list[BatchResult]:
-            return stream(
-                spark,
-                chain,
-                batches,
-                watermark=transcript.watermark,
-                schema=transcript.schema,
-                source=source,
-                directory=folder,
-            )
-
+        run = functools.partial(
+            stream,
+            spark,
+            chain,
+            watermark=transcript.watermark,
+            schema=transcript.schema,
+            source=source,
+            directory=temporary if directory is None else directory,
+        )
         _check(transcript, run)
 
 

@@ -107,7 +107,7 @@ CLEAN = (
         for name in ("operations", "reference", "sketches", "testing", "time", "windows")
     ),
     *("streamops/aggregates", "streamops/changelog", "streamops/changes", "streamops/kernel"),
-    *("streamops/joins", "streamops/spark"),
+    *("streamops/joins", "streamops/spark", "streamops/testing", "tests/testing"),
     *(f"streamops/sketches/core/{name}.py" for name in ("filters", "generations", "seen")),
     *(
         f"streamops/sketches/{name}.py"
@@ -123,6 +123,8 @@ CLEAN = (
     *("tests/docs", "tests/faults", "tests/golden", "tests/kernel", "tests/transcripts"),
     *(f"tests/laws/test_{name}_laws.py" for name in ("history", "latest")),
     *("tests/laws/changes_strategies.py", "tests/laws/test_folding_laws_spark.py"),
+    *("tests/laws/test_pair_laws.py", "tests/oracles/pairs.py", "tests/spark/pair_cores.py"),
+    *(f"tests/spark/test_{name}_spark.py" for name in ("pairs", "pairs_plan")),
 )
 
 TREE = ("streamops", "examples", "tests", "benchmarks", "docs", "decisions", "notebooks", "scripts")

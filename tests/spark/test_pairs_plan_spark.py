@@ -1,4 +1,4 @@
-"""Operators with two inputs on Spark: what may stand before and behind them, batches, refusals."""
+"""Operators with two inputs on Spark: chains with other operators, batches, and errors."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ EVENTS = pa.schema([("k", pa.string()), ("ts", INSTANT)])
 RIGHT = pa.schema([("key", pa.string()), ("at", INSTANT)])
 
 
-def events(*said: tuple[str, float]) -> list[dict[str, Any]]:
-    return [{"k": k, "ts": at(s)} for k, s in said]
+def events(*rows: tuple[str, float]) -> list[dict[str, Any]]:
+    return [{"k": k, "ts": at(s)} for k, s in rows]
 
 
-def others(*said: tuple[str, float]) -> list[dict[str, Any]]:
-    return [{"key": k, "at": at(s)} for k, s in said]
+def others(*rows: tuple[str, float]) -> list[dict[str, Any]]:
+    return [{"key": k, "at": at(s)} for k, s in rows]
 
 
-def marks(ran: list[Any]) -> list[str]:
-    return [progress.eventTime.get("watermark", "")[11:19] for _, _, progress in ran]
+def marks(results: list[Any]) -> list[str]:
+    return [progress.eventTime.get("watermark", "")[11:19] for _, _, progress in results]
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
+def test_an_input_without_new_rows_holds_the_watermark(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
-    """The left frame brings a watermark of its own, the operator defines one on the right one."""
+    """The left frame has a watermark, and the operator defines one on the right frame."""
 
     def run(left: list[Any], right: list[Any]) -> list[Any]:
         frames = [
-            micro_batches(spark, said, schema=schema, directory=tmp_path / name)
-            for name, said, schema in (("l", left, EVENTS), ("r", right, RIGHT))
+            micro_batches(spark, batches, schema=schema, directory=tmp_path / name)
+            for name, batches, schema in (("l", left, EVENTS), ("r", right, RIGHT))
         ]
         marked = frames[0].withWatermark("ts", "2 seconds")
         pair = earlier(frames[1], delay=(None, "20 seconds"), state_api=api)
         return run_query(marked.transform(pair), tmp_path, 300)
 
-    # Nothing new comes to the right source, which is other than a micro-batch without rows.
+    # The right source has no new offsets, which differs from a micro-batch without rows.
     ran = run([events(("a", 10)), events(("a", 90)), events(("b", 95))], [others(("a", 1))])
     assert marks(ran)[1:] == ["23:59:41"] * (len(ran) - 1)
     assert [len(rows) for _, rows, _ in ran] == [0] * len(ran)
     ran = run([events(("c", 100))], [others(("b", 50)), others(("a", 200))])
     assert [len(rows) for _, rows, _ in ran] == [0, 1, 2]
     assert marks(ran) == ["23:59:41", "00:00:30", "00:01:38"]
-    # Every shard is visited in every micro-batch, also in that to which the left source has nothing.
+    # Every shard runs in every micro-batch, also if the left source has no new offsets.
     assert [p.observedMetrics["earlier"]["state_rows"] for _, _, p in ran] == [6, 6, 4]
     assert_rows(
         pa.concat_tables([rows for _, rows, _ in ran]).drop_columns("late"),
@@ -75,9 +75,9 @@ def test_a_source_that_is_silent_holds_the_watermark_whoever_defined_it(
     )
 
 
-def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """Three state operators and two watermarks in one query: as in a batch."""
-    came = [events(("a", 1), ("a", 12)), events(("b", 25), ("a", 31)), events(("a", 300))]
+def test_windows_may_precede_and_follow(spark: SparkSession, tmp_path: Path) -> None:
+    """Three stateful operators and two watermarks in one query: the result equals the batch."""
+    left = [events(("a", 1), ("a", 12)), events(("b", 25), ("a", 31)), events(("a", 300))]
     right = [others(("a", 5), ("b", 2)), others(("a", 18)), others(("b", 300))]
     counted: dict[str, Any] = {
         "by": "k",
@@ -101,15 +101,15 @@ def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path
         )
 
     frames = [
-        micro_batches(spark, said, schema=schema, directory=tmp_path / name)
-        for name, said, schema in (("l", came, EVENTS), ("r", right, RIGHT))
+        micro_batches(spark, batches, schema=schema, directory=tmp_path / name)
+        for name, batches, schema in (("l", left, EVENTS), ("r", right, RIGHT))
     ]
     ran = run_query(chain(*frames, "0 seconds"), tmp_path, 300)
     whole = [
         spark.createDataFrame(
-            pa.Table.from_pylist([r for b in said for r in b], schema).to_pandas()
+            pa.Table.from_pylist([row for batch in batches for row in batch], schema).to_pandas()
         )
-        for said, schema in ((came[:2], EVENTS), (right, RIGHT))
+        for batches, schema in ((left[:2], EVENTS), (right, RIGHT))
     ]
     assert_rows(pa.concat_tables([rows for _, rows, _ in ran]), chain(*whole, None).toArrow())
     metrics = ran[0][2].observedMetrics
@@ -117,13 +117,13 @@ def test_windows_may_stand_before_and_behind(spark: SparkSession, tmp_path: Path
     assert metrics["earlier"]["rows"] == 2
 
 
-def test_a_batch_is_the_whole_answer_with_the_frames_own_types_and_comments(
+def test_a_batch_has_the_types_and_comments_of_the_frames(
     spark: SparkSession,
 ) -> None:
     left = spark.sql(
         "select k, ts, x collate utf8_lcase x from values "
         "('a', timestamp'2024-01-01 00:00:10Z', 'X'), ('a', null, 'y'), "
-        "(null, timestamp'2024-01-01', 'Z') as came(k, ts, x)"
+        "(null, timestamp'2024-01-01', 'Z') as t(k, ts, x)"
     )
     odd = F.col("x").alias("odd.name", metadata={"comment": "as written"})
     left = left.select("k", "ts", odd)
@@ -163,7 +163,7 @@ def refused(make: Callable[[], Any]) -> StreamopsError:
     return caught.value
 
 
-def test_what_cannot_work_is_refused_while_the_plan_is_built(spark: SparkSession) -> None:
+def test_mistakes_are_reported_while_the_plan_is_built(spark: SparkSession) -> None:
     left = stream_of(spark, "'a' k", "timestamp ts")
     right = stream_of(spark, "'a' key", "timestamp at")
     table = spark.sql("select 'a' key, timestamp'2024-01-01' at")
@@ -196,7 +196,7 @@ def test_what_cannot_work_is_refused_while_the_plan_is_built(spark: SparkSession
     assert native.code == "NO_NATIVE_ENGINE"
 
 
-def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSession) -> None:
+def test_the_metadata_of_preceding_operators_is_read_on_both_sides(spark: SparkSession) -> None:
     left = stream_of(spark, "'a' k", "timestamp ts")
     right = stream_of(spark, "'a' key", "timestamp at")
     last = right.transform(
@@ -214,8 +214,8 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
         "joins.earlier, right frame",
     )
     first = left.transform(tally(right, name="counts"))
-    told = [f.metadata for f in first.schema.fields if METRICS in f.metadata]
-    assert told == [{METRICS: "counts", STATE_API: "transformWithStateInPandas"}]
+    metadata = [f.metadata for f in first.schema.fields if METRICS in f.metadata]
+    assert metadata == [{METRICS: "counts", STATE_API: "transformWithStateInPandas"}]
     timed = left.transform(earlier(right, delay=("1 second", "3 seconds"), lag="1 second"))
     assert timed.schema["ts"].metadata[WATERMARK] == 4_000
     second = timed.select("k", "ts").transform(
@@ -233,7 +233,7 @@ def test_what_an_operator_before_says_is_heard_on_either_side(spark: SparkSessio
     only_once = refused(lambda: clocked[0].transform(earlier(clocked[1])))
     assert (only_once.code, only_once.where) == ("STATE_API_NOT_CHAINABLE", "joins.earlier")
     provider = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, "of another kind")
+    spark.conf.set(PROVIDER, "another provider")
     try:
         assert refused(lambda: left.transform(tally(right))).code == "ROCKSDB_REQUIRED"
     finally:

@@ -1,4 +1,4 @@
-"""Operators with two inputs on Spark: that they are wired, on both state APIs."""
+"""Operators with two inputs on Spark, with both state APIs: the results equal those of a replay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def right(key: str | None, seconds: float | None) -> dict[str, Any]:
     return {"key": key, "at": None if seconds is None else at(seconds)}
 
 
-# Nothing moves before the right is seen (batch 2); a null time, a null key, late rows (batch 4).
+# The watermark does not advance before batch 2. Null times, null keys; late rows in batch 4.
 SCRIPT: list[Any] = [
     ([left("a", 10, one=1), left("b", 11), left(None, 12)], None),
     ([left("a", 70), left("a", None)], None),
@@ -59,35 +59,38 @@ def same(actual: list[Any], expected: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_with_time_gives_what_its_replay_gives_also_after_a_restart(
+def test_a_stream_with_event_time_equals_its_replay_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     pair = earlier(delay=("5 seconds", "20 seconds"), shards=3, state_api=api)
-    played = Replay(pair, BOTH)
+    replayed = Replay(pair, BOTH)
     first = stream(spark, pair, SCRIPT, schema=BOTH, directory=tmp_path)
-    same(first, played.run(SCRIPT))
-    assert [each.watermark for each in first] == [None, None, None, at(20), at(45), at(75)]
-    assert sum(each.counts.too_late for each in first if each.counts) > 0
-    assert {row["reason"] for each in first for row in each.late_rows} == {"null time", "too late"}
-    # The checkpoint knows the least of both watermarks, and not how far each side was.
+    same(first, replayed.run(SCRIPT))
+    assert [result.watermark for result in first] == [None, None, None, at(20), at(45), at(75)]
+    assert sum(result.counts.too_late for result in first if result.counts) > 0
+    assert {row["reason"] for result in first for row in result.late_rows} == {
+        "null time",
+        "too late",
+    }
+    # The checkpoint stores the minimum of both watermarks only.
     again = stream(spark, pair, MORE, schema=BOTH, directory=tmp_path)
-    same(again, played.run(MORE))
-    assert [each.watermark for each in again] == [at(75), at(75), at(130)]
+    same(again, replayed.run(MORE))
+    assert [result.watermark for result in again] == [at(75), at(75), at(130)]
     other = earlier(delay=("5 seconds", "20 seconds"), shards=3, state_api=api, word="other")
     with pytest.raises(StreamingQueryException, match="STATE_PARAMETERS"):
         stream(spark, other, MORE[:1], schema=BOTH, directory=tmp_path)
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_without_time_gives_what_its_replay_gives_also_after_a_restart(
+def test_a_stream_without_event_time_equals_its_replay_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     pair = tally(shards=3, state_api=api)
-    played = Replay(pair, BOTH)
+    replayed = Replay(pair, BOTH)
     first = stream(spark, pair, SCRIPT, schema=BOTH, directory=tmp_path)
-    same(first, played.run(SCRIPT))
+    same(first, replayed.run(SCRIPT))
     again = stream(spark, pair, MORE, schema=BOTH, directory=tmp_path)
-    same(again, played.run(MORE))
+    same(again, replayed.run(MORE))
     assert len(again) == len(MORE)
     with pytest.raises(StreamingQueryException, match="STATE_SHARDS"):
         stream(spark, tally(shards=4, state_api=api), MORE[1:], schema=BOTH, directory=tmp_path)

@@ -19,7 +19,7 @@ def test_seconds_count_from_the_start_of_2024() -> None:
     assert at(1, since=dt.datetime(1970, 1, 1, tzinfo=dt.UTC)).timestamp() == 1
 
 
-def test_the_columns_are_those_of_all_rows_together() -> None:
+def test_the_columns_are_those_of_all_rows() -> None:
     schema = infer_schema([[], [{"k": None}, {"k": "a", "ts": at(0)}], [{"v": 1.5}]], None)
     assert schema == pa.schema([("k", pa.string()), ("ts", INSTANT), ("v", pa.float64())])
 
@@ -37,34 +37,34 @@ def test_micro_batches_without_rows_need_a_schema() -> None:
     assert infer_schema([[]], pa.schema([("k", pa.int64())])).names == ["k"]
 
 
-@pytest.mark.parametrize(("slip", "meant"), [("amuont", "amount"), ("Amount", "amount")])
-def test_a_slip_of_a_name_is_no_column_of_its_own(slip: str, meant: str) -> None:
+@pytest.mark.parametrize(("misspelt", "name"), [("amuont", "amount"), ("Amount", "amount")])
+def test_a_misspelt_name_is_refused(misspelt: str, name: str) -> None:
     row = {"k": "a", "ts": at(1), "amount": 1}
-    slipped = {slip if name == meant else name: value for name, value in row.items()}
+    other = {misspelt if key == name else key: value for key, value in row.items()}
     with pytest.raises(SchemaError) as caught:
-        infer_schema([[row], [slipped, row]], None)
+        infer_schema([[row], [other, row]], None)
     assert str(caught.value) == (
-        f"[COLUMN_MISSPELT] streamops.testing: no row has both {slip!r} and {meant!r}: probably, they "
+        f"[COLUMN_MISSPELT] streamops.testing: no row has both {misspelt!r} and {name!r}: probably, they "
         "are one column\n"
-        f"  got:       a row with k, ts, {slip}\n"
+        f"  got:       a row with k, ts, {misspelt}\n"
         "  expected:  one of: k, ts, amount\n"
-        f"  fix:       did you mean {meant!r}? If both are columns, pass schema=..."
+        f"  fix:       did you mean {name!r}? If both are columns, pass schema=..."
     )
 
 
-def test_names_that_are_near_may_be_two_columns() -> None:
+def test_similar_names_may_be_two_columns() -> None:
     together = [[{"price": 1, "prices": [1]}, {"price": 1}, {"prices": []}]]
     assert infer_schema(together, None).names == ["price", "prices"]
     numbered = [[{"price_1": 1}], [{"price_2": 1}]]
     assert infer_schema(numbered, None).names == ["price_1", "price_2"]
     short = [[{"k": 1}], [{"key": 1}]]
     assert infer_schema(short, None).names == ["k", "key"]
-    apart, said = [[{"price": 1}], [{"prices": 1}]], pa.schema([("price", pa.int64())])
-    assert infer_schema(apart, said).names == ["price"]
+    separate, schema = [[{"price": 1}], [{"prices": 1}]], pa.schema([("price", pa.int64())])
+    assert infer_schema(separate, schema).names == ["price"]
 
 
 @pytest.mark.parametrize("batch", [{"k": "a"}, "k", ["k"], 7, [("k", "a")]], ids=repr)
-def test_what_is_no_micro_batch_is_refused(batch: Any) -> None:
+def test_a_value_that_is_not_a_micro_batch_is_refused(batch: Any) -> None:
     for read in (lambda: infer_schema([batch], None), lambda: to_table(batch, SCHEMA)):
         with pytest.raises(SpecError) as caught:
             read()
@@ -83,7 +83,7 @@ def test_what_is_no_micro_batch_is_refused(batch: Any) -> None:
     ],
     ids=str,
 )
-def test_types_become_the_ones_spark_hands_over(given: pa.DataType, sparks: pa.DataType) -> None:
+def test_types_become_those_of_spark(given: pa.DataType, sparks: pa.DataType) -> None:
     assert canonical(pa.schema([("x", given)])).field("x").type == sparks
 
 
@@ -102,16 +102,16 @@ def test_two_columns_of_one_name_are_refused() -> None:
 SCHEMA = pa.schema([("k", pa.string()), ("ts", INSTANT)])
 
 
-def test_a_row_may_leave_columns_out() -> None:
+def test_a_row_may_omit_columns() -> None:
     table = to_table([{"ts": at(1)}, {"k": "a"}], SCHEMA)
     assert table.to_pylist() == [{"k": None, "ts": at(1)}, {"k": "a", "ts": None}]
 
 
-def test_an_empty_micro_batch_has_the_columns_too() -> None:
+def test_an_empty_micro_batch_has_the_columns_of_the_script() -> None:
     assert to_table([], SCHEMA) == SCHEMA.empty_table()
 
 
-def test_a_row_may_not_bring_columns_of_its_own() -> None:
+def test_a_row_must_not_have_other_columns() -> None:
     with pytest.raises(ColumnNotFound, match="did you mean 'ts'"):
         to_table([{"k": "a", "t": at(1)}], SCHEMA)
 
@@ -121,7 +121,7 @@ def test_a_table_must_have_every_column() -> None:
         to_table(pa.table({"k": ["a"]}), SCHEMA)
 
 
-def test_columns_of_a_table_come_by_name() -> None:
+def test_columns_of_a_table_are_selected_by_name() -> None:
     table = to_table(pa.table({"ts": [at(1)], "k": ["a"]}), SCHEMA)
     assert table == pa.table({"k": ["a"], "ts": [at(1)]}, schema=SCHEMA)
 
@@ -134,7 +134,7 @@ def test_columns_of_a_table_come_by_name() -> None:
     ],
     ids=["another type", "finer than a microsecond"],
 )
-def test_a_value_that_would_change_is_refused(batch: object) -> None:
+def test_a_value_that_a_cast_would_change_is_refused(batch: object) -> None:
     with pytest.raises(SchemaError) as caught:
         to_table(batch, SCHEMA)
     assert caught.value.code == "BATCH_TYPE"

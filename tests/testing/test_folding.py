@@ -13,16 +13,16 @@ from streamops.testing import at, fold, replay
 NAN = float("nan")
 
 
-def change(kind: str, n: Any, revision: int | None = None, key: str = "a") -> dict[str, Any]:
-    said = {} if revision is None else {"revision": revision}
-    return {"k": key, "n": n, **said, "_change_type": kind}
+def change(type_: str, n: Any, revision: int | None = None, key: str = "a") -> dict[str, Any]:
+    revisions = {} if revision is None else {"revision": revision}
+    return {"k": key, "n": n, **revisions, "_change_type": type_}
 
 
 def update(n: int, revision: int, key: str = "a") -> dict[str, Any]:
     return {"k": key, "n": n, "revision": revision}
 
 
-def test_a_postimage_replaces_what_its_preimage_took_back() -> None:
+def test_a_postimage_replaces_its_preimage() -> None:
     rows = [
         change("insert", 1, 0),
         change("insert", 5, 0, "b"),
@@ -34,7 +34,7 @@ def test_a_postimage_replaces_what_its_preimage_took_back() -> None:
     assert fold(rows, key="k") == [update(5, 0, "b"), update(3, 2)]
 
 
-def test_a_delete_removes_a_row_and_an_insert_may_bring_it_back() -> None:
+def test_a_deleted_row_may_be_inserted_again() -> None:
     rows = [change("insert", 1), change("delete", 1), change("insert", 2)]
     assert fold(rows[:2], key="k") == []
     assert fold(rows, key=["k"]) == [{"k": "a", "n": 2}]
@@ -53,7 +53,7 @@ def test_without_revisions_a_key_is_published_once() -> None:
     assert fold([], key="k") == []
 
 
-def test_nan_takes_back_nan() -> None:
+def test_a_preimage_with_nan_retracts_nan() -> None:
     rows = [
         change("insert", NAN, 0),
         change("update_preimage", NAN, 0),
@@ -151,7 +151,7 @@ def test_results_of_a_replay_fold_by_key_and_window(stragglers: Any) -> None:
     assert fold(pa.concat_tables([result.table for result in results])) == folded
 
 
-def test_a_micro_batch_that_is_missing_is_found() -> None:
+def test_a_missing_micro_batch_is_detected() -> None:
     results = replay(
         windows.tumbling(
             "10 seconds",
@@ -168,13 +168,13 @@ def test_a_micro_batch_that_is_missing_is_found() -> None:
         fold(results[:2] + results[3:])
 
 
-def test_late_rows_are_no_results() -> None:
+def test_late_rows_are_not_folded() -> None:
     late = {"k": "a", "n": None, "late": {"reason": "straggler"}}
     result = {"k": "a", "n": 1, "late": None}
     assert fold([result, late], key="k") == [{"k": "a", "n": 1}]
 
 
-def test_rejected_rows_are_no_results() -> None:
+def test_rejected_rows_are_not_folded() -> None:
     total = changes.aggregate(by="k", agg={"n": agg.sum("n")}, rejected="route")
     script = [[change("insert", 1), change("upsert", 2)], [change("insert", 3)]]
     results = replay(total, script)
@@ -182,27 +182,29 @@ def test_rejected_rows_are_no_results() -> None:
         "unknown_operation"
     ]
     assert fold(results, key="k") == [{"k": "a", "n": 4}]
-    assert fold(pa.concat_tables([each.table for each in results]), key="k") == [{"k": "a", "n": 4}]
+    assert fold(pa.concat_tables([result.table for result in results]), key="k") == [
+        {"k": "a", "n": 4}
+    ]
 
 
 @pytest.mark.parametrize("name", ["late", "rejected"])
-def test_a_column_of_the_users_own_tells_of_no_other_rows(name: str) -> None:
+def test_a_column_of_the_user_may_be_called_late_or_rejected(name: str) -> None:
     rows = [{"k": "a", name: True}, {"k": "b", name: None}, {"k": "c", name: {"n": 1}}]
     assert fold(rows, key="k") == rows
 
 
-def changed(word: str, n: int) -> dict[str, Any]:
-    return {"n": n, "_change_type": word}
+def changed(type_: str, n: int) -> dict[str, Any]:
+    return {"n": n, "_change_type": type_}
 
 
-def test_in_a_bag_a_delete_takes_back_exactly_one_equal_row() -> None:
+def test_in_a_multiset_a_delete_retracts_exactly_one_equal_row() -> None:
     rows = [changed("insert", 1), changed("insert", 2), changed("insert", 1), changed("delete", 1)]
     assert fold(rows, rows="multiset") == [{"n": 1}, {"n": 2}]
     assert fold([*rows, changed("delete", 1), changed("delete", 2)], rows="multiset") == []
     assert fold([{"n": 1}, {"n": 1, "late": None}], rows="multiset") == [{"n": 1}, {"n": 1}]
 
 
-def test_in_a_bag_updates_may_cross() -> None:
+def test_in_a_multiset_updates_may_overlap() -> None:
     rows = [changed("insert", 1), changed("insert", 2)]
     rows += [changed("update_preimage", 1), changed("update_preimage", 2)]
     rows += [changed("update_postimage", 2), changed("update_postimage", 3)]
@@ -219,13 +221,15 @@ def test_in_a_bag_updates_may_cross() -> None:
         ("UNKNOWN_CHANGE", [changed("upsert", 1)]),
     ],
 )
-def test_a_bag_that_contradicts_itself_is_refused(code: str, rows: list[dict[str, Any]]) -> None:
+def test_a_multiset_that_contradicts_itself_is_refused(
+    code: str, rows: list[dict[str, Any]]
+) -> None:
     with pytest.raises(ChangeStreamError) as refused:
         fold(rows, rows="multiset")
     assert refused.value.code == code
 
 
-def test_a_word_that_is_no_kind_of_rows_is_refused() -> None:
+def test_an_unknown_choice_of_rows_is_refused() -> None:
     with pytest.raises(SpecError) as refused:
         fold([], rows="multisets")  # type: ignore[arg-type]
     assert (refused.value.code, refused.value.fix) == (
@@ -234,13 +238,13 @@ def test_a_word_that_is_no_kind_of_rows_is_refused() -> None:
     )
 
 
-def test_a_key_that_no_row_has_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_key_is_refused_with_the_most_similar_name() -> None:
     with pytest.raises(ColumnNotFound) as refused:
         fold([changed("insert", 1)], key="N")
     assert refused.value.fix.startswith("did you mean 'n'?")
 
 
-def test_a_bag_has_no_key() -> None:
+def test_a_multiset_has_no_key() -> None:
     with pytest.raises(SpecError) as refused:
         fold([], key="k", rows="multiset")
     assert refused.value.code == "KEY_OF_A_MULTISET"

@@ -22,17 +22,17 @@ from streamops.testing.notation import duration, instant, window
         ("0.5ms", 500),
     ],
 )
-def test_a_time_is_numbers_with_units(text: str, micros: int) -> None:
+def test_a_duration_is_numbers_with_units(text: str, micros: int) -> None:
     assert duration(text, "here") == dt.timedelta(microseconds=micros)
 
 
 @pytest.mark.parametrize("text", ["", "10", "s", "1 s", "+1s", "1s ", "1.5us", "1month", 10, None])
-def test_anything_else_is_no_time(text: Any) -> None:
+def test_any_other_duration_is_refused(text: Any) -> None:
     with pytest.raises(SpecError, match="here: this is not a time"):
         duration(text, "here")
 
 
-def test_an_instant_counts_from_the_epoch_or_stands_alone() -> None:
+def test_an_instant_is_relative_to_the_epoch_or_absolute() -> None:
     assert instant("-1s", START, "here") == at(-1)
     assert instant("2024-01-01T01:00:01+01:00", START, "here") == at(1)
     assert instant(at(1), START, "here") == at(1)
@@ -40,12 +40,12 @@ def test_an_instant_counts_from_the_epoch_or_stands_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["2024-01-01T00:00:00", at(0).replace(tzinfo=None), "noon"])
-def test_an_instant_without_an_offset_is_none(text: Any) -> None:
+def test_an_instant_without_an_offset_is_refused(text: Any) -> None:
     with pytest.raises(SpecError, match="here"):
         instant(text, START, "here")
 
 
-def test_a_window_is_written_half_open() -> None:
+def test_a_window_is_a_half_open_interval() -> None:
     assert window("[-5s, 10s)", START, "here") == {"window_start": at(-5), "window_end": at(10)}
     assert window(None, START, "here") == {"window_start": None, "window_end": None}
 

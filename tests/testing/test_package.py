@@ -12,7 +12,7 @@ from streamops import testing
 MODULES = ("batches", "folding", "notation", "replaying", "rows", "values")
 
 
-def test_importing_the_kit_imports_nothing_it_may_not_need() -> None:
+def test_importing_the_modules_does_not_import_the_extra() -> None:
     code = """
 import sys
 import streamops.testing
@@ -24,12 +24,12 @@ for extra in ("chispa", "pytest", "yaml"):
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-def test_importing_the_package_alone_imports_no_pyspark() -> None:
+def test_importing_the_package_does_not_import_pyspark() -> None:
     code = "import sys, streamops.testing; assert not {'pyspark', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-def test_every_name_leads_somewhere() -> None:
+def test_every_public_name_exists() -> None:
     assert dir(testing) == sorted(testing.__all__)
     for name in testing.__all__:
         assert getattr(testing, name) is not None

@@ -14,7 +14,7 @@ from streamops.testing.transcripts import Transcript, assert_replays, parse
 from tests.spark.pair_cores import earlier, tally
 
 TEXT = """
-name: the watermark is that of the side that is behind
+name: the watermark is the minimum over both sides
 operator: joins.earlier
 spec: {delay: [5 seconds, 0 seconds], time: [ts, at]}
 columns: {left: {k: string, ts: timestamp}, right: {key: string, at: timestamp}}
@@ -45,7 +45,7 @@ script:
 
 @pytest.fixture(autouse=True)
 def joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if these were operators that users import."""
+    """Make the two operators importable from streamops.joins."""
     named = SimpleNamespace(__all__=["earlier", "tally"], earlier=earlier, tally=tally)
     monkeypatch.setitem(sys.modules, "streamops.joins", named)
 
@@ -60,11 +60,11 @@ def read(text: str = TEXT, **changes: str) -> Transcript:
 
 @pytest.mark.parametrize("shards", [None, 1, 5])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_script_of_two_sides_is_replayed(restart: bool, shards: int | None) -> None:
+def test_a_script_with_two_inputs_is_replayed(restart: bool, shards: int | None) -> None:
     assert_replays(read(), restart=restart, shards=shards)
 
 
-def test_what_differs_is_told_with_the_line() -> None:
+def test_a_failure_names_the_line() -> None:
     with pytest.raises(AssertionError, match="line 3"):
         assert_replays(parse(TEXT.replace("ts: 14s, n: 0", "ts: 14s, n: 1"))[0])
     with pytest.raises(AssertionError, match="line 1"):
@@ -73,9 +73,9 @@ def test_what_differs_is_told_with_the_line() -> None:
         )
 
 
-def test_both_sides_have_the_usual_columns_unless_said_otherwise() -> None:
+def test_both_sides_have_the_same_columns_by_default() -> None:
     text = """
-name: both bring a watermark
+name: both frames have a watermark
 operator: joins.earlier
 spec: {by: [k, k], time: [ts, ts]}
 with_watermark: {left: 1 second, right: 2 seconds}
@@ -86,8 +86,8 @@ script:
     watermark: 4s
 """
     transcript = read(text)
-    usual = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
-    assert transcript.schema == (usual, usual)
+    default = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+    assert transcript.schema == (default, default)
     assert transcript.watermark == ("1 second", "2 seconds")
     assert_replays(transcript)
     assert read(text.replace("{left: 1 second, right: 2 seconds}", "1 second")).watermark == (
@@ -107,14 +107,14 @@ MALFORMED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("before", "after"), MALFORMED)
-def test_what_is_malformed_is_refused(before: str, after: str) -> None:
+def test_a_malformed_transcript_is_refused(before: str, after: str) -> None:
     assert before in TEXT
     with pytest.raises(SpecError) as refused:
         parse(TEXT.replace(before, after))
     assert refused.value.code == "TRANSCRIPT_MALFORMED"
 
 
-def test_a_side_means_nothing_to_an_operator_with_one_input() -> None:
+def test_an_operator_with_one_input_has_no_sides() -> None:
     text: Any = """
 name: one
 operator: windows.tumbling

@@ -1,4 +1,4 @@
-"""Two inputs, replayed: Spark's rules for the least of two watermarks."""
+"""Replays of operators with two inputs, with Spark's rules for the minimum of two watermarks."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ SCRIPT = [
 ]
 
 
-def test_nothing_moves_until_both_sides_have_been_seen() -> None:
+def test_the_watermark_does_not_advance_before_both_sides_had_rows() -> None:
     script = [([left("a", 100)], None), ([left("a", 200)], None), (None, [right("a", 50)])]
     results = replay(earlier(delay="0 seconds"), script, schema=BOTH)
     assert [result.watermark for result in results] == [None, None, None, at(50)]
     assert [result.rows for result in results] == [[], [], [], []]
 
 
-def test_the_watermark_is_the_least_of_both_each_less_its_own_delay() -> None:
+def test_the_watermark_is_the_minimum_over_both_sides_each_with_its_own_delay() -> None:
     results = replay(earlier(delay=("5 seconds", "20 seconds")), SCRIPT)
     marks = [result.watermark for result in results]
     assert marks == [None, at(-19), at(-19), at(20)]
     assert [len(result.rows) for result in results] == [0, 0, 0, 3]
 
 
-def test_rows_are_counted_and_late_ones_are_delivered_with_their_side() -> None:
+def test_rows_are_counted_and_late_rows_have_their_side() -> None:
     results = replay(earlier(delay="0 seconds"), SCRIPT)
     assert [result.watermark for result in results] == [None, at(1), at(1), at(30)]
     assert_rows(
@@ -65,12 +65,12 @@ def test_rows_are_counted_and_late_ones_are_delivered_with_their_side() -> None:
     (after,) = replay(earlier(delay="0 seconds"), [*SCRIPT, ([left("c", 29)], [right("a", 30)])])[
         4:
     ]
-    told = {"reason": "too late", "watermark": at(30)}
+    details = {"reason": "too late", "watermark": at(30)}
     assert_rows(
         [{k: v for k, v in row.items() if k != "lateness"} for row in after.late_rows],
         [
-            {"side": "left", "left": left("c", 29), "right": None, **told},
-            {"side": "right", "left": None, "right": right("a", 30), **told},
+            {"side": "left", "left": left("c", 29), "right": None, **details},
+            {"side": "right", "left": None, "right": right("a", 30), **details},
         ],
     )
     assert after.counts == Metrics(2, too_late=2)
@@ -78,32 +78,32 @@ def test_rows_are_counted_and_late_ones_are_delivered_with_their_side() -> None:
 
 def test_a_restart_of_the_operator_and_other_shards_change_nothing() -> None:
     whole = replay(earlier(delay="0 seconds"), SCRIPT, flush=True)
-    for said in ({"restart": True}, {"shards": 5}, {"shards": 1, "restart": True}):
-        others = replay(earlier(delay="0 seconds"), SCRIPT, flush=True, **said)
+    for options in ({"restart": True}, {"shards": 5}, {"shards": 1, "restart": True}):
+        others = replay(earlier(delay="0 seconds"), SCRIPT, flush=True, **options)
         for one, other in zip(whole, others, strict=True):
             assert_rows(one.rows, other.rows)
             assert_rows(one.late_rows, other.late_rows)
             assert (one.watermark, one.counts) == (other.watermark, other.counts)
 
 
-def test_after_a_restart_of_the_query_both_sides_must_be_seen_anew() -> None:
-    played = Replay(earlier(delay="0 seconds"), BOTH)
-    played.run([([left("a", 10)], [right("a", 10)])])
-    marks = [each.watermark for each in played.run([([left("a", 90)], None), (None, None)])]
+def test_after_a_restart_of_the_query_both_sides_need_rows_again() -> None:
+    query = Replay(earlier(delay="0 seconds"), BOTH)
+    query.run([([left("a", 10)], [right("a", 10)])])
+    marks = [result.watermark for result in query.run([([left("a", 90)], None), (None, None)])]
     assert marks == [at(10), at(10)]
-    marks = [each.watermark for each in played.run([([left("a", 90)], [right("a", 50)])])]
+    marks = [result.watermark for result in query.run([([left("a", 90)], [right("a", 50)])])]
     assert marks == [at(10), at(50)]
 
 
-def test_what_is_open_is_flushed() -> None:
+def test_pending_results_are_flushed() -> None:
     (*_, last) = replay(earlier(delay="1 hour"), SCRIPT[:1], flush=True)
     assert_rows(last.rows, [{"k": "a", "ts": at(10), "n": 1}, {"k": "b", "ts": at(11), "n": 0}])
 
 
-def test_a_side_may_bring_its_watermark_and_the_other_define_one() -> None:
+def test_one_frame_may_have_a_watermark_and_the_operator_define_the_other() -> None:
     mixed = replay(earlier(delay=(None, "3 seconds")), SCRIPT, watermark=("2 seconds", None))
     whole = replay(earlier(), SCRIPT, watermark=("2 seconds", "3 seconds"))
-    assert [each.watermark for each in mixed] == [each.watermark for each in whole]
+    assert [r.watermark for r in mixed] == [r.watermark for r in whole]
     with pytest.raises(WatermarkError, match="right frame") as refused:
         replay(earlier(), SCRIPT, watermark=("2 seconds", None))
     assert refused.value.code == "WATERMARK_MISSING"
@@ -114,15 +114,15 @@ def test_a_side_may_bring_its_watermark_and_the_other_define_one() -> None:
 
 def test_the_operators_watermark_is_ahead_of_sparks_by_its_lag() -> None:
     own = replay(earlier(delay="5 seconds", lag="1 minute"), [([left("a", 90)], [right("a", 95)])])
-    assert [each.watermark for each in own] == [None, at(85)]
-    brought = replay(
+    assert [result.watermark for result in own] == [None, at(85)]
+    of_frames = replay(
         earlier(lag="1 minute"), [([left("a", 90)], [right("a", 95)])], watermark="65 seconds"
     )
-    assert [each.watermark for each in brought] == [None, at(85)]
+    assert [result.watermark for result in of_frames] == [None, at(85)]
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_without_time_there_is_no_watermark_and_no_micro_batch_without_data(restart: bool) -> None:
+def test_without_event_time_there_is_no_micro_batch_without_data(restart: bool) -> None:
     results = replay(tally(), SCRIPT, restart=restart)
     assert len(results) == len(SCRIPT)
     assert {result.watermark for result in results} == {None}
@@ -154,7 +154,7 @@ def test_keys_of_two_types_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "said"),
+    ("batch", "arguments"),
     [
         ([left("a", 1)], {}),
         (([left("a", 1)],), {}),
@@ -162,25 +162,25 @@ def test_keys_of_two_types_are_refused() -> None:
         (SCRIPT[0], {"watermark": ("1 second", None, None)}),
     ],
 )
-def test_what_is_no_pair_is_refused(batch: Any, said: dict[str, Any]) -> None:
+def test_values_that_are_not_pairs_are_refused(batch: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as refused:
-        replay(earlier(delay="0 seconds"), [batch], **said)
+        replay(earlier(delay="0 seconds"), [batch], **arguments)
     assert refused.value.code == "NOT_A_PAIR"
 
 
-def test_a_transform_without_a_right_frame_runs_in_the_test_kit_only() -> None:
+def test_an_operator_without_a_right_frame_runs_in_the_test_kit_only() -> None:
     with pytest.raises(SpecError) as refused:
         earlier(delay="0 seconds")(None)  # type: ignore[arg-type]
     assert refused.value.code == "RIGHT_MISSING"
     assert repr(earlier(delay="1 second", shards=3)).startswith("joins.earlier(by=('k', 'key'), ")
 
 
-def test_an_operator_of_two_steps_is_played_as_one() -> None:
-    """What came is counted by the first step, what was published by the second; both keep state."""
-    home = joins.timeline(None, by="k", user="user", key="n", ranked_by="n", cap=1)
+def test_an_operator_and_its_follow_up_have_one_result() -> None:
+    """The first operator counts rows, the second results; both have state."""
+    timeline = joins.timeline(None, by="k", user="user", key="n", ranked_by="n", cap=1)
     posts = [{"k": "a", "n": n, "_change_type": "insert"} for n in (1, 2)]
     follows = [{"k": "a", "user": "ann", "_change_type": "insert"}]
-    first, last = replay(home, [(posts, follows)], restart=True, flush=True)
+    first, last = replay(timeline, [(posts, follows)], restart=True, flush=True)
     assert [(row["user"], row["n"]) for row in first.rows] == [("ann", 2)]
     assert first.counts == Metrics(rows=3, on_time=3, results=1)
     assert first.state_rows == 3 + 2

@@ -23,7 +23,7 @@ def test_a_project_can_add_settings_and_the_session_ends_with_the_run(tmp_path: 
     (tmp_path / "test_it.py").write_text(
         """
 import pytest
-import streamops.spark.session as home
+import streamops.spark.session as module
 
 class Session:
     stopped = False
@@ -36,10 +36,10 @@ def spark_conf():
 
 @pytest.fixture(scope="session", autouse=True)
 def after():
-    said = {}
-    home.local_session = lambda **settings: said.update(settings) or Session()
-    yield said
-    assert not Session.stopped  # it is set up before the session, and so torn down after it
+    settings = {}
+    module.local_session = lambda **arguments: settings.update(arguments) or Session()
+    yield settings
+    assert not Session.stopped  # set up before the session, so torn down after it
 
 def test_it(spark, after):
     assert isinstance(spark, Session)
@@ -51,11 +51,11 @@ def test_it(spark, after):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     if "streamops" not in pytest_plugins_installed():
         command += ["-p", "streamops.testing.plugin"]
-    done = subprocess.run(
+    finished = subprocess.run(
         [*command, str(tmp_path)], check=False, capture_output=True, text=True, cwd=Path.cwd()
     )
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
+    assert finished.returncode == 0, finished.stdout
+    assert "1 passed" in finished.stdout
 
 
 def pytest_plugins_installed() -> set[str]:

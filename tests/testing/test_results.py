@@ -1,4 +1,4 @@
-"""Results as Python values."""
+"""Tests of results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_window_that_ends_after_the_year_9999_is_in_the_table_only() -> None:
     assert "`table`" in caught.value.fix
 
 
-def test_counts_of_several_micro_batches_are_added() -> None:
+def test_metrics_of_several_micro_batches_are_added() -> None:
     assert Metrics(rows=1, results=2) + Metrics(rows=3) == Metrics(rows=4, results=2)
     script = [
         [{"k": "a", "lsn": n, "_change_type": "insert"}, {"k": "a", "lsn": 0}] for n in (1, 2)
@@ -42,7 +42,7 @@ def test_counts_of_several_micro_batches_are_added() -> None:
     assert sum([first, second], Metrics()) == total
 
 
-def test_counts_of_two_kinds_that_have_nothing_in_common_are_not_added() -> None:
+def test_unrelated_metrics_are_not_added() -> None:
     @dataclass(frozen=True, slots=True)
     class Others(Metrics):
         others: int = 0

@@ -12,7 +12,7 @@ from streamops.kernel.errors import RequirementError, SchemaError, SpecError
 from streamops.testing import BatchResult, assert_rows, at
 
 NAN = float("nan")
-RESULT = BatchResult(0, pa.table({"k": ["a"]}), pa.table({}), None, None, None, None)
+RESULT = BatchResult(0, pa.table({"k": ["a"]}))
 ONE, TWO = {"k": "a", "x": 1.0}, {"k": "b", "x": NAN}
 
 
@@ -21,11 +21,11 @@ def test_rows_are_equal_in_any_order() -> None:
     assert_rows([], [])
 
 
-def test_columns_of_a_dict_are_equal_in_any_order() -> None:
+def test_dicts_are_equal_with_any_order_of_columns() -> None:
     assert_rows([{"k": "a", "x": 1}], [{"x": 1, "k": "a"}])
 
 
-def test_nan_is_nan_at_any_depth() -> None:
+def test_nan_equals_nan_at_any_depth() -> None:
     deep = {"list": [NAN], "struct": {"x": NAN, "in": [{"y": NAN}]}}
     assert_rows([deep], [{"list": [NAN], "struct": {"x": NAN, "in": [{"y": NAN}]}}])
 
@@ -39,7 +39,7 @@ def test_nan_is_nan_at_any_depth() -> None:
         ([], [ONE]),
         ([ONE, ONE, TWO], [ONE, TWO, TWO]),
         ([{"k": "a"}], [{"k": "b"}]),
-        ([{"k": True}], [{"k": 1}]),  # equal to Python, and chispa's table shows no difference
+        ([{"k": True}], [{"k": 1}]),  # equal in Python, and in the table of chispa
         ([{"k": {"x": [1, NAN]}}], [{"k": {"x": [1, None]}}]),
         ([{"k": at(0)}], [{"k": at(0).replace(tzinfo=None)}]),
     ],
@@ -54,7 +54,7 @@ def test_the_failure_shows_both_sides() -> None:
         assert_rows([{"k": "a"}], [{"k": "b"}])
 
 
-def test_order_counts_where_it_is_asked_for() -> None:
+def test_ordered_rows_must_have_the_same_order() -> None:
     assert_rows([ONE, TWO], [ONE, TWO], ordered=True)
     with pytest.raises(AssertionError, match="2 pairs differ"):
         assert_rows([ONE, TWO], [TWO, ONE], ordered=True)
@@ -72,7 +72,7 @@ def test_every_column_must_be_named(expected: Any) -> None:
 TABLE = pa.table({"k": ["a"], "n": pa.array([1], pa.int64())})
 
 
-def test_tables_have_types_to_compare() -> None:
+def test_types_of_tables_are_compared() -> None:
     assert_rows(TABLE, TABLE.cast(pa.schema([("k", pa.large_string()), ("n", pa.int64())])))
     narrow = TABLE.cast(pa.schema([("k", pa.string()), ("n", pa.int32())]))
     with pytest.raises(AssertionError, match=r"the columns differ(.|\n)*IntegerType"):
@@ -86,16 +86,16 @@ def test_nullability_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    "twins",
+    "duplicates",
     [
         pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"]),
         [Row("n", "n")(1, 2)],
     ],
     ids=["table", "Row"],
 )
-def test_two_columns_of_one_name_are_refused(twins: Any) -> None:
+def test_two_columns_of_one_name_are_refused(duplicates: Any) -> None:
     sides: tuple[Any, Any]
-    for sides in ((twins, twins), (twins, []), ([], twins)):
+    for sides in ((duplicates, duplicates), (duplicates, []), ([], duplicates)):
         with pytest.raises(SchemaError) as caught:
             assert_rows(*sides)
         assert caught.value.code == "DUPLICATE_COLUMN"
@@ -112,15 +112,15 @@ def test_two_columns_of_one_name_are_refused(twins: Any) -> None:
         ([RESULT], "a list with a BatchResult"),
     ],
 )
-def test_what_is_no_rows_is_refused(given: Any, got: str) -> None:
-    for both in ((given, [{"k": "a"}]), ([{"k": "a"}], given)):
+def test_values_that_are_not_rows_are_refused(given: Any, got: str) -> None:
+    for sides in ((given, [{"k": "a"}]), ([{"k": "a"}], given)):
         with pytest.raises(SpecError) as caught:
-            assert_rows(*both)
+            assert_rows(*sides)
         assert (caught.value.code, caught.value.got) == ("NOT_ROWS", got)
         assert "result.rows" in caught.value.fix
 
 
-def test_a_missing_chispa_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_chispa_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -152,16 +152,16 @@ def test_frames_are_equal_to_frames_and_to_lists(spark: SparkSession) -> None:
 
 
 def test_frames_with_two_columns_of_one_name_are_refused(spark: SparkSession) -> None:
-    """Chispa compares rows as dicts: of two columns of one name it sees the last."""
+    """Chispa compares rows as dicts, which keep the last of two columns with the same name."""
     one, other = (
         spark.range(1).selectExpr(f"{first} AS x", "2 AS x") for first in (1, 999)
-    )  # what differs is the first
+    )  # the first columns differ
     with pytest.raises(SchemaError) as caught:
         assert_rows(one, other)
     assert caught.value.code == "DUPLICATE_COLUMN"
 
 
-def test_instants_are_compared_and_not_what_a_clock_shows(spark: SparkSession) -> None:
+def test_instants_are_compared_and_not_local_times(spark: SparkSession) -> None:
     hours = [dt.datetime(2024, 10, 27, hour, 30, tzinfo=dt.UTC) for hour in (0, 1)]
     one, other = (spark.createDataFrame([(hour,)], "ts timestamp") for hour in hours)
     assert_rows(one, [{"ts": hours[0]}])

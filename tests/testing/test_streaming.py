@@ -21,10 +21,11 @@ from streamops.testing.streaming import Source
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 
 
-def counting(delay: str | None = "5 seconds", **said: Any) -> Any:
-    said = {"stragglers": "retract", "allowed_lateness": "20 seconds", "too_late": "route"} | said
+def counting(delay: str | None = "5 seconds", **arguments: Any) -> Any:
+    defaults = {"stragglers": "retract", "allowed_lateness": "20 seconds", "too_late": "route"}
+    arguments = defaults | arguments
     return windows.tumbling(
-        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay=delay, **said
+        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay=delay, **arguments
     ).options(shards=3)
 
 
@@ -49,13 +50,11 @@ def assert_same(found: list[Any], wanted: list[Any]) -> None:
             assert getattr(one, fact) == getattr(other, fact), fact
 
 
-def test_a_stream_does_what_its_replay_says(spark: SparkSession) -> None:
+def test_a_stream_equals_its_replay(spark: SparkSession) -> None:
     assert_same(stream(spark, counting(), SCRIPT), replay(counting(), SCRIPT))
 
 
-def test_the_same_directory_is_the_same_query_continued(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_query_in_the_same_directory_continues(spark: SparkSession, tmp_path: Path) -> None:
     transform = counting(state_api="applyInPandasWithState")
     replayed = Replay(transform, SCHEMA)
     for part in (SCRIPT[:2], SCRIPT[2:4], [], SCRIPT[4:]):
@@ -69,7 +68,7 @@ def test_a_watermark_of_the_frame(spark: SparkSession) -> None:
     assert_same(found, replay(counting(None), SCRIPT, watermark="25 seconds"))
 
 
-def test_the_native_engine_publishes_the_same_and_counts_nothing(spark: SparkSession) -> None:
+def test_the_native_engine_has_the_same_output_and_no_metrics(spark: SparkSession) -> None:
     plain = {"stragglers": "drop", "allowed_lateness": "0 seconds", "too_late": "drop"}
     found = stream(spark, counting(engine="native", **plain), SCRIPT)
     wanted = replay(counting(**plain), SCRIPT)
@@ -120,14 +119,14 @@ ONLY_PYTHON: dict[str, tuple[pa.DataType, Any]] = {
 
 
 @pytest.mark.parametrize("source", ["python", "files"])
-def test_every_type_arrives_as_it_was_written(
+def test_every_type_is_preserved(
     spark: SparkSession, source: Source, drained: Callable[[DataFrame], list[pa.Table]]
 ) -> None:
     types = TYPES | (ONLY_PYTHON if source == "python" else {})
-    schema = canonical(pa.schema([(name, kind) for name, (kind, _) in types.items()]))
-    # Spark's own toArrow, with which this test looks, cannot read a variant that is null.
+    schema = canonical(pa.schema([(name, type_) for name, (type_, _) in types.items()]))
+    # toArrow of Spark, which this test uses, cannot read a null variant.
     seconds = {"variant": ONLY_PYTHON["variant"][1]}
-    columns = [pa.array([v, seconds.get(name)], kind) for name, (kind, v) in types.items()]
+    columns = [pa.array([v, seconds.get(name)], type_) for name, (type_, v) in types.items()]
     table = pa.table(columns, names=schema.names).cast(schema)
     (arrived,) = drained(micro_batches(spark, [table], source=source))
     assert arrived.cast(schema).equals(table)
@@ -144,7 +143,7 @@ def test_each_item_is_one_micro_batch(
 
 @pytest.fixture
 def drained(tmp_path: Path) -> Callable[[DataFrame], list[pa.Table]]:
-    """The micro-batches of a frame, by a query that ends."""
+    """Run a query and return its micro-batches."""
 
     def drain(frame: DataFrame) -> list[pa.Table]:
         arrived: list[pa.Table] = []
@@ -160,14 +159,14 @@ def drained(tmp_path: Path) -> Callable[[DataFrame], list[pa.Table]]:
     return drain
 
 
-def test_more_micro_batches_than_spark_reports_are_refused() -> None:
+def test_more_micro_batches_than_spark_keeps_progress_of_are_refused() -> None:
     session: Any = SimpleNamespace(conf={"spark.sql.streaming.numRecentProgressUpdates": "3"})
     with pytest.raises(SpecError) as caught:
         stream(session, counting(), [[]] * 3)
     assert caught.value.code == "TOO_MANY_BATCHES"
 
 
-def test_a_source_that_spark_is_too_old_for_is_refused(tmp_path: Path) -> None:
+def test_a_python_source_is_refused_before_spark_4_2(tmp_path: Path) -> None:
     session: Any = SimpleNamespace(version="4.1.1")
     with pytest.raises(RequirementError) as caught:
         micro_batches(session, [[{"n": 1}]], directory=tmp_path, source="python")
@@ -175,7 +174,7 @@ def test_a_source_that_spark_is_too_old_for_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.*")) == []
 
 
-def test_a_source_of_another_name_is_refused() -> None:
+def test_an_unknown_source_is_refused() -> None:
     session: Any = None
     with pytest.raises(SpecError, match="source='kafka'"):
         micro_batches(session, [[]], source="kafka")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The harness of the transcripts: what is wrong must fail, what means nothing be refused."""
+"""Wrong expectations in a transcript fail, and malformed transcripts are refused."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ POST = "n: 3, total: 10, revision: 1, change: update_postimage"
         (3, [("{row: a -1s 0,", "{row: a -1s 1,")]),
         (3, [("      - {row: a null 0, reason: null_time}\n", "")]),
         (3, [("{stragglers: 1,", "{stragglers: 2,")]),
-        (5, []),  # the micro-batch without data publishes, and the transcript does not say so
+        (5, []),  # the micro-batch without data has output that the transcript does not list
     ],
 )  # fmt: skip
 def test_a_wrong_expectation_fails_and_names_its_line(line: int, edits: list[Any]) -> None:
@@ -151,7 +151,7 @@ def test_a_micro_batch_without_data_that_spark_would_not_run_fails() -> None:
         ("not YAML", [("name: right", "name: [right")]),
     ],
 )  # fmt: skip
-def test_a_transcript_that_means_nothing_is_refused(what: str, edits: list[Any]) -> None:
+def test_a_malformed_transcript_is_refused(what: str, edits: list[Any]) -> None:
     with pytest.raises(SpecError, match=what) as caught:
         parse(edited(*edits))
     assert caught.value.code == "TRANSCRIPT_MALFORMED"
@@ -168,15 +168,15 @@ script:
 """
 
 
-def test_an_operator_may_be_behind_a_clock() -> None:
+def test_an_operator_may_follow_a_clock() -> None:
     (transcript,) = parse(BEHIND)
     assert_replays(transcript)
     chain: Any = transcript.chain
-    assert [each.name for each in chain] == ["time.producers", "windows.tumbling"]
+    assert [operator.name for operator in chain] == ["time.producers", "windows.tumbling"]
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("edit", "what"),
     [
         (("active: 2", "active: 3"), "active of the clock is 2, expected 3"),
         (("clock: 1s", "clock: 1.000001s"), "clock of the clock is 1704067201000000, expected"),
@@ -184,14 +184,14 @@ def test_an_operator_may_be_behind_a_clock() -> None:
         (("held_by: a", "held_by: b"), "held_by of the clock is a, expected b"),
     ],
 )
-def test_what_a_clock_tells_is_compared(said: tuple[str, str], what: str) -> None:
-    (transcript,) = parse(BEHIND.replace(*said))
+def test_metrics_of_a_clock_are_compared(edit: tuple[str, str], what: str) -> None:
+    (transcript,) = parse(BEHIND.replace(*edit))
     with pytest.raises(AssertionError, match=f"'behind', line 1: .*{what}"):
         assert_replays(transcript)
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("edit", "what"),
     [
         (("time.producers", "time.guard"), "does not take this spec"),
         (("time.producers", "time.nonsense"), "no such operator"),
@@ -212,9 +212,9 @@ def test_what_a_clock_tells_is_compared(said: tuple[str, str], what: str) -> Non
         (("clock: 1s", "clock: soon"), "this is not a time"),
     ],
 )  # fmt: skip
-def test_a_clock_that_means_nothing_is_refused(said: tuple[str, str], what: str) -> None:
+def test_a_malformed_clock_is_refused(edit: tuple[str, str], what: str) -> None:
     with pytest.raises(SpecError, match=what):
-        parse(BEHIND.replace(*said))
+        parse(BEHIND.replace(*edit))
 
 
 def test_a_late_row_of_sliding_windows_has_no_window() -> None:
@@ -237,7 +237,7 @@ def test_a_file_holds_transcripts_of_different_names(text: str) -> None:
     assert caught.value.code == "TRANSCRIPT_MALFORMED"
 
 
-def test_what_the_operator_refuses_is_refused() -> None:
+def test_errors_of_the_operator_are_raised() -> None:
     with pytest.raises(SpecError) as caught:
         parse(edited(("size: 10 seconds", "size: 0 seconds")))
     assert caught.value.code == "DURATION_TOO_SMALL"
@@ -250,7 +250,7 @@ def test_an_error_names_the_file_the_transcript_and_the_line(tmp_path: Path) -> 
         load(file)
 
 
-def test_a_missing_yaml_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_yaml_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -282,7 +282,7 @@ script:
 
 
 @pytest.mark.parametrize("shards", [None, 1, 2])
-def test_a_transcript_of_an_operator_without_time_passes(shards: int | None) -> None:
+def test_a_transcript_of_an_operator_without_event_time_passes(shards: int | None) -> None:
     (transcript,) = parse(TABLE)
     assert [len(run) for run in transcript.runs()] == [1, 1]
     assert_replays(transcript, restart=shards is None, shards=shards)
@@ -301,7 +301,7 @@ def test_a_transcript_of_an_operator_without_time_passes(shards: int | None) -> 
         (2, "rows: [a 1 one]", "rows: [b 1 one]"),
     ],
 )
-def test_what_is_wrong_of_an_operator_without_time_fails(line: int, old: str, new: str) -> None:
+def test_a_wrong_expectation_without_event_time_fails(line: int, old: str, new: str) -> None:
     assert TABLE.count(old) == 1
     (transcript,) = parse(TABLE.replace(old, new))
     with pytest.raises(AssertionError, match=rf"'a table', line {line}: "):
@@ -318,7 +318,7 @@ def test_what_is_wrong_of_an_operator_without_time_fails(line: int, old: str, ne
         ("restart: true", "restart: false"),
     ],
 )
-def test_what_means_nothing_of_an_operator_without_time_is_refused(old: str, new: str) -> None:
+def test_a_malformed_line_without_event_time_is_refused(old: str, new: str) -> None:
     assert TABLE.count(old) == 1
     with pytest.raises(SpecError, match=r"\[TRANSCRIPT_MALFORMED\]"):
         parse(TABLE.replace(old, new))

@@ -31,7 +31,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
     ],
     ids=str,
 )
-def test_these_are_the_same(one: Any, other: Any) -> None:
+def test_equal_values(one: Any, other: Any) -> None:
     assert same(one, other)
 
 
@@ -55,11 +55,11 @@ def test_these_are_the_same(one: Any, other: Any) -> None:
     ],
     ids=str,
 )
-def test_these_are_not(one: Any, other: Any) -> None:
+def test_different_values(one: Any, other: Any) -> None:
     assert not same(one, other)
 
 
-def test_values_of_all_kinds_can_be_sorted() -> None:
+def test_values_of_all_types_can_be_sorted() -> None:
     values = [
         object, {"a": 1}, [1], dt.timedelta(1), dt.time(1), dt.date(2024, 1, 1), at_noon(), b"", "",
         NAN, Decimal(2), 1.5, 1, False, None,

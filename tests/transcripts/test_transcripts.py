@@ -22,13 +22,13 @@ def test_on_the_core(transcript: Transcript) -> None:
 
 @pytest.mark.thorough
 @with_every_transcript
-def test_on_the_core_with_a_restart_between_every_two_lines(transcript: Transcript) -> None:
+def test_on_the_core_with_a_restart_before_every_line(transcript: Transcript) -> None:
     assert_replays(transcript, shards=3, restart=True)
 
 
 @pytest.mark.thorough
 @with_every_transcript
-def test_on_as_many_shards_as_by_default(transcript: Transcript) -> None:
+def test_on_the_default_number_of_shards(transcript: Transcript) -> None:
     assert_replays(transcript)
 
 

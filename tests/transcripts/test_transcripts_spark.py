@@ -1,7 +1,7 @@
-"""Transcripts as queries on Spark: every third of a file, by turns behind either state API.
+"""Transcripts as queries on Spark: every third of a file, with alternating state APIs.
 
-What the operators mean is tested on every transcript without Spark. Here the tests check the wiring;
-the first transcript of each operator is marked ``smoke`` and runs with ``make test``.
+All transcripts are tested without Spark. These tests check the integration with Spark. The first
+transcript of each operator is marked ``smoke`` and runs with ``make test``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSCRIPTS = [item for file in FILES for item in load(file)]
 CHOSEN = {item.name for file in FILES for item in load(file)[::3]}
 APIS: tuple[StateApi, ...] = ("transformWithStateInPandas", "applyInPandasWithState")
 
-# These are about what wakes a shard, and what a restart remembers: each API has a way of its own.
+# These test timers and restarts, which differ between the state APIs.
 BOTH = {
     "a watermark that moved by a millisecond wakes every key",
     "the micro-batch without data publishes",
@@ -34,7 +34,7 @@ FIRST = {item.operator.name: item.name for item in reversed(TRANSCRIPTS) if item
 def apis(transcript: Transcript, turn: StateApi) -> tuple[StateApi, ...]:
     """The state APIs that run a transcript."""
     if transcript.operator.follow_up is not None:
-        return APIS[:1]  # nothing may follow applyInPandasWithState in a query
+        return APIS[:1]  # applyInPandasWithState must be the last operator of a query
     return APIS if transcript.name in BOTH else (turn,)
 
 
@@ -54,7 +54,7 @@ SCENARIOS = [
 
 @pytest.fixture
 def one_partition(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session for a handful of rows: what a second task would do is to take time."""
+    """A session with one partition: for a few rows, more tasks only take time."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield spark
