@@ -1,7 +1,7 @@
-"""The contract of aggregates: what a user writes, and what computes it.
+"""The contract of aggregates and sketches.
 
-An *aggregation* is the aggregate as a user writes it. Resolved against a schema it is a *summary*: the
-state per group, vectorised over all groups of a shard. Aggregates and sketches implement it.
+An *aggregation* is an aggregate as a user writes it. Resolved against a schema it is a *summary*,
+which computes the state of all groups of a shard at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Summary(Protocol):
     one per field, with one entry per group.
 
     A summary has an attribute ``merges_exactly`` that is false if its estimate depends on the
-    order in which states are merged: a published result cannot be recomputed from parts.
+    order in which states are merged, so an emitted result cannot be recomputed from parts.
     """
 
     @property

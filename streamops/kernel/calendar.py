@@ -1,4 +1,4 @@
-"""Time zones and calendar units: local days as instants, local times, and periods to look back by.
+"""Time zones and calendar units: the start of local days, local times, and comparison periods.
 
 A local day begins at the first instant at which the local time is midnight or later. If a change of
 the clock skips midnight, that is the first instant after the gap; if midnight occurs twice, it is
@@ -42,15 +42,15 @@ Unit = Literal["day", "week", "month", "quarter", "year"]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 LONGEST = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
-"""Days of a unit, at most."""
+"""The maximum number of days in a unit."""
 
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 """Months per unit."""
 
 DAY = 86_400_000_000
 
-# Python's calendar has the years 1 to 9999, and windows reach a little beyond. It repeats every
-# 400 years; at both ends of it the clocks keep to one offset, or to one rule.
+# Python's calendar has the years 1 to 9999, and windows may extend beyond. The calendar repeats every
+# 400 years, and time zones have fixed rules at both ends, so equivalent days can be used.
 _FIRST = dt.date.min.toordinal() - dt.date(1970, 1, 1).toordinal() + 1
 _LAST = dt.date.max.toordinal() - dt.date(1970, 1, 1).toordinal() - 1
 _CYCLE = 146_097
@@ -198,10 +198,10 @@ class Period(Protocol):
         """A lower bound of ``over(start, end) - end``, in microseconds."""
 
     def before(self, start: Instants, end: Instants) -> Sequence[Windows]:
-        """Candidates for the previous window of each window. The first that exists is the previous one."""
+        """Return candidates for the previous window, by priority. The first that exists is used."""
 
     def over(self, start: Instants, end: Instants) -> Instants:
-        """An upper bound of the end of windows that have this one as their previous window."""
+        """Return an upper bound of the ends of windows whose previous window is this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +227,11 @@ class FixedPeriod(Period):
         return self.length
 
     def before(self, start: Instants, end: Instants) -> list[Windows]:
-        """A period earlier."""
+        """Return the window that is one period earlier."""
         return [(start - self.length, end - self.length)]
 
     def over(self, start: Instants, end: Instants) -> Instants:
-        """A period later."""
+        """Return the end of the window that is one period later."""
         return end + self.length
 
 
@@ -265,11 +265,11 @@ class CalendarPeriod(Period):
 
     @property
     def at_least(self) -> int:
-        """The shortest unit, less two days for changes of the clock."""
+        """The length of the shortest unit, minus two days for changes of the clock."""
         return (_SHORTEST[self.unit] - 2) * DAY
 
     def before(self, start: Instants, end: Instants) -> list[Windows]:
-        """By local times of both ends, then by length, then from the start of a gap."""
+        """Return windows by local times of both ends, then by length, then from the start of a gap."""
         reading, since = to_local(self.zone, start), self._ended(start)
         begin, _, occurs, begins = self._moved(reading, -1)
         over, _, _, ends = self._moved(self._ended(end), -1)
@@ -283,14 +283,14 @@ class CalendarPeriod(Period):
         return candidates
 
     def over(self, start: Instants, end: Instants) -> Instants:
-        """The later of the last occurrence of the local end, and the start plus the length."""
+        """Return the maximum of the last occurrence of the local end, and the start plus the length."""
         _, begin, _, _ = self._moved(to_local(self.zone, start), 1)
         _, over, _, _ = self._moved(np.maximum(to_local(self.zone, end), self._ended(end)), 1)
         latest: Instants = np.maximum(over, begin + (end - start))
         return latest
 
     def _ended(self, instants: Instants) -> Instants:
-        """Return the local times of instants, without a change of the clock at the same instant."""
+        """Return the local times of instants, ignoring a change of the clock at this instant."""
         return to_local(self.zone, instants - 1) + 1
 
     def _moved(self, readings: Instants, units: int) -> tuple[Instants, Instants, Mask, Mask]:
@@ -302,8 +302,7 @@ class CalendarPeriod(Period):
             As of :func:`from_local`.
         occurs : array of bool
         exists : array of bool
-            Whether the day exists: 31 February does not, and is counted on from the start of the
-            month.
+            Whether the day exists. 31 February does not; it is 3 March, or 2 March in a leap year.
         """
         days, within = np.divmod(readings, DAY)
         exists = np.ones(len(days), np.bool_)

@@ -1,9 +1,9 @@
 """Encode the state of a shard as one frame of bytes, and verify a frame before it is read.
 
-The frame is that of :mod:`streamops.kernel.frame`. Its parameters are the identity: what the state
-depends on. Its body is, per table: uint16 name size, name, uint64 size, Arrow IPC stream, with split
-byte streams (see :func:`split_bytes`), compressed by Zstandard; in version 1 not split, and
-compressed by LZ4. Nothing is ever unpickled.
+:mod:`streamops.kernel.frame` defines the frame. Its parameters are the identity of the spec: all that
+the state depends on. Its body has, for each table: name size (uint16), name, size (uint64), and an Arrow
+IPC stream, with split byte streams (see :func:`split_bytes`) and Zstandard compression. In version 1,
+byte streams are not split, and the compression is LZ4. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def encode(
 
 
 def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -> int:
-    """Return a CRC-32 that differs if :func:`decode` would refuse the frames of the other.
+    """Return a CRC-32 of everything that :func:`decode` compares.
 
     Examples
     --------
@@ -82,13 +82,13 @@ def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -
 def decode(
     blob: bytes, layout: StateFormat, identity: Mapping[str, Any], shards: int, *, where: str
 ) -> dict[str, pa.Table]:
-    """Return the tables of a frame, if the same operator with the same parameters wrote it.
+    """Return the tables of a frame that the same operator with the same parameters wrote.
 
     Raises
     ------
     StateFormatError
         ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``,
-        ``STATE_SHARDS`` or ``STATE_PARAMETERS``: with what differs.
+        ``STATE_SHARDS`` or ``STATE_PARAMETERS``.
     """
     found = read_frame(bytes(blob), _STATE, where=where)
     frame, version, spread = found.layout, found.version, found.shards

@@ -104,11 +104,11 @@ class ColumnNotFound(SchemaError):
 
 
 class WatermarkError(StreamopsError, ValueError):
-    """A streaming frame has no watermark, or one the operator cannot work with."""
+    """A streaming frame has no watermark, or one that the operator does not support."""
 
 
 class StateFormatError(StreamopsError):
-    """State that this operator, with these parameters, must not read."""
+    """The state in the checkpoint has another format, or was written with other parameters."""
 
 
 class SketchFormatError(StreamopsError, ValueError):
@@ -120,7 +120,7 @@ class CapacityError(StreamopsError):
 
 
 class ChangeStreamError(StreamopsError, ValueError):
-    """A change stream that contradicts itself, such as a preimage that was never published."""
+    """A change stream is inconsistent, such as a preimage that was never emitted."""
 
 
 class RequirementError(StreamopsError, RuntimeError):

@@ -1,4 +1,4 @@
-"""The frame of all stored bytes, of states and of sketches: what they are, and whether they are whole.
+"""The frame of stored states and sketches: a header with format, parameters and a checksum.
 
 Layout, little-endian (normative description: ``docs/state-formats.md``)::
 
@@ -42,7 +42,7 @@ START = _HEADER.size + _CHECKSUM.size
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Everything before the body: equal in frames that can replace one another, but for sizes."""
+    """The format and the parameters of a frame. Frames with equal headers are interchangeable."""
 
     format: StateFormat
     parameters: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Header:
 
     @property
     def names(self) -> bytes:
-        """Kind and parameters, as they precede the body.
+        """The bytes of kind and parameters, which precede the body.
 
         Examples
         --------
@@ -60,17 +60,17 @@ class Header:
         return self._type + self._json
 
     def start(self, size: int) -> bytes:
-        """The first bytes of a frame whose body has this size, without the checksum."""
+        """Return the first bytes of a frame with a body of this size, without the checksum."""
         type_size, params = len(self._type), len(self._json)
         version = self.format.version
         return _HEADER.pack(MAGIC, FRAME, version, self.shards, type_size, params, size)
 
     def checksum(self, size: int) -> int:
-        """The running checksum before a body of this size."""
+        """Return the checksum of everything before a body of this size."""
         return zlib.crc32(self.names, zlib.crc32(self.start(size)))
 
     def frame(self, body: bytes) -> bytes:
-        """The frame around a body."""
+        """Return the frame with this body."""
         checksum = zlib.crc32(body, self.checksum(len(body)))
         return b"".join((self.start(len(body)), _CHECKSUM.pack(checksum), self.names, body))
 
@@ -85,7 +85,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame without damage. Kind and parameters are as written, and not parsed."""
+    """The parts of a verified frame. Kind and parameters are not parsed."""
 
     layout: int
     version: int
@@ -97,7 +97,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a frame is expected to contain, for the errors of other bytes."""
+    """The expected content of a frame, for error messages."""
 
     name: str
     error: type[StreamopsError]
@@ -105,7 +105,7 @@ class Content:
     if_corrupt: str
 
     def foreign(self, blob: bytes, where: str) -> StreamopsError:
-        """The error of bytes that are no frame."""
+        """Return the error for bytes that are not a frame."""
         return self.error(
             f"{self.name.upper()}_FOREIGN",
             f"these bytes are not a {self.name} of streamops",
@@ -116,7 +116,7 @@ class Content:
         )
 
     def corrupt(self, got: str, expected: str, where: str) -> StreamopsError:
-        """The error of a frame with damage."""
+        """Return the error for a damaged frame."""
         return self.error(
             f"{self.name.upper()}_CORRUPT",
             f"this {self.name} is damaged",
@@ -128,12 +128,12 @@ class Content:
 
 
 def read_frame(blob: bytes, content: Content, *, where: str) -> Frame:
-    """Split a frame into its parts, after its length and its checksum were verified.
+    """Verify length and checksum of a frame, and split it into its parts.
 
     Raises
     ------
     StreamopsError
-        The class that the content names: ``..._FOREIGN`` or ``..._CORRUPT``.
+        Of the class ``content.error``: ``..._FOREIGN`` or ``..._CORRUPT``.
     """
     if len(blob) < START or blob[:4] != MAGIC:
         raise content.foreign(blob, where)

@@ -1,13 +1,13 @@
-"""A grid of windows: which windows an instant lies in, and the panes they share.
+"""Grids of windows: assign instants to windows, and windows to panes.
 
-The windows of a grid have numbers. Those that contain an instant are numbered contiguously, and
-the ends never decrease with the number: all that is decided about windows is decided by
-comparing numbers. All arithmetic floors, so instants before 1970 work.
+The windows of a grid are numbered. The windows that contain an instant have consecutive numbers, and
+the end of a window never decreases with its number, so windows can be compared by number. Divisions
+round down, so instants before 1970 are supported.
 
-Windows that overlap share *panes*: the pieces between two neighbouring window borders. An event
-is aggregated once, into its pane; a window is the union of its panes (Li et al., "No Pane, No
-Gain", SIGMOD Record 34(1), 2005; uneven panes after Krishnamurthy et al., "On-the-Fly Sharing
-for Streamed Aggregation", SIGMOD 2006).
+A *pane* is the interval between two neighbouring window borders. Each event is aggregated once, into
+its pane, and a window is the union of its panes (Li et al., "No Pane, No Gain", SIGMOD Record 34(1),
+2005; panes of different lengths: Krishnamurthy et al., "On-the-Fly Sharing for Streamed Aggregation",
+SIGMOD 2006).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MONDAY = -3  # 29 December 1969, in days since 1970
 
 
 class Grid(Protocol):
-    """What every grid can say. A number may stand for a window without an instant in it."""
+    """The interface of all grids. Some numbers may be unused: no instant is in their window."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -44,37 +44,37 @@ class Grid(Protocol):
 
     @property
     def is_disjoint(self) -> bool:
-        """Whether no windows overlap, so that a window is its only pane."""
+        """Whether windows do not overlap. Then each window consists of one pane."""
 
     @property
     def is_nested(self) -> bool:
-        """Whether, of two windows of an instant, the later one contains the other."""
+        """Whether, if two windows contain an instant, the one with the higher number contains the other."""
         return False
 
     def windows_of(self, instants: Instants) -> tuple[Instants, Instants]:
-        """Numbers of the first and the last window that contain each instant."""
+        """Return the numbers of the first and the last window that contain each instant."""
 
     def start_of(self, windows: Instants) -> Instants:
-        """Start of each window."""
+        """Return the start of each window."""
 
     def end_of(self, windows: Instants) -> Instants:
-        """End of each window: the first instant that is no longer inside."""
+        """Return the end of each window, exclusive."""
 
     def exist(self, windows: Instants) -> npt.NDArray[np.bool_]:
-        """Whether each number is that of a window with instants in it."""
+        """Return whether each number belongs to a window that is not empty."""
         inside: npt.NDArray[np.bool_] = self.start_of(windows) < self.end_of(windows)
         return inside
 
     def pane_of(self, instants: Instants) -> Instants:
-        """Start of the pane that contains each instant."""
+        """Return the start of the pane that contains each instant."""
 
     def last_closed(self, watermark: int) -> int:
-        """Number of the newest window whose end is at or below the watermark."""
+        """Return the number of the last window whose end is at or below the watermark."""
 
     def settled(self, panes: Instants, closed: int) -> Instants:
-        """Return a replacement for each pane once the windows up to ``closed`` are final.
+        """Return the pane that may replace each pane when the windows up to ``closed`` are final.
 
-        Panes that are part of the same windows after ``closed`` may be merged into one.
+        Panes that belong to the same windows after ``closed`` may be merged.
         """
         return panes
 
@@ -145,20 +145,20 @@ class FixedGrid(Grid):
         return self.size
 
     def windows_of(self, instants: Instants) -> tuple[Instants, Instants]:
-        """Numbers of the first and the last window that contain each instant."""
+        """Return the numbers of the first and the last window that contain each instant."""
         phase = instants - self.origin
         return (phase - self.size) // self.hop + 1, phase // self.hop
 
     def start_of(self, windows: Instants) -> Instants:
-        """Start of each window."""
+        """Return the start of each window."""
         return windows * self.hop + self.origin
 
     def end_of(self, windows: Instants) -> Instants:
-        """End of each window."""
+        """Return the end of each window."""
         return windows * self.hop + (self.origin + self.size)
 
     def pane_of(self, instants: Instants) -> Instants:
-        """Start of the pane that contains each instant."""
+        """Return the start of the pane that contains each instant."""
         start = (instants - self.origin) // self.hop * self.hop + self.origin
         # If hop does not divide size, windows also end inside a hop: two panes per hop.
         split = self.size % self.hop
@@ -167,16 +167,16 @@ class FixedGrid(Grid):
         return start
 
     def last_closed(self, watermark: int) -> int:
-        """Number of the newest window whose end is at or below the watermark."""
+        """Return the number of the last window whose end is at or below the watermark."""
         return (watermark - self.origin - self.size) // self.hop
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarGrid(Grid):
-    """Windows that are units of the calendar.
+    """Windows that are calendar units, such as days or months, in a time zone.
 
-    Number 0 contains 1970-01-01, local time. A unit starts with its first day:
-    see :mod:`streamops.kernel.calendar`.
+    Window 0 contains 1970-01-01, local time. :mod:`streamops.kernel.calendar` defines when a day
+    starts.
 
     Parameters
     ----------
@@ -211,45 +211,45 @@ class CalendarGrid(Grid):
 
     @property
     def longest(self) -> int:
-        """An upper bound of the length: changes of the clock are below two days."""
+        """An upper bound of the length. Changes of the local clock are shorter than two days."""
         return (LONGEST[self.unit] + 2) * DAY
 
     def windows_of(self, instants: Instants) -> tuple[Instants, Instants]:
-        """Number of the window that contains each instant, twice."""
+        """Return the number of the window that contains each instant, as first and as last window."""
         days = instants // DAY
         groups, firsts = Groups.of(days)
-        # A local day begins less than a day before or after that of UTC.
+        # A local day starts less than a day before or after the same day in UTC.
         guess = self._number_of(days[firsts])
         begun = (self.start_of(window)[groups.ids] <= instants for window in (guess, guess + 1))
         number = (guess - 1)[groups.ids] + sum(begun)
         return number, number
 
     def start_of(self, windows: Instants) -> Instants:
-        """Start of each window."""
+        """Return the start of each window."""
         return midnights(self.zone, self._first_day(windows))
 
     def end_of(self, windows: Instants) -> Instants:
-        """End of each window."""
+        """Return the end of each window."""
         return self.start_of(windows + 1)
 
     def pane_of(self, instants: Instants) -> Instants:
-        """Start of the window that contains each instant."""
+        """Return the start of the window that contains each instant."""
         return self.start_of(self.windows_of(instants)[0])
 
     def last_closed(self, watermark: int) -> int:
-        """Number of the newest window whose end is at or below the watermark."""
+        """Return the number of the last window whose end is at or below the watermark."""
         # The window that contains the watermark is the next one to close.
         return int(self.windows_of(np.array([watermark]))[0][0]) - 1
 
     def _number_of(self, days: Instants) -> Instants:
-        """Number of the unit that contains each day."""
+        """Return the number of the unit that contains each day."""
         if self.unit in MONTHS:
             months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
             return months // MONTHS[self.unit]
         return (days - self._phase) // LONGEST[self.unit]
 
     def _first_day(self, numbers: Instants) -> Instants:
-        """First day of each unit."""
+        """Return the first day of each unit."""
         if self.unit in MONTHS:
             months = (numbers * MONTHS[self.unit]).astype("datetime64[M]")
             return months.astype("datetime64[D]").astype(np.int64)
@@ -264,9 +264,9 @@ class CalendarGrid(Grid):
 class CumulativeGrid(Grid):
     """Windows ``[p, p + every)``, ``[p, p + 2*every)``, ... up to the end of each period.
 
-    ``p`` is the start of the period. The last window ends with the period, and may be shorter than
-    ``every`` beyond the one before. Number ``k * width + j`` is the j-th window of period ``k``.
-    Numbers beyond the last window of a period are unused: no instant lies in these windows.
+    ``p`` is the start of the period. The last window ends with the period, so it may be longer than
+    the previous one by less than ``every``. Number ``k * width + j`` is the j-th window of period
+    ``k``; numbers after the last window of a period are unused.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class CumulativeGrid(Grid):
     def identity(self) -> dict[str, Any]:
         """The parameters that the state depends on."""
         identity = {**self.periods.identity, "grid": "cumulative", "every": self.every}
-        identity.pop("hop", None)  # of a fixed period, it equals the size
+        identity.pop("hop", None)  # for a fixed period it equals the size
         return identity
 
     @property
@@ -307,41 +307,41 @@ class CumulativeGrid(Grid):
 
     @property
     def width(self) -> int:
-        """Numbers from one period to the next."""
+        """The difference between the numbers of the first windows of two consecutive periods."""
         return -(-self.periods.longest // self.every)
 
     def windows_of(self, instants: Instants) -> tuple[Instants, Instants]:
-        """Numbers of the first and the last window that contain each instant."""
+        """Return the numbers of the first and the last window that contain each instant."""
         period, _ = self.periods.windows_of(instants)
         start, end = self.periods.start_of(period), self.periods.end_of(period)
         zero = period * self.width
         return zero + (instants - start) // self.every, zero + (end - start - 1) // self.every
 
     def start_of(self, windows: Instants) -> Instants:
-        """Start of each window."""
+        """Return the start of each window."""
         return self.periods.start_of(windows // self.width)
 
     def end_of(self, windows: Instants) -> Instants:
-        """End of each window."""
+        """Return the end of each window."""
         period, nth = np.divmod(windows, self.width)
         start, end = self.periods.start_of(period), self.periods.end_of(period)
         ends: Instants = np.minimum(start + (nth + 1) * self.every, end)
         return ends
 
     def exist(self, windows: Instants) -> npt.NDArray[np.bool_]:
-        """Whether each number is that of a window: unused numbers are not."""
+        """Return whether each number is used."""
         period, nth = np.divmod(windows, self.width)
         length = self.periods.end_of(period) - self.periods.start_of(period)
         inside: npt.NDArray[np.bool_] = nth * self.every < length
         return inside
 
     def pane_of(self, instants: Instants) -> Instants:
-        """Start of the pane that contains each instant: it ends where the next window does."""
+        """Return the start of the pane that contains each instant. A pane ends with a window."""
         start = self.periods.pane_of(instants)
         return start + (instants - start) // self.every * self.every
 
     def last_closed(self, watermark: int) -> int:
-        """Number of the newest window whose end is at or below the watermark."""
+        """Return the number of the last window whose end is at or below the watermark."""
         # The first window that contains the watermark is the next one to close.
         return int(self.windows_of(np.array([watermark]))[0][0]) - 1
 

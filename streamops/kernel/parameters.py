@@ -114,12 +114,12 @@ def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]
 def parse_distinct_names(
     value: object, *, parameter: str, where: str, empty: bool = False
 ) -> tuple[str, ...]:
-    """Names of columns as :func:`parse_names`, without duplicates.
+    """Return column names as :func:`parse_names` does, and refuse duplicates.
 
     Raises
     ------
     SpecError
-        ``NOT_A_NAME`` or ``SAME_COLUMN``; ``NO_COLUMNS`` where there must be one.
+        ``NOT_A_NAME``, ``SAME_COLUMN``, or ``NO_COLUMNS`` unless the list may be `empty`.
     """
     names = parse_names(value, parameter=parameter, where=where)
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -136,7 +136,7 @@ def parse_distinct_names(
 
 
 def parse_delay(text: Duration, *, parameter: str, where: str) -> int:
-    """A duration, in microseconds, that Spark's watermarks can be behind by."""
+    """Return the delay of a watermark in microseconds. Spark's watermarks have whole milliseconds."""
     return parse_duration(text, parameter=parameter, where=where, minimum=0, whole=MILLISECOND)
 
 
@@ -155,14 +155,14 @@ def parse_optional_duration(
 
 
 def show_duration(micros: int | None) -> str:
-    """A duration as a user writes it."""
+    """Format a duration as a user writes it."""
     return repr(None if micros is None else format_duration(micros))
 
 
 def refuse_taken_names(
     names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str, where: str
 ) -> None:
-    """Refuse two columns of the result of one name; to Spark, upper and lower case are one."""
+    """Refuse result columns with the same name. Spark ignores upper and lower case."""
     folded = [name.lower() for name in names]
     taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
     if taken:
@@ -233,7 +233,7 @@ def refuse_type(
 
 
 def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "event time") -> None:
-    """Raise an error if a column is not a timestamp, with the conversion.
+    """Raise an error that suggests a conversion if a column is not a timestamp.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def require_aggregates(agg: object, *, where: str) -> None:
 
 
 def parse_aggregates(agg: object, *, where: str) -> tuple[tuple[str, Aggregation], ...]:
-    """Named aggregates, validated by :func:`require_aggregates`."""
+    """Return the named aggregates, validated by :func:`require_aggregates`."""
     require_aggregates(agg, where=where)
     assert isinstance(agg, Mapping)
     return tuple(agg.items())
