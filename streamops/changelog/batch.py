@@ -1,8 +1,8 @@
-"""Stored rows and the changes of a micro-batch, joined by key; carry forward their missing values.
+"""Join the stored rows with the changes of a micro-batch by key, and carry forward missing values.
 
-A missing value is that of the change before it, back to the last delete. A late change can therefore
-still supply a value to a row that is stored already. So a stored row keeps the changes that supplied
-its missing values: its *donors*.
+A missing value is taken from the previous change of the key, back to the last delete. A late change can
+therefore still supply a value to a stored row. So a stored row is stored together with the changes that
+supplied its missing values: its *donors*.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.table import KeyedTable
-from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
@@ -38,11 +38,13 @@ __all__ = [
     "carry_forward",
     "first_of_runs",
     "gather_values",
+    "join_keys",
     "key_columns",
     "last_of_runs",
     "max_evicted",
     "over_limit",
     "positions_of",
+    "sent_layout",
     "to_flags",
     "to_positions",
 ]
@@ -54,11 +56,10 @@ NONE = -1
 class OrderedChanges:
     """Changes sorted by key and position."""
 
-    # key, position: key of each change, and its position in the order of changes
     key: Ids
-    position: Ids
-    row: Ids  # position of the change, and of its values, before it was sorted
-    is_delete: Mask  # whether the change is a delete
+    position: Ids  # position in the order of changes
+    row: Ids  # index of the change, and of its values, before sorting
+    is_delete: Mask
 
     @staticmethod
     def of(key: Ids, position: Ids, is_delete: Mask) -> OrderedChanges:
@@ -90,8 +91,7 @@ def last_of_runs(key: Ids) -> Mask:
 def carry_forward(changes: OrderedChanges, missing: Mask) -> Ids:
     """The change that supplies each value of each change, changes by values; ``NONE`` if there is none.
 
-    `missing` tells, rows by values, which values are missing. A delete supplies nothing, and values are
-    not carried across it.
+    `missing` has a row per change and a column per value. Values are not carried across a delete.
     """
     begins, number = changes.begins, np.arange(len(changes.key))
     result = np.full((len(changes.key), missing.shape[1]), NONE)
@@ -104,7 +104,7 @@ def carry_forward(changes: OrderedChanges, missing: Mask) -> Ids:
 def gather_values(
     values: Sequence[pa.Array], changes: OrderedChanges, source: Ids
 ) -> list[pa.Array]:
-    """Values of rows, given for each value the change that supplies it."""
+    """Values of rows. `source` has the change that supplies each value."""
     result = []
     for number, column in enumerate(values):
         supplier = source[:, number]
@@ -117,43 +117,31 @@ def gather_values(
 class KeyedBatch:
     """The stored rows and the changes of the same keys.
 
-    An array over all has the stored rows first, then the changes, then the donors of the stored
-    rows. Keys are numbered: those of stored rows in the order of these, then the others.
+    `rows`, `key`, `position` and `loses` have an entry per stored row, then per change, then per donor
+    of a stored row. Keys are numbered: first those of the stored rows, in their order, then new ones.
     """
 
     spec: KeyedTable
-    # stored, untouched: stored rows of the keys that have changes, and of the other keys
-    stored: pa.Table
-    untouched: pa.Table
+    stored: pa.Table  # stored rows of the keys that have changes
+    untouched: pa.Table  # stored rows of the other keys
     changes: ClassifiedChanges
-    donors: pa.Table  # ``sequence``, ``is_log``, ``is_deleted`` and values of each donor
-    # key, position: Of all. Different contents of one key and sequence have different positions.
+    rows: pa.Table  # see ``sent_layout``
     key: Ids
-    position: Ids
-    missing: Mask  # all by values: which values are missing
-    loses: Mask  # which of all are in conflict with a greater change
+    position: Ids  # changes with the same key and sequence, but other values, have other positions
+    loses: Mask  # whether another change with the same key and sequence is greater
 
     @staticmethod
     def of(
         spec: KeyedTable, state: State, changes: ClassifiedChanges
     ) -> tuple[KeyedBatch, Mask, Mask]:
-        """Join them.
+        """Join the stored rows and the changes by key.
 
-        Returns
-        -------
-        batch : KeyedBatch
-        is_duplicate : array of bool
-            Changes that are known already.
-        maybe_evicted : array of bool
-            Changes of unknown keys that may be below an evicted tombstone.
+        Returns also which changes are duplicates, and which have an unknown key and may be below an
+        evicted tombstone.
         """
         rows, evicted = state.tables["rows"], state.tables["evicted"]
-        names, count = key_columns(spec), len(changes)
-        keys = [
-            pa.concat_arrays([combine_chunks(rows.column(column)), changes.column(name)])
-            for column, name in zip(names, spec.by, strict=True)
-        ]
-        groups, _ = Groups.of(key_codes(keys, len(rows) + count))
+        count = len(changes)
+        groups, _ = Groups.of(key_codes(join_keys(spec, rows, changes), len(rows) + count))
         changed = groups.ids[len(rows) :]
         present = np.unique(changed)  # a stored key occurs once, so that it has the lowest numbers
         touched = present[present < len(rows)]
@@ -161,27 +149,32 @@ class KeyedBatch:
         number[present] = np.arange(len(present))
         is_untouched = np.ones(len(rows), np.bool_)
         is_untouched[touched] = False
-        stored = take(rows, touched)
-        donors, owner, donors_missing = _donors(spec, stored)
-        missing = [
-            to_flags(combine_chunks(stored.column("missing")), len(spec.values)),
-            changes.missing,
-            donors_missing,
+        stored, untouched = take(rows, touched), rows.filter(pa.array(is_untouched))
+        donors = combine_chunks(stored.column("donors"))
+        owner = np.repeat(np.arange(len(stored)), list_sizes(donors))
+        columns = [
+            changes.sequence,
+            pa.array(changes.is_log),
+            pa.array(changes.is_delete),
+            to_positions(changes.missing),
+            *map(changes.column, spec.values),
         ]
-        nothing = np.zeros(len(stored) + count + len(owner), np.bool_)
+        sent = [
+            _drop_unsent(spec, stored.select(sent_layout(spec).names)),
+            _drop_unsent(spec, pa.table(columns, schema=sent_layout(spec))),
+            pa.Table.from_struct_array(donors.flatten()),
+        ]
         key = np.concatenate([np.arange(len(touched)), number[changed], owner])
-        untouched = rows.filter(pa.array(is_untouched))
-        joined = KeyedBatch(
-            spec, stored, untouched, changes, donors, key, key, np.concatenate(missing), nothing
-        )
+        nothing = np.zeros(len(key), np.bool_)
+        joined = KeyedBatch(spec, stored, untouched, changes, concat(sent), key, key, nothing)
 
         order = ranks(
             pa.concat_arrays([joined.sequences, combine_chunks(evicted.column("sequence"))])
         )
         sequence = order[: len(key)]
-        position = positions_of(spec, sequence, np.asarray(joined.is_log))
+        position = positions_of(spec, sequence, joined.flags("is_log"))
         conflicts = Conflicts.of(
-            pair_codes(key, position), joined.values, joined.missing, joined.is_delete
+            pair_codes(key, position), joined.values, joined.missing, joined.flags("is_deleted")
         )
         size = len(stored) + count
         among = conflicts.first(size)
@@ -199,42 +192,37 @@ class KeyedBatch:
         return batch, among.is_duplicate()[len(stored) :], maybe_evicted
 
     def without(self, dropped: Mask, reason: str | None = None) -> KeyedBatch:
-        """The other changes. With a reason, those dropped are rejected, unless they were before."""
+        """Drop changes. With a reason they are rejected, unless they were rejected before."""
         rest = np.ones(len(self.key), np.bool_)
         rest[len(self.stored) : len(self.stored) + len(dropped)] = ~dropped
         return replace(
             self,
             changes=self.changes.without(dropped, reason),
+            rows=self.rows.filter(pa.array(rest)),
             key=self.key[rest],
             position=self.position[rest],
-            missing=self.missing[rest],
             loses=self.loses[rest],
         )
 
     def over_capacity(self) -> Mask:
-        """Changes of keys for which there is no room."""
+        """Which changes have a new key that exceeds the limit."""
         size = len(self.stored)
         new = np.unique(self.key[self.key >= size])
         out = over_limit(self.spec, self.keys_of(new), size + len(self.untouched))
         return np.isin(self.key[size : size + len(self.changes)], new[out])
 
     def keys_of(self, numbers: Ids) -> list[pa.Array]:
-        """Key columns of the keys with these numbers."""
+        """The key columns of the keys with these numbers."""
         firsts = np.zeros(int(self.key.max(initial=NONE)) + 1, np.int64)
         firsts[self.key[::-1]] = np.arange(len(self.key) - 1, -1, -1)
         index = pa.array(firsts[numbers])
-        keys = zip(key_columns(self.spec), self.spec.by, strict=True)
-        return [
-            pa.concat_arrays(
-                [combine_chunks(self.stored.column(column)), self.changes.column(name)]
-            ).take(index)
-            for column, name in keys
-        ]
+        keys = join_keys(self.spec, self.stored, self.changes)
+        return [column.take(index) for column in keys]
 
     @property
     def ordered(self) -> OrderedChanges:
-        """All, sorted by key and position."""
-        return OrderedChanges.of(self.key, self.position, self.is_delete)
+        """All entries, sorted by key and position."""
+        return OrderedChanges.of(self.key, self.position, self.flags("is_deleted"))
 
     def is_donor(self, ordered: OrderedChanges) -> Mask:
         """Which of the sorted changes are donors."""
@@ -243,41 +231,54 @@ class KeyedBatch:
 
     @property
     def values(self) -> list[pa.Array]:
-        """Values of all."""
+        """The values of all entries, as they were sent."""
         return [
-            self._all(f"value.{i}", self.changes.column(name))
-            for i, name in enumerate(self.spec.values)
+            combine_chunks(self.rows.column(f"value.{i}")) for i in range(len(self.spec.values))
         ]
 
     @property
-    def is_delete(self) -> Mask:
-        """Which of all are deletes."""
-        return np.asarray(self._all("is_deleted", pa.array(self.changes.is_delete)))
+    def missing(self) -> Mask:
+        """Which values are missing: a row per entry, a column per value."""
+        return to_flags(combine_chunks(self.rows.column("missing")), len(self.spec.values))
 
     @property
     def sequences(self) -> pa.Array:
-        """Sequences of all."""
-        return self._all("sequence", self.changes.sequence)
+        """The sequences of all entries."""
+        return combine_chunks(self.rows.column("sequence"))
 
-    @property
-    def is_log(self) -> pa.Array:
-        """Which of all come from the log."""
-        return self._all("is_log", pa.array(self.changes.is_log))
+    def flags(self, name: str) -> Mask:
+        """The column ``is_log`` or ``is_deleted`` of all entries."""
+        return np.asarray(combine_chunks(self.rows.column(name)))
 
     @property
     def clock(self) -> Ints:
-        """Of stored rows and changes: the measure of the horizon."""
-        return np.append(
-            np.asarray(combine_chunks(self.stored.column("clock"))), self.changes.clock
-        )
+        """The clock, on which the horizon is measured, of stored rows and changes."""
+        stored = np.asarray(combine_chunks(self.stored.column("clock")))
+        return np.append(stored, self.changes.clock)
 
-    def _all(self, name: str, changes: pa.Array) -> pa.Array:
-        stored, donors = self.stored.column(name), self.donors.column(name)
-        return pa.concat_arrays([combine_chunks(stored), changes, combine_chunks(donors)])
+
+def sent_layout(spec: KeyedTable) -> pa.Schema:
+    """Columns of a change as it was sent. Values that are missing, and those of a delete, are null."""
+    values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
+    flags = [("is_log", pa.bool_()), ("is_deleted", pa.bool_())]
+    missing = ("missing", pa.list_(pa.int32()))
+    return pa.schema([("sequence", spec.position), *flags, missing, *values])
+
+
+def _drop_unsent(spec: KeyedTable, rows: pa.Table) -> pa.Table:
+    """Set values to null that are missing or belong to a delete."""
+    absent = to_flags(combine_chunks(rows.column("missing")), len(spec.values))
+    absent[np.asarray(combine_chunks(rows.column("is_deleted")))] = True
+    names, number = rows.column_names, np.arange(len(rows))
+    values = [
+        combine_chunks(rows.column(f"value.{i}")).take(pa.array(number, mask=absent[:, i]))
+        for i in range(len(spec.values))
+    ]
+    return pa.table([*rows.columns[: len(names) - len(values)], *values], schema=rows.schema)
 
 
 def positions_of(spec: KeyedTable, sequence: Ids, is_log: Mask) -> Ids:
-    """Codes of the order of changes, from ranks of their sequences."""
+    """Positions in the order of changes, from the ranks of their sequences."""
     log = is_log.astype(np.int64)
     if spec.snapshots == "below_log":
         return ordered_pair_codes(log, sequence)
@@ -285,7 +286,7 @@ def positions_of(spec: KeyedTable, sequence: Ids, is_log: Mask) -> Ids:
 
 
 def to_flags(lists: pa.Array, values: int) -> Mask:
-    """Flags, from lists of positions."""
+    """Convert lists of positions to a matrix of flags."""
     found = np.zeros((len(lists), values), np.bool_)
     numbers = np.asarray(lists.flatten()).astype(np.int64)
     found[np.repeat(np.arange(len(lists)), list_sizes(lists)), numbers] = True
@@ -293,13 +294,13 @@ def to_flags(lists: pa.Array, values: int) -> Mask:
 
 
 def to_positions(flags: Mask) -> pa.Array:
-    """Lists of positions, from flags."""
+    """Convert a matrix of flags to lists of positions."""
     _, found = np.nonzero(flags)
     return make_lists(pa.array(found.astype(np.int32)), flags.sum(axis=1, dtype=np.int64))
 
 
 def over_limit(spec: KeyedTable, keys: Sequence[pa.Array], stored: int) -> Mask:
-    """Which of these new keys exceed the limit, where so many keys are stored."""
+    """Which new keys exceed the limit, given the number of stored keys."""
     room = max(spec.limit - stored, 0)
     count = len(keys[0])
     out = np.zeros(count, np.bool_)
@@ -332,9 +333,9 @@ def key_columns(spec: KeyedTable) -> list[str]:
     return [f"key.{i}" for i in range(len(spec.by))]
 
 
-def _donors(spec: KeyedTable, stored: pa.Table) -> tuple[pa.Table, Ids, Mask]:
-    """The donors of the stored rows, the row of each, and which of their values are missing."""
-    lists = combine_chunks(stored.column("donors"))
-    owner = np.repeat(np.arange(len(stored)), list_sizes(lists))
-    donors = pa.Table.from_struct_array(lists.flatten())
-    return donors, owner, to_flags(combine_chunks(donors.column("missing")), len(spec.values))
+def join_keys(spec: KeyedTable, rows: pa.Table, changes: ClassifiedChanges) -> list[pa.Array]:
+    """The key columns of stored rows, followed by those of changes."""
+    return [
+        pa.concat_arrays([combine_chunks(rows.column(column)), changes.column(name)])
+        for column, name in zip(key_columns(spec), spec.by, strict=True)
+    ]

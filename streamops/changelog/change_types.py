@@ -37,10 +37,10 @@ REVISION = "revision"
 INSERT, PREIMAGE, POSTIMAGE, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
 TRUNCATE = "truncate"
-"""Removes every row of the table whose sequence is lower. It has no key, and no values."""
+"""A change without key and values that deletes every row with a lower sequence."""
 
 TRUNCATE_COPY = "truncate_copy"
-"""A truncate as every shard receives it, beside the row itself: it is applied, and not counted."""
+"""The copy of a truncate that every shard receives. It is applied, but not counted."""
 
 CHANGE_TYPES = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
 """The change types of rows."""
@@ -69,10 +69,10 @@ def change_weights(types: ChangeTypes) -> Ints:
 
 
 def consolidate(rows: Ids, weight: Ints) -> tuple[Ids, Ints]:
-    """Cancel out changes of equal rows: the first change of each row, and the sum of its weights.
+    """Sum the weights of equal rows, and drop rows whose weights sum to 0.
 
-    Rows are given by their codes, see :func:`streamops.kernel.columns.key_codes`. Rows whose weights sum
-    to 0 are dropped.
+    `rows` are codes, see :func:`streamops.kernel.columns.key_codes`. Returns the position of the first
+    change of each row, and its sum.
 
     Examples
     --------

@@ -46,16 +46,16 @@ __all__ = [
 ]
 
 ACCEPTED, REJECTED_BEFORE = -1, -2
-"""Reason of a row that is not rejected; of one that another operator rejected."""
+"""Instead of a reason: the row is not rejected; another operator rejected it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncates:
     """The truncates of a micro-batch."""
 
-    sequence: pa.Array  # of each truncate
-    clock: Ints  # of each truncate: the measure of the horizon
-    is_counted: Mask  # whether the truncate is a row of the micro-batch, and not a copy of one
+    sequence: pa.Array
+    clock: Ints  # the horizon is measured on it
+    is_counted: Mask  # whether the truncate is a row of the micro-batch, and not a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,18 @@ class ClassifiedChanges:
     """The rows of a micro-batch, and the changes among them."""
 
     rows: pa.Table
-    # Position in ``REASONS``; ``ACCEPTED`` or ``REJECTED_BEFORE``. Rejecting a change updates it.
+    # Index of each row's reason in ``REASONS``, ``ACCEPTED`` or ``REJECTED_BEFORE``; updated by ``reject``
     reason: Ids
     positions: Ids  # positions of the changes among the rows
-    sequence: pa.Array  # sequence of each change
-    # is_delete, is_log: whether a change is a delete; whether it comes from the log, and not from a
-    # snapshot
+    sequence: pa.Array
     is_delete: Mask
-    is_log: Mask
-    clock: Ints  # of each change: the measure of the horizon
-    missing: Mask  # changes by values: which values are missing
+    is_log: Mask  # whether the change is from the log, and not from a snapshot
+    clock: Ints  # the horizon is measured on it
+    missing: Mask  # which values are missing: a row per change, a column per value
     truncates: Truncates
     ignored: int  # number of rows that do not change the table
-    copies: int  # number of rows that are copies of truncates, and not counted
-    received: int  # Number of rows that were received. Those behind them are deletes by a truncate.
+    copies: int  # number of copies of truncates, which are not counted
+    received: int  # number of rows received; rows after them are deletes caused by a truncate
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -141,7 +139,7 @@ class ClassifiedChanges:
 
     @property
     def is_rejected(self) -> Mask:
-        """Which of the rows received are rejected, so far."""
+        """Which received rows are rejected."""
         result: Mask = self.reason[: self.received] != ACCEPTED
         return result
 
@@ -156,17 +154,17 @@ class ClassifiedChanges:
 
     @property
     def is_received(self) -> Mask:
-        """Which changes are rows that were received, and not deletes by a truncate."""
+        """Which changes were received, and are not deletes caused by a truncate."""
         result: Mask = self.positions < self.received
         return result
 
     @property
     def counted(self) -> int:
-        """Number of rows received, without copies."""
+        """Number of rows received, without copies of truncates."""
         return self.received - self.copies
 
     def without(self, dropped: Mask, reason: str | None = None) -> ClassifiedChanges:
-        """The other changes. With a reason, those dropped are rejected, unless they were before."""
+        """Drop changes. With a reason they are rejected, unless they were rejected before."""
         if reason is not None:
             first = self.reason[self.positions] == ACCEPTED
             self.reject(np.flatnonzero(dropped & first), reason)
@@ -197,7 +195,7 @@ def copy_truncates(spec: KeyedTable, rows: pa.Table) -> pa.Table | None:
     copies = rows.take(pa.array(found))
     at = copies.column_names.index(CHANGE_TYPE)
     copies = copies.set_column(at, CHANGE_TYPE, pa.repeat(TRUNCATE_COPY, len(found)))
-    # What is not a change is rejected once, with the row itself.
+    # An invalid truncate is rejected once, as a row, and not copied.
     classified = ClassifiedChanges.of(spec, copies)
     ignored = np.zeros(len(copies), np.bool_)
     if TOMBSTONE in copies.column_names:
@@ -219,7 +217,7 @@ def _is_truncate(spec: KeyedTable, types: pa.Array) -> Mask:
 
 
 def _sequence(spec: KeyedTable, rows: pa.Table) -> tuple[pa.Array, Mask]:
-    """The sequence of each row, and which rows have none, as a part is null."""
+    """The sequence of each row, and which sequences are null or have a part that is."""
     columns = [combine_chunks(rows.column(name)) for name in spec.sequence]
     absent = np.zeros(len(rows), np.bool_)
     for column in columns:
@@ -267,17 +265,16 @@ def _missing(spec: KeyedTable, rows: pa.Table, positions: Ids, is_delete: Mask) 
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Changes, compared with the others of their key and sequence."""
+    """Conflict resolution for changes with the same key and sequence."""
 
-    slot: Ids  # number of the key and sequence
+    slot: Ids  # number of the pair of key and sequence
     content: Ids  # code of the content
-    # Rank of the content among the changes of the slot; the highest is effective. 0 where all
-    # contents of the slot are equal.
+    # Rank of the content among the changes of its slot: the highest is effective. 0 if all are equal.
     order: Ints
 
     @staticmethod
     def of(position: Ids, values: Sequence[pa.Array], missing: Mask, is_delete: Mask) -> Conflicts:
-        """Compare changes with these codes of key and sequence."""
+        """Compare changes. `position` is a code of key and sequence."""
         content = content_codes(values, missing, is_delete)
         slots, firsts = Groups.of(position)
         order = np.zeros(len(position), np.int64)
@@ -299,7 +296,7 @@ class Conflicts:
         return Conflicts(self.slot[:size], self.content[:size], self.order[:size])
 
     def firsts(self) -> Ids:
-        """For each change the first one of its slot with the same content."""
+        """The first change with the same slot and content, for each change."""
         groups, firsts = Groups.of(pair_codes(self.slot, self.content))
         return firsts[groups.ids]
 
@@ -314,7 +311,7 @@ class Conflicts:
         return result
 
     def loses(self) -> Mask:
-        """Which changes are not effective, as another one of their slot is greater."""
+        """Which changes are not effective, because another one of their slot is greater."""
         result: Mask = self.order != self._slots.greatest(self.order)[self.slot]
         return result
 

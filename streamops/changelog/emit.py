@@ -23,27 +23,25 @@ _DELETE, _PREIMAGE, _POSTIMAGE, _INSERT = range(4)
 
 @dataclass(frozen=True, slots=True)
 class EmittedChanges:
-    """Rows of a change stream: all that retract a row, then all that add one."""
+    """The rows of a change stream: retractions first."""
 
-    # Position of each emitted row: among the rows before, or the rows after, which follow them
-    row: Ids
-    change_type: pa.Array  # change type of each emitted row
-    revision: Ints  # revision of each emitted row
-    is_emitted: Mask  # which of the rows after are emitted
-    after: Ints  # revision of each of the rows after, emitted or not
-    # inserts, updates, deletes: number of changes; an update is one change
+    row: Ids  # index of each emitted row in the rows before, followed by the rows after
+    change_type: pa.Array
+    revision: Ints
+    is_emitted: Mask  # which rows after are emitted
+    after: Ints  # revision of each row after, emitted or not
     inserts: int
-    updates: int
+    updates: int  # number of updates; the two images of an update count once
     deletes: int
 
     def take(self, before: Columns, after: Columns) -> list[pa.Array]:
-        """The values of the emitted rows, from columns of the rows before and of those after."""
+        """The values of the emitted rows, from the columns of the rows before and after."""
         index = pa.array(self.row)
         pairs = zip(before, after, strict=True)
         return [pa.concat_arrays(pair).take(index) for pair in pairs]
 
     def take_ints(self, before: Ints, after: Ints) -> Ints:
-        """The same, of one column of integers."""
+        """The values of one column of integers."""
         result: Ints = np.append(before, after)[self.row]
         return result
 
@@ -68,13 +66,13 @@ def emit_changes(
     before, after
         Values to compare, in the same columns.
     key, revision, order
-        Pairs: of the rows before, and of the rows after. A key occurs once in each. The revision of a row
-        after is that of an insert; an update has the revision before plus 1. Rows are ordered by change
-        type (deletes, preimages, postimages, inserts), or by `order`.
+        Pairs of arrays: for the rows before, and for the rows after. A key occurs once in each. An insert
+        has the revision of its row after; an update has the revision of its row before plus 1. Rows are
+        ordered by change type (deletes, preimages, postimages, inserts), or by `order`.
     reemit
-        Rows after that are emitted as updates though no value differs.
+        Which rows after are emitted as updates even if no value differs.
     preimages
-        Whether an update is emitted with the row before.
+        Whether an update is emitted with its preimage.
 
     Examples
     --------
@@ -127,10 +125,10 @@ def emit_changes(
 
 
 def order_changes(weight: Ints, is_update: Mask) -> tuple[Ids, pa.Array]:
-    """Changes of a multiset of rows in the order in which they are emitted, and their types.
+    """The order in which changes of a multiset of rows are emitted, and their change types.
 
-    A row is emitted as often as its weight; below 0 it is retracted. The rows of `is_update` replace, or
-    are replaced by, another row of their key.
+    A row is emitted as often as its weight, and retracted if the weight is negative. `is_update` has
+    the rows that replace another row of their key, or are replaced by one.
     """
     types = np.where(weight < 0, _DELETE, _INSERT)
     types[is_update] = np.where(weight[is_update] < 0, _PREIMAGE, _POSTIMAGE)

@@ -1,10 +1,10 @@
 """The latest row of each key: which changes are effective, and which tombstones are evicted.
 
 A change is effective if its position is above that of the stored row of its key. A delete leaves a
-tombstone until it is older than the horizon. The highest sequence evicted is kept: a change at or
-below it that is beyond the horizon itself, of an unknown key, may be older than an evicted delete,
-and is rejected. Sequences of two keys need not be comparable (offsets of two partitions are not): a
-change within the horizon is accepted whatever was evicted.
+tombstone, which is evicted when it is older than the horizon. The highest evicted sequence is stored:
+a change of an unknown key at or below it, and beyond the horizon, may be older than an evicted delete,
+and is rejected. A change within the horizon is always accepted, as the sequences of two keys may not be
+comparable (offsets of two partitions are not).
 
 A truncate deletes every stored row at a lower position. Its sequence is stored, so that late changes
 below it are stale.
@@ -26,11 +26,11 @@ from streamops.changelog.batch import (
     key_columns,
     max_evicted,
     positions_of,
-    to_positions,
+    sent_layout,
 )
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
-from streamops.kernel.columns import combine_chunks, concat, key_codes
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import State
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
@@ -52,16 +52,14 @@ Fields = Sequence[tuple[str, pa.DataType]]
 
 
 def latest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables. Of the extra columns, an evicted row leaves the maximum."""
+    """Columns of the state's tables. For evicted rows the maximum of each extra column is stored."""
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
-    change = [("sequence", spec.position), ("is_log", pa.bool_()), ("is_deleted", pa.bool_())]
-    missing = ("missing", pa.list_(pa.int32()))
-    values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
-    donors = ("donors", pa.list_(pa.struct([*change, missing, *values])))
-    row = [*keys, *change, ("clock", pa.int64()), *extra, missing, donors, *values]
+    sent = list(sent_layout(spec))
+    donors = ("donors", pa.list_(pa.struct(sent)))
+    row = [*keys, *sent[:3], ("clock", pa.int64()), *extra, sent[3], donors, *sent[4:]]
     return {
         "rows": pa.schema(row),
-        "evicted": pa.schema([("sequence", spec.position), ("clock", pa.int64()), *extra]),
+        "evicted": pa.schema([sent[0], ("clock", pa.int64()), *extra]),
     }
 
 
@@ -69,13 +67,10 @@ def latest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schem
 class Truncation:
     """The effect of the truncates known to a state."""
 
-    # The changes that are not below a truncate, and before them the deletes of stored rows
-    changes: ClassifiedChanges
+    changes: ClassifiedChanges  # deletes of stored rows, and the changes above the highest truncate
     truncated: pa.Table  # the highest sequence of a truncate: one row, or none
-    # stale, duplicates: number of changes and truncates below it, and of truncates that are known
-    # already
-    stale: int
-    duplicates: int
+    stale: int  # number of changes and truncates below it
+    duplicates: int  # number of truncates received again
 
 
 def apply_truncates(spec: KeyedTable, state: State, changes: ClassifiedChanges) -> Truncation:
@@ -117,7 +112,7 @@ def _is_below(spec: KeyedTable, sequence: pa.Array, is_log: Mask, limit: pa.Arra
 
 
 def _is_truncated(spec: KeyedTable, rows: pa.Table, limit: pa.Array) -> Mask:
-    """Which stored rows are below a truncate, or have a value of a donor that is."""
+    """Which stored rows are below a truncate, or have a donor that is."""
     lists = combine_chunks(rows.column("donors"))
     owner = np.repeat(np.arange(len(rows)), list_sizes(lists))
     donors = pa.Table.from_struct_array(lists.flatten())
@@ -140,7 +135,7 @@ def _with_deletes(
     limit: pa.Array,
     clock: int,
 ) -> ClassifiedChanges:
-    """The changes, and before them deletes of these stored rows at the sequence of a truncate."""
+    """Add deletes of stored rows, at the sequence of a truncate, before the changes."""
     count, index = len(deleted), pa.array(deleted)
     if not count:
         return changes
@@ -168,11 +163,11 @@ def _with_deletes(
 def accept_changes(
     spec: KeyedTable, state: State, changes: ClassifiedChanges
 ) -> tuple[KeyedBatch, int]:
-    """The stored rows and the accepted changes of their keys, and the number of duplicates.
+    """Join the stored rows and the accepted changes; count duplicates.
 
-    A change that loses a conflict is rejected and accepted nevertheless: it may supply a value to the
-    greater one. It is rejected as often as it is delivered, as two deletes have the same content and
-    need not have come with the same values.
+    A change that loses a conflict is rejected, but stays in the batch: it may supply a value to the
+    greater one. It is rejected each time it is delivered, also as a duplicate, as two deletes with
+    different values have the same content.
     """
     batch, is_duplicate, maybe_evicted = KeyedBatch.of(spec, state, changes)
     size = len(batch.stored)
@@ -186,7 +181,7 @@ def accept_changes(
 
 
 def find_effective(batch: KeyedBatch, ordered: OrderedChanges) -> tuple[Mask, int]:
-    """Which changes are at or above the stored row of their key, and how many are below it."""
+    """Which changes are effective, and the number of changes below the stored row of their key."""
     size = len(batch.stored)
     stored = np.full(int(ordered.key.max(initial=NONE)) + 1, np.iinfo(np.int64).min)
     stored[:size] = batch.position[:size]
@@ -205,10 +200,9 @@ def build_latest_rows(
     values: Sequence[pa.Array],
     extra: Mapping[str, pa.Array],
 ) -> pa.Table:
-    """The last change of each key, as it is stored.
+    """The rows to store: the last change of each key.
 
-    `source` has, last changes by values, the change that supplies each value. `values` are those of the
-    last changes; `extra` has further columns.
+    `source` has a row per last change and a column per value: the change that supplies the value.
     """
     spec, is_deleted = batch.spec, ordered.is_delete[last]
     row = ordered.row[last]
@@ -218,40 +212,23 @@ def build_latest_rows(
     size = max(len(ordered.key), 1)
     pairs = np.unique(key * size + source[key, value])
     owner, donor = pairs // size, ordered.row[pairs % size]
-    dtype = schema.field("donors").type
-    donors = pa.StructArray.from_arrays(_changes(batch, donor), fields=list(dtype.value_type))
+    donors = combine_chunks(take(batch.rows, donor).to_struct_array())
+    donors = make_lists(donors, np.bincount(owner, minlength=len(last)))
+    sent = take(batch.rows, row)
     columns = [
         *batch.keys_of(ordered.key[last]),
-        batch.sequences.take(pa.array(row)),
-        batch.is_log.take(pa.array(row)),
-        pa.array(is_deleted),
+        *sent.columns[:3],
         pa.array(batch.clock[row]),
         *extra.values(),
-        to_positions(batch.missing[row]),
-        make_lists(donors, np.bincount(owner, minlength=len(last))).cast(dtype),
+        sent.column("missing"),
+        donors.cast(schema.field("donors").type),
         *values,
     ]
     return pa.table(columns, schema=schema)
 
 
-def _changes(batch: KeyedBatch, rows: Ids) -> list[pa.Array]:
-    """Changes as they were sent."""
-    index, missing, is_delete = pa.array(rows), batch.missing[rows], batch.is_delete[rows]
-    absent = missing | is_delete[:, np.newaxis]
-    return [
-        batch.sequences.take(index),
-        batch.is_log.take(index),
-        pa.array(is_delete),
-        to_positions(missing),
-        *(
-            column.take(pa.array(rows, mask=absent[:, number]))
-            for number, column in enumerate(batch.values)
-        ),
-    ]
-
-
 def advance_clock(before: int | None, clock: Ints) -> int | None:
-    """The greatest clock so far."""
+    """The maximum of the stored clock and the clocks of a micro-batch."""
     if not len(clock):
         return before
     return int(clock.max()) if before is None else max(before, int(clock.max()))
@@ -260,7 +237,7 @@ def advance_clock(before: int | None, clock: Ints) -> int | None:
 def evict_tombstones(
     spec: KeyedTable, clock: int | None, rows: pa.Table, evicted: pa.Table
 ) -> dict[str, pa.Table]:
-    """The tables of a state without the tombstones that are older than the horizon."""
+    """Evict the tombstones that are older than the horizon."""
     is_old = np.zeros(len(rows), np.bool_)
     if clock is not None:
         is_deleted = np.asarray(combine_chunks(rows.column("is_deleted")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.groups import Ints, Mask
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import refuse_type, require_name
@@ -42,6 +42,7 @@ __all__ = [
     "parse_horizon",
     "refuse_change_type",
     "require_change_columns",
+    "require_columns",
     "value_columns",
 ]
 
@@ -101,7 +102,7 @@ def drop_tombstones(rows: pa.Table) -> pa.Table:
 
 
 class WithoutEventTime:
-    """What operators with one input and without event time have in common."""
+    """Defaults of parameters for operators with one input and without event time."""
 
     times: ClassVar[tuple[str | None, ...]] = (None,)
     delays: ClassVar[tuple[int | None, ...]] = (None,)
@@ -115,18 +116,15 @@ class KeyedTable:
     """Parameters of an operator that stores the latest row of each key."""
 
     where: str = field(repr=False)  # name of the operator, for errors
-    key: tuple[str, ...]  # key columns
+    key: tuple[str, ...]
     sequence: tuple[str, ...]  # columns that order the changes of a key
-    # How long a deleted key is stored: microseconds of `time`, or units of the sequence
-    horizon: int
-    # Column that the horizon is measured on. The default is the sequence, an integer.
-    time: str | None
+    horizon: int  # how long a deleted key is stored: microseconds of `time`, or units of `sequence`
+    time: str | None  # the horizon is measured on this column, or on the sequence, an integer
     snapshots: Snapshots  # whether rows of a snapshot are below every change of the log
     when_full: WhenFull  # what happens to changes of more than `limit` keys
-    # Whether a null is a missing value, that keeps the value of the change before
-    ignore_nulls: bool = False
-    # Columns that are read. Known once the operator is bound to a frame, as are the next two.
-    input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
+    ignore_nulls: bool = False  # whether a null is a missing value
+    # Set by ``resolve``:
+    input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)  # columns to read
     values: tuple[str, ...] = field(default=(), repr=False)  # value columns of the row
     limit: int = field(default=0, repr=False)  # number of keys that a shard may store
 
@@ -147,15 +145,15 @@ class KeyedTable:
         return fields[0].type if len(fields) == 1 else pa.struct(fields)
 
     def cutoff(self, clock: int) -> int:
-        """The oldest clock within the horizon, not below the range of 64 bits."""
+        """The oldest clock within the horizon, at least the lowest 64-bit integer."""
         return max(clock - self.horizon, -(1 << 63))
 
     def is_beyond(self, clock: Ints, is_log: Mask, state: State) -> Mask:
-        """Which changes may be older than the evicted tombstones of a state that has some.
+        """Which changes may be older than an evicted tombstone, in a state that has evicted some.
 
-        These are changes beyond the horizon of the previous micro-batches, or not newer than what
-        was evicted with a shorter horizon; and all rows of a snapshot, whose time may be the one at
-        which they were read.
+        These are changes beyond the horizon of the previous micro-batches; changes not newer than a
+        tombstone evicted with a shorter horizon; and all rows of a snapshot, whose time may be that
+        of the read.
         """
         latest = state.watermark
         evicted = combine_chunks(state.tables["evicted"].column("clock"))[0].as_py()
@@ -165,13 +163,13 @@ class KeyedTable:
 
 
 DEFAULT_MAX_KEYS = 10_000_000
-"""Keys that an operator stores unless the user sets another limit."""
+"""Default number of keys that an operator may store."""
 
 
 def parse_horizon(
     horizon: Duration | int | None, time: str | None, *, parameter: str, where: str
 ) -> int:
-    """A horizon as a number of units of the sequence; with `time` as ``Microseconds``.
+    """A horizon as ``Microseconds`` with `time`, otherwise as a number of units of the sequence.
 
     Raises
     ------
@@ -223,10 +221,24 @@ def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: st
             )
 
 
+def require_columns(
+    names: Sequence[str | None], available: Collection[str], *, role: str, where: str
+) -> None:
+    """Refuse a frame without one of these columns. A column that is None is not read.
+
+    Raises
+    ------
+    ColumnNotFound
+    """
+    for name in names:
+        if name is not None and name not in available:
+            raise ColumnNotFound(name, list(available), where=where, role=role)
+
+
 def require_change_columns(
     schema: pa.Schema, sequence: Sequence[str], time: str | None, *, where: str
 ) -> None:
-    """Refuse a sequence that has no order, and columns of a change that have another type."""
+    """Refuse a sequence without an order, and columns of a change that have the wrong type."""
     dtypes = {field.name: field.type for field in schema}
 
     def refuse(role: str, name: str, expected: str) -> None:

@@ -22,8 +22,9 @@ from streamops.changelog.table import (
     parse_horizon,
     refuse_change_type,
     require_change_columns,
+    require_columns,
 )
-from streamops.changes.frames import has_null_part, refuse_stream, require_columns
+from streamops.changes.fold import has_null_part, refuse_stream
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
@@ -252,12 +253,12 @@ class CompactTransform:
         """The columns of the frame, or an error."""
         where = self.where
         refuse_stream(frame, where=where)
-        require_columns(frame, self.key, role="key", where=where)
+        require_columns(self.key, frame.columns, role="key", where=where)
         refuse_incomparable(frame, self.key, where=where)
-        require_columns(frame, self.sequence, role="sequence", where=where)
+        require_columns(self.sequence, frame.columns, role="sequence", where=where)
         columns = {part.name: part for part in frame.schema.fields}
         if self.value is not None:
-            require_columns(frame, [self.value], role="value", where=where)
+            require_columns([self.value], frame.columns, role="value", where=where)
         if (CHANGE_TYPE in columns) == (self.value is not None):
             raise SpecError(
                 "DELETES_UNKNOWN",
@@ -269,7 +270,7 @@ class CompactTransform:
             )
         read = {*self.sequence, *CHANGE_COLUMNS}
         if self.time is not None:
-            require_columns(frame, [self.time], role="time", where=where)
+            require_columns([self.time], frame.columns, role="time", where=where)
             read.add(self.time)
         schema = arrow_schema(frame, where=where, only=read)
         require_change_columns(schema, self.sequence, self.time, where=where)

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import StructType
 
-from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.table import REJECTED, TOMBSTONE
-from streamops.changes.debezium_records import (
-    REASONS,
-    Absent,
-    DebeziumSpec,
-    Preimages,
-    Tombstones,
-    read_changes,
-)
-from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.changes.debezium_records import Absent, DebeziumSpec, Preimages, Tombstones
 from streamops.kernel.parameters import parse_distinct_names
-from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import Operator
 
 __all__ = ["from_debezium"]
@@ -143,7 +129,7 @@ def from_debezium(
     where = "changes.from_debezium"
     if not isinstance(sequence, str):
         sequence = parse_distinct_names(sequence, parameter="sequence", where=where)
-    reader = _DebeziumReader(
+    spec = DebeziumSpec(
         where=where,
         schema=schema,
         key=parse_distinct_names(key, parameter="key", where=where),
@@ -156,65 +142,4 @@ def from_debezium(
         tombstones=tombstones,
         keep=parse_distinct_names(keep, parameter="keep", where=where, empty=True),
     )
-    return Operator(where, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class _DebeziumReader(DebeziumSpec):
-    """Applies the parameters to a frame."""
-
-    @property
-    def adds(self) -> tuple[str, ...]:
-        """None: the result has no columns of the frame except those to keep."""
-        return ()
-
-    @property
-    def marked(self) -> str:
-        """The column whose metadata describes the stream."""
-        return CHANGE_TYPE
-
-    def check(self, frame: DataFrame) -> None:
-        """Refuse a frame without the columns that are read."""
-        self.parse_row()
-        types = {part.name: part.dataType for part in frame.schema.fields}
-        messages = [("value", self.value)]
-        if self.message_key is not None:
-            messages.append(("message_key", self.message_key))
-        for role, name in messages:
-            if name not in types:
-                raise ColumnNotFound(name, list(types), where=self.where, role=role)
-            if not isinstance(types[name], StringType | BinaryType):
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    f"column {name!r} cannot be used as `{role}`",
-                    where=self.where,
-                    got=f"{name!r} of type {types[name].simpleString()}",
-                    expected="JSON as string or binary",
-                    fix="read the messages unparsed; Avro: "
-                    'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
-                )
-        for role, names in (("sequence", self.sequence_columns), ("keep", self.keep)):
-            for name in names:
-                if name not in types:
-                    raise ColumnNotFound(name, list(types), where=self.where, role=role)
-
-    def apply(self, frame: DataFrame) -> DataFrame:
-        """The changes of a frame of records."""
-        changes = read_changes(frame, self)
-        return (
-            add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})
-            if self.preimages == "drop"
-            else changes
-        )
-
-    def counts(self) -> Mapping[str, Column]:
-        """Metrics: changes, and rejected records by reason."""
-        reason = F.col(REJECTED)["reason"]
-        counted = {
-            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
-            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
-            **{name: F.count_if(reason == name) for name in REASONS},
-        }
-        if self.tombstones == "keep":
-            counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
-        return counted
+    return Operator(where, spec)

@@ -7,13 +7,14 @@ record.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal, get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from streamops.changelog.change_types import (
     CHANGE_TYPE,
@@ -31,25 +32,28 @@ from streamops.changelog.table import (
     SNAPSHOT,
     TOMBSTONE,
     UNAVAILABLE,
+    require_columns,
 )
 from streamops.changes.debezium_values import (
     POSITIONS,
     READ,
     SOURCE,
     convert,
-    has_text_keys,
     is_invalid,
     is_placeholder,
+    is_single_value,
     may_contain_placeholder,
+    parse_key,
     parse_row_type,
     parse_sequence,
     raw_type,
     replace_placeholder,
     source_time,
 )
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_name
 from streamops.spark.columns import column, make_nullable, map_type
+from streamops.spark.metadata import UPSERTS, add_metadata
 
 __all__ = [
     "REASONS",
@@ -58,7 +62,6 @@ __all__ = [
     "Position",
     "Preimages",
     "Tombstones",
-    "read_changes",
 ]
 
 Absent = Literal["null", "unavailable", "reject"]
@@ -82,7 +85,7 @@ REASONS = (
 
 DELETED, MESSAGE, TRUNCATED = "d", "m", "t"
 _SAVED = ["c", "u", READ]
-_CORRUPT, _END = "_streamops_unparsable", "_streamops_end"
+_CORRUPT = "_streamops_unparsable"
 _OPTIONS = {"columnNameOfCorruptRecord": _CORRUPT}
 _IMAGES, _ENVELOPE = ("before", "after"), ("op", "before", "after", "source", "transaction")
 _TEXT = StringType()
@@ -147,24 +150,12 @@ class DebeziumSpec:
             self.parse_row()
 
     def parse_row(self) -> StructType:
-        """The type of a row: with the key, without names that are taken, of types that JSON has."""
+        """The type of a row, with the key and without names that are taken."""
         row = parse_row_type(self.schema, where=self.where)
-        for name in self.key:
-            if name not in row.names:
-                raise ColumnNotFound(name, row.names, where=self.where, role="key")
+        require_columns(self.key, row.names, role="key", where=self.where)
         given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
         fix = "rename the column of the frame before the operator"
         refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given, fix, self.where)
-        for part in row.fields:
-            if not has_text_keys(part.dataType):
-                raise SpecError(
-                    "KEYS_NOT_TEXT",
-                    f"column {part.name!r} has a map whose keys are not strings, as those of JSON are",
-                    where=self.where,
-                    got=f"{part.name!r} of type {part.dataType.simpleString()}",
-                    expected="map<string, ...>",
-                    fix="declare the keys as string, and cast them after this operator",
-                )
         return row
 
     @property
@@ -172,10 +163,58 @@ class DebeziumSpec:
         """Columns of the frame that order changes."""
         return () if isinstance(self.sequence, str) else self.sequence
 
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """None: the result has no columns of the frame except those to keep."""
+        return ()
 
-def read_changes(frame: DataFrame, spec: DebeziumSpec) -> DataFrame:
-    """The changes of a frame of records."""
-    return _Reader(spec, spec.parse_row()).read(frame)
+    @property
+    def marked(self) -> str:
+        """The column whose metadata describes the stream."""
+        return CHANGE_TYPE
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame without the columns that are read."""
+        self.parse_row()
+        types = {part.name: part.dataType for part in frame.schema.fields}
+        messages = [("value", self.value)]
+        if self.message_key is not None:
+            messages.append(("message_key", self.message_key))
+        for role, name in messages:
+            require_columns([name], types, role=role, where=self.where)
+            if not isinstance(types[name], StringType | BinaryType):
+                raise SchemaError(
+                    "COLUMN_TYPE",
+                    f"column {name!r} cannot be used as `{role}`",
+                    where=self.where,
+                    got=f"{name!r} of type {types[name].simpleString()}",
+                    expected="JSON as string or binary",
+                    fix="read the messages unparsed; Avro: "
+                    'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
+                )
+        require_columns(self.sequence_columns, types, role="sequence", where=self.where)
+        require_columns(self.keep, types, role="keep", where=self.where)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The changes of a frame of records."""
+        changes = _Reader(self, self.parse_row()).read(frame)
+        return (
+            add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})
+            if self.preimages == "drop"
+            else changes
+        )
+
+    def counts(self) -> Mapping[str, Column]:
+        """Metrics: changes, and rejected records by reason."""
+        reason = F.col(REJECTED)["reason"]
+        counted = {
+            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
+            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            **{name: F.count_if(reason == name) for name in REASONS},
+        }
+        if self.tombstones == "keep":
+            counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
+        return counted
 
 
 def _to_ddl(schema: str | StructType) -> str:
@@ -223,12 +262,12 @@ class _Reader:
             *(column(name) for name in spec.keep),
             *_named(
                 input=F.struct(value.alias("value"), message_key.alias("key")),
-                sequence_columns=F.struct(*sequence, F.lit(0).alias(_END)),
+                sequence_columns=F.struct(*sequence, F.lit(0).alias("end")),
                 text=text,
-                is_single=_is_single_value(text),
+                is_single=is_single_value(text),
                 parsed=F.from_json(text, self._record_type(_TEXT, source=True), _OPTIONS),
                 typed=F.from_json(typed, self._record_type(raw_type(self.row)), _OPTIONS),
-                key=self._parse_key(F.try_validate_utf8(message_key.cast("string"))),
+                key=parse_key(F.try_validate_utf8(message_key.cast("string")), self.row, spec.key),
             ),
         )
         outer, payload, rows = _temp("parsed"), _temp("parsed")["payload"], _temp("typed")
@@ -261,22 +300,6 @@ class _Reader:
             fields.append(StructField("transaction", transaction))
         payload = StructField("payload", StructType(fields))
         return StructType([*fields, payload, StructField(_CORRUPT, _TEXT)])
-
-    def _parse_key(self, text: Column) -> Column:
-        """A row with the values of the message key, and nulls."""
-        types = {part.name: part.dataType for part in self.row.fields}
-        fields = [StructField(name, raw_type(types[name])) for name in self.spec.key]
-        wrapped = StructType([*fields, StructField("payload", StructType(fields))])
-        key = F.when(_is_single_value(text), F.from_json(text, wrapped))
-
-        def value(name: str) -> Column:
-            if name not in self.spec.key:
-                return F.lit(None)
-            return F.coalesce(*(convert(part[name], types[name]) for part in (key["payload"], key)))
-
-        return F.struct(
-            *(value(name).cast(map_type(types[name], relax=True)).alias(name) for name in types)
-        )
 
     def _row_text(self, image: str) -> Column:
         """The columns of a row as text, if one may be the placeholder."""
@@ -478,14 +501,3 @@ class _Reader:
             columns.append(_temp("is_tombstone").alias(TOMBSTONE))
         columns.append(F.when(is_rejected, rejected).alias(REJECTED))
         return [*columns, *(column(name) for name in self.spec.keep)]
-
-
-def _is_single_value(text: Column) -> Column:
-    """Whether the text is one JSON object or null, and nothing follows it.
-
-    Spark parses the first value only. In a list that ends with a mark, text that follows the value is
-    another element, or not JSON.
-    """
-    listed = F.concat(F.lit("["), text, F.lit(f',{{"{_END}":true}}]'))
-    read = F.from_json(listed, f"array<struct<{_END}: boolean>>")
-    return F.coalesce(F.get(read, F.lit(1))[_END], F.lit(False))

@@ -10,26 +10,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    CharType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VarcharType,
-    VariantType,
-)
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
@@ -41,10 +29,11 @@ __all__ = [
     "READ",
     "SOURCE",
     "convert",
-    "has_text_keys",
     "is_invalid",
     "is_placeholder",
+    "is_single_value",
     "may_contain_placeholder",
+    "parse_key",
     "parse_row_type",
     "parse_sequence",
     "raw_type",
@@ -52,20 +41,22 @@ __all__ = [
     "source_time",
 ]
 
+_MARK = "_streamops_end"
+
 # A decimal is read as a variant, which has all its digits; a string has those of a double.
-_RAW = {TimestampType: StringType(), DecimalType: VariantType(), FloatType: DoubleType()}
+_RAW = {T.TimestampType: StringType(), T.DecimalType: T.VariantType(), T.FloatType: T.DoubleType()}
 _DATED = r"^[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
 # "12E4" and "1E+5" may be bytes in base64, and are not a notation of decimals with a fixed scale.
 _SCIENTIFIC = r"^-?[0-9]+(\.[0-9]+[eE][+-]?|[eE]-)[0-9]+$"
 
 
 def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
-    """The type of a row, with strings of any length.
+    """The type of a row, with strings of any length, and of types that JSON has.
 
     Raises
     ------
     SpecError
-        ``NOT_A_SCHEMA``.
+        ``NOT_A_SCHEMA`` or ``KEYS_NOT_TEXT``.
     """
     row: Any = schema
     reason = ""
@@ -84,16 +75,26 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
             fix='schema="id bigint, name string"',
         )
     result = map_type(
-        row, lambda leaf: StringType() if isinstance(leaf, CharType | VarcharType) else leaf
+        row, lambda leaf: StringType() if isinstance(leaf, T.CharType | T.VarcharType) else leaf
     )
     assert isinstance(result, StructType)
+    for part in result.fields:
+        if not _has_text_keys(part.dataType):
+            raise SpecError(
+                "KEYS_NOT_TEXT",
+                f"column {part.name!r} has a map whose keys are not strings, as those of JSON are",
+                where=where,
+                got=f"{part.name!r} of type {part.dataType.simpleString()}",
+                expected="map<string, ...>",
+                fix="declare the keys as string, and cast them after this operator",
+            )
     return result
 
 
-def has_text_keys(dtype: DataType) -> bool:
+def _has_text_keys(dtype: DataType) -> bool:
     """Whether all maps in the type have strings as keys, as in JSON."""
     return not contains_type(
-        dtype, lambda part: isinstance(part, MapType) and not isinstance(part.keyType, StringType)
+        dtype, lambda part: isinstance(part, T.MapType) and not isinstance(part.keyType, StringType)
     )
 
 
@@ -102,21 +103,38 @@ def raw_type(dtype: DataType) -> DataType:
     return map_type(dtype, lambda leaf: _RAW.get(type(leaf), leaf), relax=True)
 
 
+def parse_key(text: Column, row: StructType, key: Sequence[str]) -> Column:
+    """A row with the values of a message key, and nulls."""
+    types = {part.name: part.dataType for part in row.fields}
+    fields = [StructField(name, raw_type(types[name])) for name in key]
+    wrapped = StructType([*fields, StructField("payload", StructType(fields))])
+    parsed = F.when(is_single_value(text), F.from_json(text, wrapped))
+
+    def value(name: str) -> Column:
+        if name not in key:
+            return F.lit(None)
+        return F.coalesce(*(convert(p[name], types[name]) for p in (parsed["payload"], parsed)))
+
+    return F.struct(
+        *(value(name).cast(map_type(types[name], relax=True)).alias(name) for name in types)
+    )
+
+
 def convert(value: Column, dtype: DataType) -> Column:
     """The value in its type; null if it is not a value of the type."""
     if not _is_converted(dtype):
         return value
     match dtype:
-        case TimestampType():
+        case T.TimestampType():
             return F.when(value.rlike(_DATED), value.try_cast(dtype))
-        case DecimalType():
+        case T.DecimalType():
             return _to_decimal(_text(value), dtype)
-        case FloatType():
+        case T.FloatType():
             narrow = value.cast(dtype)
             return F.when(~_is_infinite(narrow) | _is_infinite(value), narrow)
-        case ArrayType():
+        case T.ArrayType():
             return F.transform(value, lambda item: convert(item, dtype.elementType))
-        case MapType():
+        case T.MapType():
             return F.transform_values(value, lambda _, item: convert(item, dtype.valueType))
         case StructType():
             parts = (convert(value[f.name], f.dataType).alias(f.name) for f in dtype.fields)
@@ -130,15 +148,15 @@ def is_invalid(value: Column, dtype: DataType) -> Column | None:
     A null inside the value that may not be null is invalid.
     """
     match dtype:
-        case ArrayType():
+        case T.ArrayType():
             return _any_invalid(value, dtype.elementType, dtype.containsNull)
-        case MapType():
+        case T.MapType():
             return _any_invalid(F.map_values(value), dtype.valueType, dtype.valueContainsNull)
         case StructType():
             parts = (_is_invalid_part(value[f.name], f.dataType, f.nullable) for f in dtype.fields)
             found = [part for part in parts if part is not None]
             return value.isNotNull() & reduce(Column.__or__, found) if found else None
-        case DecimalType():
+        case T.DecimalType():
             return _text(value).isNotNull() & convert(value, dtype).isNull()
     return value.isNotNull() & convert(value, dtype).isNull() if _is_converted(dtype) else None
 
@@ -160,7 +178,7 @@ def _is_invalid_part(value: Column, dtype: DataType, is_nullable: bool) -> Colum
     if is_nullable:
         return invalid
     # JSON's null is a variant that is not null.
-    missing = (_text(value) if isinstance(dtype, DecimalType) else value).isNull()
+    missing = (_text(value) if isinstance(dtype, T.DecimalType) else value).isNull()
     return missing if invalid is None else invalid | missing
 
 
@@ -172,7 +190,7 @@ def _text(value: Column) -> Column:
     return F.try_variant_get(value, "$", "string")
 
 
-def _to_decimal(text: Column, dtype: DecimalType) -> Column:
+def _to_decimal(text: Column, dtype: T.DecimalType) -> Column:
     """The decimal, if no digit is lost."""
     value = text.try_cast(dtype)
     is_plain = text.rlike(rf"^-?[0-9]+(\.[0-9]{{0,{dtype.scale}}}0*)?$")
@@ -324,3 +342,14 @@ def _to_sequence(log: Column, offset: Column, position: Column) -> Column:
         for name, part in (("log", log), ("offset", offset), ("position", position))
     ]
     return F.when(log.isNotNull() & offset.isNotNull(), F.struct(*parts))
+
+
+def is_single_value(text: Column) -> Column:
+    """Whether the text is one JSON object or null, and nothing follows it.
+
+    Spark parses the first value only. In a list that ends with a mark, text that follows the value is
+    another element, or not JSON.
+    """
+    listed = F.concat(F.lit("["), text, F.lit(f',{{"{_MARK}":true}}]'))
+    read = F.from_json(listed, f"array<struct<{_MARK}: boolean>>")
+    return F.coalesce(F.get(read, F.lit(1))[_MARK], F.lit(False))

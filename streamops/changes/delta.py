@@ -20,8 +20,14 @@ from streamops.changelog.change_types import (
     PREIMAGE,
     RETRACTIONS,
 )
-from streamops.changelog.table import CHANGED_AT, DELTA_SEQUENCE, REJECTED, SEQUENCE
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.changelog.table import (
+    CHANGED_AT,
+    DELTA_SEQUENCE,
+    REJECTED,
+    SEQUENCE,
+    require_columns,
+)
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_choice
 from streamops.spark.columns import column, make_nullable
 from streamops.spark.metadata import UPSERTS, add_metadata
@@ -155,9 +161,7 @@ class DeltaSpec:
                 expected=", ".join(f"{n} {dtype.simpleString()}" for n, dtype in _FEED.items()),
                 fix='spark.readStream.format("delta").option("readChangeFeed", "true")',
             )
-        for name in self.key:
-            if name not in types:
-                raise ColumnNotFound(name, list(types), where=self.where, role="key")
+        require_columns(self.key, types, role="key", where=self.where)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The feed as a change stream."""

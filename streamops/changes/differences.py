@@ -9,7 +9,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamops.changes.frames import refuse_others, refuse_stream, require_columns
+from streamops.changelog.table import require_columns
+from streamops.changes.fold import refuse_stream, require_same_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.columns import (
@@ -166,8 +167,10 @@ def differences(
     sides = ("`actual`", "`expected`")
     for frame, side in zip((actual, expected), sides, strict=True):
         refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)
-    refuse_others(actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE)
-    require_columns(actual, names, role="key", where=_WHERE)
+    require_same_columns(
+        actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE
+    )
+    require_columns(names, actual.columns, role="key", where=_WHERE)
     refuse_incomparable(actual, actual.columns, where=_WHERE)
     arrow_schema(actual, where=_WHERE)  # the rows are collected as Arrow
     net = _net_rows(relax_nulls(actual), relax_nulls(expected), names)

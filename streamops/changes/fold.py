@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Literal
 
 import pyarrow as pa
@@ -26,8 +27,8 @@ from streamops.changelog.table import (
     COMMIT_COLUMNS,
     REJECTED,
     refuse_change_type,
+    require_columns,
 )
-from streamops.changes.frames import has_null_part, refuse_others, refuse_stream, require_columns
 from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
@@ -35,12 +36,21 @@ from streamops.spark.columns import (
     arrow_schema,
     column,
     comparable,
+    fields_by_position,
+    refuse_duplicates,
     refuse_incomparable,
     require_frame,
 )
 from streamops.spark.operator import show_fields
 
-__all__ = ["FoldTransform", "Rows", "fold"]
+__all__ = [
+    "FoldTransform",
+    "Rows",
+    "fold",
+    "has_null_part",
+    "refuse_stream",
+    "require_same_columns",
+]
 
 Rows = Literal["keyed", "multiset"]
 
@@ -226,9 +236,9 @@ class FoldTransform:
         refuse_stream(frame, where=self.where)
         has_types = CHANGE_TYPE in frame.columns
         if self.key is not None:
-            require_columns(frame, self.key, role="key", where=self.where)
+            require_columns(self.key, frame.columns, role="key", where=self.where)
             self._refuse_unordered(frame)
-            require_columns(frame, self.sequence, role="sequence", where=self.where)
+            require_columns(self.sequence, frame.columns, role="sequence", where=self.where)
         elif not has_types:
             raise SchemaError(
                 "NO_CHANGES",
@@ -265,7 +275,9 @@ class FoldTransform:
         refuse_stream(self.onto, where=self.where)
         sides = ("the changes", "`onto`")
         schema = frame.drop(CHANGE_TYPE).schema
-        refuse_others(schema, self.onto.schema, code="ONTO_DIFFERS", sides=sides, where=self.where)
+        require_same_columns(
+            schema, self.onto.schema, code="ONTO_DIFFERS", sides=sides, where=self.where
+        )
         base = self.onto.withColumn(CHANGE_TYPE, F.lit(INSERT)).withColumn(_BASE, F.lit(True))
         return base.unionByName(changes)
 
@@ -404,3 +416,51 @@ def _has_reason(dtype: DataType) -> bool:
     if not isinstance(dtype, StructType) or "reason" not in dtype.names:
         return False
     return isinstance(dtype["reason"].dataType, StringType)
+
+
+def refuse_stream(frame: DataFrame, *, where: str) -> None:
+    """Refuse a streaming frame (``STREAMING_FRAME``), and two columns of one name."""
+    if frame.isStreaming:
+        raise SchemaError(
+            "STREAMING_FRAME",
+            "a stream has no end, and this operator needs all rows",
+            where=where,
+            got="a streaming frame",
+            expected="a batch frame",
+            fix="call it inside foreachBatch, or on the table that the stream wrote",
+        )
+    refuse_duplicates(frame, where=where)
+
+
+def has_null_part(frame: DataFrame, sequence: Sequence[str]) -> Column:
+    """Whether a sequence, or a field of it at any depth, is null."""
+    types = {part.name: part.dataType for part in frame.schema.fields}
+    parts = (_has_null(column(name), types[name]) for name in sequence)
+    return reduce(Column.__or__, parts, F.lit(False))
+
+
+def _has_null(value: Column, dtype: DataType) -> Column:
+    parts = fields_by_position(value, dtype) if isinstance(dtype, StructType) else []
+    return reduce(Column.__or__, (_has_null(*part) for part in parts), value.isNull())
+
+
+def require_same_columns(
+    left: StructType, right: StructType, *, code: str, sides: tuple[str, str], where: str
+) -> None:
+    """Refuse two frames that do not have the same columns, in any order."""
+    types = [{f.name: f.dataType.simpleString() for f in side.fields} for side in (left, right)]
+    if types[0] == types[1]:
+        return
+    differing = [
+        f"{name}: {types[0].get(name, 'none')} and {types[1].get(name, 'none')}"
+        for name in dict.fromkeys([*types[0], *types[1]])
+        if types[0].get(name) != types[1].get(name)
+    ]
+    raise SchemaError(
+        code,
+        f"the columns of {sides[0]} and of {sides[1]} differ",
+        where=where,
+        got="; ".join(differing),
+        expected="the same names with the same types",
+        fix="select or cast the columns of one of them",
+    )

@@ -1,4 +1,4 @@
-"""Random changes: overwritten, deleted, out of order and repeated; and parts of a step."""
+"""Random changes of keyed rows, out of order and repeated; and functions that read a step."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Case:
         return pa.concat_tables(self.batches).combine_chunks()
 
 
-def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, torn: bool) -> Row:
-    """A change whose content is given by its key and place; if torn, by the dice as well.
+def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, conflicts: bool) -> Row:
+    """A change whose values are determined by its key and sequence, and if `conflicts` also by chance.
 
-    Torn ones contradict others, in any micro-batch.
+    Such changes can be in conflict with others, in any micro-batch.
     """
     key, number = dice.choice(["a", "b", "ä"]), dice.choice([0.0, -0.0, 1.5])
     snapshot = dice.random() < 0.15
-    named = (key, number + 0.0)[: len(by)]
-    fixed = random.Random(f"{named}{seq}{snapshot}{dice.randrange(4) if torn else ''}")
+    key_values = (key, number + 0.0)[: len(by)]
+    fixed = random.Random(f"{key_values}{seq}{snapshot}{dice.randrange(4) if conflicts else ''}")
     row: Row = {"k": key, "x": number, "n": fixed.choice([1, 1, 2, None])}
     row |= {
         "tags": fixed.choice([None, ["t"], ["t", None]]),
@@ -77,9 +77,9 @@ def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, torn: 
     row |= {"_change_type": fixed.choice(types), "_snapshot": snapshot, "rejected": None}
     if snapshot:
         row["_change_type"] = "insert"
-    lacks = fixed.choice([[], [], ["n"], ["tags", "map"], ["n", "tags", "map", "k", "ghost"]])
-    row["_unavailable"] = lacks
-    for name in set(lacks) & set(VALUES):
+    unavailable = fixed.choice([[], [], ["n"], ["tags", "map"], ["n", "tags", "map", "k", "ghost"]])
+    row["_unavailable"] = unavailable
+    for name in set(unavailable) & set(VALUES):
         row[name] = None
     if odd:
         row |= dice.choice(
@@ -100,7 +100,10 @@ def change(dice: random.Random, by: tuple[str, ...], seq: int, odd: bool, torn: 
 
 @st.composite
 def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
-    """Few keys, many changes, out of order, again, and contradicting one another."""
+    """Few keys with many changes, out of order, repeated, and in conflict.
+
+    `odd` is the number of every eight changes that are malformed or not changes.
+    """
     by = draw(st.sampled_from([("k",), ("k", "x")]))
     publish = draw(st.sampled_from(["every change", "last"]))
     snapshots = draw(st.sampled_from(["below_log", "by_sequence"]))
@@ -108,15 +111,15 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     dice = random.Random(draw(st.integers(0, 2**32)))
     count = draw(st.sampled_from([0, 3, 8, 20]))
     late = draw(st.sampled_from([0, 3, 12]))
-    torn = draw(st.sampled_from([1, 2, 4]))  # changes, about, that have one place
-    pace = draw(st.sampled_from([1, 5]))  # the faster, the more is forgotten
+    per_sequence = draw(st.sampled_from([1, 2, 4]))  # mean number of changes with one sequence
+    pace = draw(st.sampled_from([1, 5]))  # a greater pace evicts more
     rows = [
         change(
             dice,
             by,
-            max(0, pace * number - dice.randrange(late + 1)) // torn,
+            max(0, pace * number - dice.randrange(late + 1)) // per_sequence,
             dice.randrange(8) < odd,
-            torn > 1 and dice.random() < 0.7,
+            per_sequence > 1 and dice.random() < 0.7,
         )
         for number in range(count)
     ]
@@ -128,8 +131,8 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     values = tuple(name for name in columns_ if name not in {"rejected", "ts"})
     dtype = pa.int64() if time is None else draw(st.sampled_from([SEQUENCE, DELTA_SEQUENCE]))
     if time is not None and draw(st.booleans()):
-        # Of a row of a snapshot its time does not say that it is no older than what was forgotten.
-        rows = [moved({**row, "_snapshot": False}) for row in rows]
+        # Without rows of a snapshot, whose time does not tell whether an evicted change is newer.
+        rows = [in_own_log({**row, "_snapshot": False}) for row in rows]
     if dtype == DELTA_SEQUENCE:
         rows = [image for row in rows for image in images(row, dice)]
     if time is None:
@@ -142,18 +145,18 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     if "x" not in by:
         for row in rows:
             row["x"] = None if row["n"] is None else float(row["n"])
-    # No change comes later than that, so that nothing of importance is forgotten but revisions.
+    # No change is later than the horizon, so that only revisions are lost by eviction.
     horizon = draw(st.sampled_from([late * (1 if time is None else 1_000), FOREVER]))
     if horizon != FOREVER and snapshots == "below_log":
-        # Of a delete that is forgotten a snapshot does not know that it loses against it.
+        # A row of a snapshot would restore a key whose delete was evicted.
         if draw(st.booleans()):
             rows = [{**row, "_snapshot": False} for row in rows]
         else:
             types = (row["_change_type"] for row in rows)
-            types = ("insert" if word == "delete" else word for word in types)
-            rows = [{**row, "_change_type": w} for row, w in zip(rows, types, strict=True)]
-    borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(5)))
-    pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
+            types = ("insert" if type_ == "delete" else type_ for type_ in types)
+            rows = [{**row, "_change_type": t} for row, t in zip(rows, types, strict=True)]
+    cuts = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(5)))
+    pairs = zip([0, *cuts], [*cuts, len(rows)], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
     spec = TableSpec(
         where="laws",
@@ -174,30 +177,30 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     return Case(spec, batches, oracle.fresh, draw(st.integers(0, 2**16)))
 
 
-def moved(row: Row) -> Row:
-    """The change, where places of several keys are not comparable: each has a log of its own."""
+def in_own_log(row: Row) -> Row:
+    """The change in a log of its key alone: sequences of two keys are not comparable."""
     if row["seq"] is None or row["k"] is None:
         return row
     return {**row, "seq": {**row["seq"], "log": row["seq"]["log"] + 100 * ord(row["k"])}}
 
 
 def images(row: Row, dice: random.Random) -> list[Row]:
-    """The change in a log of Delta's, with what it takes back in one version with what it brings."""
+    """The change in Delta's log, where an update is a delete and an insert of one version."""
     if row["seq"] is None:
         return [row]
     is_truncate = row["_change_type"] == "truncate"
     version = 4 * row["seq"]["log"] + row["seq"]["offset"]
-    goes = {**row, **dict.fromkeys(VALUES), "_change_type": "delete", "_unavailable": None}
-    goes |= {"seq": {"version": version, "position": 0}}
+    delete = {**row, **dict.fromkeys(VALUES), "_change_type": "delete", "_unavailable": None}
+    delete |= {"seq": {"version": version, "position": 0}}
     if row["_change_type"] == "delete":
-        return [goes]
-    comes = {**row, "seq": {"version": version, "position": 1}}
-    goes_first = dice.random() < 0.5 and not row["_snapshot"] and not is_truncate
-    return [goes, comes] if goes_first else [comes]
+        return [delete]
+    insert = {**row, "seq": {"version": version, "position": 1}}
+    is_update = dice.random() < 0.5 and not row["_snapshot"] and not is_truncate
+    return [delete, insert] if is_update else [insert]
 
 
 def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows with their instants as microseconds."""
+    """A table of rows whose instants are in microseconds."""
     columns = []
     for field in schema:
         dtype = pa.int64() if field.type == INSTANT else field.type
@@ -223,7 +226,7 @@ def rejects(step: Step) -> Counter[Any]:
 
 
 def tight(spec: Spec, seed: int) -> Spec:
-    """The spec with less to remember, so that much is forgotten and not all keys have room."""
+    """The spec with a shorter horizon and fewer keys, so that keys are evicted and rejected."""
     horizons = [0, seed % 7 * (1 if spec.time is None else 1_000), spec.horizon]
     horizon, limit = horizons[seed % 3], [1, 2, spec.limit][seed // 3 % 3]
     return replace(spec, horizon=horizon, limit=limit, when_full="reject")
@@ -237,6 +240,6 @@ def by_key(spec: TableSpec, rows: Sequence[Row]) -> dict[Any, list[Any]]:
 
 
 def cut(rows: pa.Table, dice: random.Random) -> list[pa.Table]:
-    borders = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(6)))
-    pairs = zip([0, *borders], [*borders, len(rows)], strict=True)
+    cuts = sorted(dice.randrange(len(rows) + 1) for _ in range(dice.randrange(6)))
+    pairs = zip([0, *cuts], [*cuts, len(rows)], strict=True)
     return [rows.slice(begin, end - begin) for begin, end in pairs]

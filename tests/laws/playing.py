@@ -13,25 +13,25 @@ from streamops.kernel.core import State, Step
 Between = Callable[[State], State]
 
 
-def as_it_is(state: State) -> State:
-    """The state."""
+def unchanged(state: State) -> State:
+    """Return the state."""
     return state
 
 
 def restart(core: Any, spec: Any) -> Between:
-    """The state through its bytes."""
-    known = core.STATE, spec.identity, 3
+    """A function that encodes and decodes a state, as a restart does."""
+    header = core.STATE, spec.identity, 3
 
     def restarted(state: State) -> State:
-        return State(state.watermark, decode(encode(*known, state.tables), *known, where="laws"))
+        return State(state.watermark, decode(encode(*header, state.tables), *header, where="laws"))
 
     return restarted
 
 
 def play(
-    core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = as_it_is
+    core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = unchanged
 ) -> list[Step]:
-    """The steps."""
+    """The step of each micro-batch."""
     state, steps = core.empty(spec), []
     for batch in batches:
         step = core.step(spec, between(state), [core.pack(spec, batch, "left")], None)
@@ -43,9 +43,9 @@ def play(
 
 
 def annotate(
-    core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = as_it_is
+    core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = unchanged
 ) -> tuple[list[pa.Table], list[State]]:
-    """The rows that come out of each micro-batch, and the states, of a core that adds columns."""
+    """The output rows and the state after each micro-batch, for a core that adds columns."""
     state, outputs, states = core.empty(spec), [], []
     for batch in batches:
         packed = core.pack(spec, batch, "left")

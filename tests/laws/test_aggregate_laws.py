@@ -1,4 +1,4 @@
-"""Aggregates over a change stream keep every law of a core, and leave nothing behind."""
+"""Laws of ``changes.aggregate``: of every core, and that retracted rows leave no state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ POOLS: dict[str, list[Any]] = {
     "span": [None, 0, -1, 86_400_000_000],
 }
 CENT = Decimal("0.01")
-# Few sums of them are exact, so that one tells in which order it was made.
+# Few sums of these are exact, so that a rounded sum depends on the order of addition.
 UNEVEN = [1e9 + 0.1, 1e9 + 0.7, 1e9 - 1.3, 0.1, 0.7]
 UNDO = {
     "insert": "delete",
@@ -80,7 +80,7 @@ FROM_ROWS: dict[str, tuple[Any, oracle.Answer]] = {
     **{f"spread {name}": (agg.variance(name), oracle.variance(name)) for name in ("n", "x", "d")},
     "deviation": (agg.stddev("x"), oracle.variance("x", root=True)),
     "best": (agg.top(2, "n", ranked_by="x", tie_break="n"), oracle.top(2, "n", "x", "n")),
-    # What is ranked by, and then by the tie-break, does not tell all rows apart.
+    # Ranking and tie-break are equal in some rows.
     "tied": (agg.top(3, "x", ranked_by="d", tie_break="day"), oracle.top(3, "x", "d", "day")),
     "latest": (agg.top(2, "d", ranked_by="day", tie_break="n"), oracle.top(2, "d", "day", "n")),
     "longest": (agg.top(2, "x", ranked_by="span", tie_break="n"), oracle.top(2, "x", "span", "n")),
@@ -97,38 +97,38 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def changes_of(
-    dice: random.Random, size: int, there: list[Row], pools: Mapping[str, list[Any]]
+    dice: random.Random, size: int, current: list[Row], pools: Mapping[str, list[Any]]
 ) -> list[Row]:
     drawn = []
     for _ in range(size):
-        if there and dice.random() < 0.5:
-            row = there.pop(dice.randrange(len(there)))
+        if current and dice.random() < 0.5:
+            row = current.pop(dice.randrange(len(current)))
             drawn.append({**row, "_change_type": dice.choice(["delete", "update_preimage"])})
         else:
             row = {name: dice.choice(pool) for name, pool in pools.items()}
             row["ts"] = dice.randrange(10**9)
-            if there and dice.random() < 0.3:
-                row = dict(dice.choice(there))
-            there.append(row)
+            if current and dice.random() < 0.3:
+                row = dict(dice.choice(current))
+            current.append(row)
             drawn.append({**row, "_change_type": dice.choice(["insert", "update_postimage"])})
     return drawn
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> laws.Case:
-    """Few groups, values that doubles cannot add up, some deletes ahead of their inserts."""
+    """Few groups, values whose sums are not exact in doubles, some deletes ahead of their inserts."""
     by = draw(st.sampled_from([(), ("word",), ("line",), ("word", "line")]))
     from_rows = draw(st.booleans())
     among = sorted(ANSWERS if from_rows else TOTALS)
     names = draw(st.lists(st.sampled_from(among), min_size=1, max_size=4, unique=True))
     dice = random.Random(draw(st.integers(0, 2**16)))
-    there: list[Row] = []
+    current: list[Row] = []
     sizes = draw(st.lists(st.sampled_from([0, 1, 3, 8, 20]), min_size=1, max_size=6))
     pools = {**POOLS, "x": draw(st.sampled_from([POOLS["x"], UNEVEN]))}
-    if draw(st.booleans()):  # so few values that a group may owe more of them than it has
+    if draw(st.booleans()):  # few values, so that a group may have more retracted than added ones
         pools |= {"n": [None, None, None, 1], "d": [None, None, None, CENT]}
         names = list(dict.fromkeys([*names, "there"]))
-    batches = [changes_of(dice, size, there, pools) for size in sizes]
+    batches = [changes_of(dice, size, current, pools) for size in sizes]
     if draw(st.booleans()):  # deletes ahead of their inserts
         ahead = [row for rows in batches for row in rows]
         dice.shuffle(ahead)
@@ -166,7 +166,7 @@ def test_aggregates_of_changes_satisfy_the_law_that(
 def test_retracting_all_rows_leaves_no_state(case: laws.Case) -> None:
     state, published = aggregate.empty(case.spec), []
     (everything,) = case.all_rows()
-    types = pa.array([UNDO[w] for w in everything.column("_change_type").to_pylist()])
+    types = pa.array([UNDO[type_] for type_ in everything.column("_change_type").to_pylist()])
     at = SCHEMA.get_field_index("_change_type")
     undone = everything.set_column(at, SCHEMA.field(at), types.cast(pa.string()))
     for (batch,) in (*case.batches, (undone.slice(0, 3),), (undone.slice(3),)):
@@ -185,7 +185,7 @@ def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
     dice, rng = random.Random(seed), np.random.default_rng(seed)
     routing = replace(case.spec, input=SCHEMA, rejected="route")
     restarted = playing.restart(aggregate, routing)
-    dropped, state = aggregate.empty(case.spec), aggregate.empty(routing)
+    dropping, state = aggregate.empty(case.spec), aggregate.empty(routing)
     for (whole,) in case.batches:
         rows = [
             {**row, "_change_type": dice.choice([None, "", "upsert"])}
@@ -195,16 +195,18 @@ def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
         ]
         batch = table_of(rows)
         pieces = [aggregate.pack(routing, piece) for piece in split_rows(batch, rng)]
-        without = aggregate.step(case.spec, dropped, [aggregate.pack(case.spec, batch)])
+        without = aggregate.step(case.spec, dropping, [aggregate.pack(case.spec, batch)])
         step = aggregate.step(routing, restarted(state), [concat(pieces)])
-        dropped, state = without.state, step.state
+        dropping, state = without.state, step.state
         aggregate.check(routing, state)
         drawn = to_rows(step.output)
         changes = [row for row in drawn if row.pop("rejected") is None]
-        same_rows(changes, to_rows(without.output), "with and without the rejected")
-        aside = [row["rejected"] for row in to_rows(step.output) if row["rejected"] is not None]
-        bad = [row for row in to_rows(batch) if row["_change_type"] not in UNDO]
-        same_rows([item["row"] for item in aside], bad, "what is rejected, and delivered")
-        assert {item["reason"] for item in aside} <= {"unknown_operation"}
+        same_rows(changes, to_rows(without.output), "with and without rejected rows")
+        rejected = [row["rejected"] for row in to_rows(step.output) if row["rejected"] is not None]
+        invalid = [row for row in to_rows(batch) if row["_change_type"] not in UNDO]
+        same_rows(
+            [item["row"] for item in rejected], invalid, "rejected rows and rows of the output"
+        )
+        assert {item["reason"] for item in rejected} <= {"unknown_operation"}
         assert step.metrics == without.metrics
-        assert step.metrics.rejected == len(bad)
+        assert step.metrics.rejected == len(invalid)

@@ -1,4 +1,4 @@
-"""A query may start again over a frame that has its columns in another order."""
+"""After a restart the columns of a frame may be in another order."""
 
 from __future__ import annotations
 
@@ -51,33 +51,33 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
 }
 
 
-def _turn(schema: pa.Schema, dice: random.Random) -> pa.Schema:
+def _shuffle(schema: pa.Schema, dice: random.Random) -> pa.Schema:
     return pa.schema(dice.sample(list(schema), k=len(schema)))
 
 
-def turned(spec: Any, dice: random.Random) -> Any:
-    """The same settings over a frame with its columns in another order."""
+def reordered(spec: Any, dice: random.Random) -> Any:
+    """The spec for a frame with its columns in another order."""
 
-    def among(part: Any) -> Any:
+    def with_input(part: Any) -> Any:
         fields = list(part.input)
         return replace(part, input=pa.schema(dice.sample(fields, k=len(fields))))
 
     if isinstance(spec, TablesSpec):
-        schemas = tuple(_turn(table.schema, dice) for table in spec.tables)
+        schemas = tuple(_shuffle(table.schema, dice) for table in spec.tables)
         resolved = spec.resolve(schemas, carried=(None, None), shards=1)
         return replace(resolved, remember_per_shard=spec.remember_per_shard)
     if isinstance(spec, TimelineSpec):
-        return replace(spec, schema=_turn(spec.schema, dice))
+        return replace(spec, schema=_shuffle(spec.schema, dice))
     if isinstance(spec, EnrichSpec):
-        schemas = tuple(_turn(one.schema, dice) for one in spec.inputs)
+        schemas = tuple(_shuffle(input_.schema, dice) for input_ in spec.inputs)
         resolved = spec.resolve(schemas, carried=(None, None), shards=1)
         return replace(resolved, limit=spec.limit)
     if hasattr(spec, "input"):
-        return among(spec)
+        return with_input(spec)
     if isinstance(spec, IntervalSpec):
-        schemas = tuple(_turn(one.schema, dice) for one in spec.inputs)
+        schemas = tuple(_shuffle(input_.schema, dice) for input_ in spec.inputs)
         return spec.resolve(schemas, carried=(None, None), shards=1)
-    return replace(spec, left=among(spec.left), right=among(spec.right))
+    return replace(spec, left=with_input(spec.left), right=with_input(spec.right))
 
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
@@ -88,12 +88,12 @@ def test_a_restart_with_columns_in_another_order_changes_nothing(
     case = data.draw(histories())
     dice, core, state = random.Random(case.seed), case.core, case.core.empty(case.spec)
     restarted = playing.restart(core, case.spec)
-    marks = case.watermarks(case.batches)
-    for batch, mark, expected in zip(case.batches, marks, case.steps, strict=True):
-        spec = turned(case.spec, dice)
+    watermarks = case.watermarks(case.batches)
+    for batch, watermark, expected in zip(case.batches, watermarks, case.steps, strict=True):
+        spec = reordered(case.spec, dice)
         assert spec.identity == case.spec.identity
         packed = replace(case, spec=spec).pack(batch)
-        step = core.step(spec, restarted(state), packed, mark)
+        step = core.step(spec, restarted(state), packed, watermark)
         state = step.state
         core.check(spec, state)
         same_rows(to_rows(step.output), to_rows(expected.output), "in another order")

@@ -1,7 +1,7 @@
-"""Logs compacted, change streams folded and tables compared, on Spark: laws over many histories.
+"""Laws of ``compact``, ``fold`` and ``differences`` on Spark, over many histories.
 
-A job on Spark takes a second whatever it does, so that hundreds of histories are in one frame, and
-its number is part of each key.
+A Spark job takes at least a second, so hundreds of histories share one frame, and the number of the
+history is part of each key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAN = float("nan")
 KEY = ["h", "k"]
 Row = dict[str, Any]
 
-# Each example is some jobs over all histories; there is nothing to make smaller.
+# An example runs some jobs over all histories. Shrinking it would not help.
 in_one_frame = settings(max_examples=1, phases=[Phase.generate])
 seeds = st.integers(0, 2**32)
 
@@ -90,7 +90,7 @@ def position(row: Row) -> tuple[bool, int]:
 
 
 def table_of(rows: list[Row], dice: random.Random) -> Any:
-    """What a reader knows of a log, however it comes to him."""
+    """The table that a reader of the log has at its end, in any order of arrival."""
     oracle = LatestOracle(("h", "k"), ("x", "m"), "last")
     dice.shuffle(rows)
     rows = [dict(row, _change_type=row["_change_type"]) for row in rows]
@@ -111,11 +111,11 @@ def test_a_compacted_log_and_the_whole_log_have_the_same_table(
     once = whole.transform(compacting).localCheckpoint()
     retained = {row["id"] for row in once.select("id").collect()}
 
-    # Only a filter, to which the order of arrival is nothing.
+    # The operator is a filter, and does not depend on the order of arrival.
     changes.differences(once, whole.join(once.select("id"), "id", "left_semi")).raise_if_any()
     shuffled = whole.repartition(3, F.hash("id")).transform(compacting)
     assert {row["id"] for row in shuffled.select("id").collect()} == retained
-    # What it left passes it again, but for old deletes that a row, gone now, had kept longer.
+    # A second pass removes only old deletes, which a row removed by the first pass had retained.
     again = {row["id"] for row in once.transform(compacting).select("id").collect()}
     assert again <= retained
     for row in (log[number] for number in retained - again):
@@ -133,13 +133,13 @@ def test_a_compacted_log_and_the_whole_log_have_the_same_table(
     for row in log:
         ages[row["h"], row["k"]] = max(ages.get((row["h"], row["k"]), 0), row["seq"])
     deletes = 0
-    for key, mine in by_key.items():
-        last = max(map(position, mine))
-        of_last = {row["id"] for row in mine if position(row) == last}
-        is_delete = any(row["_change_type"] == "delete" for row in mine if row["id"] in of_last)
+    for key, of_key in by_key.items():
+        last = max(map(position, of_key))
+        of_last = {row["id"] for row in of_key if position(row) == last}
+        is_delete = any(row["_change_type"] == "delete" for row in of_key if row["id"] in of_last)
         if is_delete and NEWEST - ages[key] > RETENTION:
             deletes += 1
-            assert not {row["id"] for row in mine} & retained, key
+            assert not {row["id"] for row in of_key} & retained, key
         else:
             assert of_last <= retained, key
     assert deletes > HISTORIES // 20
@@ -147,7 +147,7 @@ def test_a_compacted_log_and_the_whole_log_have_the_same_table(
 
 
 def histories(dice: random.Random) -> tuple[list[list[Row]], list[Row]]:
-    """What is published of each history, change by change, and the tables it comes to."""
+    """The published changes of all histories, in order, and the rows of their tables."""
     steps: list[list[Row]] = []
     tables: dict[Any, Row] = {}
     revisions: dict[Any, int] = {}
@@ -157,7 +157,7 @@ def histories(dice: random.Random) -> tuple[list[list[Row]], list[Row]]:
             row = {"h": history, "k": key[1], **value(dice)}
             before = tables.pop(key, None)
             while before is not None and plain(row) == plain({n: before[n] for n in row}):
-                row |= value(dice)  # what does not change is not published
+                row |= value(dice)  # a row that does not change is not published
             step = []
             if before is not None and dice.random() < 0.3:
                 steps.append([{**before, "seq": number, "_change_type": "delete"}])
@@ -166,8 +166,8 @@ def histories(dice: random.Random) -> tuple[list[list[Row]], list[Row]]:
             tables[key] = {**row, "revision": revisions[key]}
             if before is not None:
                 step.append({**before, "seq": number, "_change_type": "update_preimage"})
-            word = "insert" if before is None else "update_postimage"
-            steps.append([*step, {**tables[key], "seq": number, "_change_type": word}])
+            type_ = "insert" if before is None else "update_postimage"
+            steps.append([*step, {**tables[key], "seq": number, "_change_type": type_}])
     return steps, [*tables.values()]
 
 
@@ -186,12 +186,12 @@ def test_a_change_stream_folds_to_its_table_however_it_is_cut(
     stream = frame_of(spark, rows, PUBLISHED)
     folded = stream.drop("seq").transform(changes.fold(KEY))
     changes.differences(folded, expected, key=KEY).raise_if_any()
-    placed = stream.drop("revision").transform(changes.fold(KEY, sequence="seq")).drop("seq")
-    changes.differences(placed, expected.drop("revision"), key=KEY).raise_if_any()
+    by_sequence = stream.drop("revision").transform(changes.fold(KEY, sequence="seq")).drop("seq")
+    changes.differences(by_sequence, expected.drop("revision"), key=KEY).raise_if_any()
     multiset = stream.drop("seq", "h", "k").transform(changes.fold(rows="multiset"))
     changes.differences(multiset, expected.drop("h", "k")).raise_if_any()
 
-    # Cut in three, each history elsewhere, but never between the two images of an update.
+    # In three parts, cut per history, but never between the two images of an update.
     cuts = {history: sorted(dice.choices(range(9), k=2)) for history in range(HISTORIES)}
     table = frame_of(spark, [], TABLE)
     for part in range(3):
@@ -246,9 +246,9 @@ def test_there_are_no_differences_exactly_if_tables_are_equal_as_multisets(
     dice, ours, theirs = random.Random(seed), [], []
     for history in range(HISTORIES):
         keys = dice.choices(["a", "b", None], k=dice.randrange(5))
-        mine = [{"h": history, "k": key, **value(dice)} for key in keys]
-        other = [dict(row) for row in mine]
-        for _ in range(dice.choice([0, 0, 1, 2])):  # how many of them are another table
+        base = [{"h": history, "k": key, **value(dice)} for key in keys]
+        other = [dict(row) for row in base]
+        for _ in range(dice.choice([0, 0, 1, 2])):  # number of edits
             edit = dice.randrange(3)
             if edit == 0 or not other:
                 other.append({"h": history, "k": dice.choice(["a", "b", None]), **value(dice)})
@@ -256,7 +256,7 @@ def test_there_are_no_differences_exactly_if_tables_are_equal_as_multisets(
                 other.pop(dice.randrange(len(other)))
             else:
                 dice.choice(other).update(value(dice))
-        ours += mine
+        ours += base
         theirs += other
     dice.shuffle(theirs)
     schema = pa.schema([TABLE.field(name) for name in ("h", "k", "x", "m")])

@@ -1,4 +1,4 @@
-"""The history of rows keeps the laws of a core, and has never two rows at a time."""
+"""Laws of ``apply`` with intervals: of every core, and that no two intervals of a key overlap."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ play = partial(playing.play, history)
 
 @st.composite
 def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
-    """The histories of rows that are overwritten, whose rows are kept."""
+    """The histories of ``normalize``, with parameters of ``apply``."""
     case: LatestCase = draw(histories(odd=odd))
     given_ = {field.name: getattr(case.spec, field.name) for field in dataclasses.fields(case.spec)}
     track = draw(st.sampled_from([case.spec.values, ("n",), ("n", "map"), ()]))
@@ -74,7 +74,7 @@ def cases(draw: st.DrawFn, *, odd: int = 0) -> Case:
 
 
 def table(spec: ApplySpec, steps: Sequence[Step]) -> list[Row]:
-    """What the steps fold to, without revisions."""
+    """The table that the steps fold to, without revisions."""
     key = [*spec.by, "valid_from"]
     folded = fold((row for step in steps for row in changes_of(step)), key=key)
     return [{n: v for n, v in row.items() if n != "revision"} for row in folded]
@@ -90,7 +90,7 @@ def multisets(spec: ApplySpec, rows: Sequence[Row]) -> dict[Any, Counter[Any]]:
 
 @given(case=cases(odd=2))
 def test_every_step_equals_the_oracle(case: Case) -> None:
-    # Of what is sealed it is not known whether another change is the same, or in conflict.
+    # The oracle finds duplicates and conflicts of final changes, too, so no change is final here.
     spec, oracle = dataclasses.replace(case.spec, horizon=10**12), case.oracle.fresh()
     for step, batch in zip(play(spec, case.batches), case.batches, strict=True):
         expected = oracle.step(to_rows(batch))
@@ -187,12 +187,12 @@ def test_a_restart_changes_nothing(case: Case) -> None:
 @given(case=cases())
 def test_the_number_of_shards_does_not_matter(case: Case) -> None:
     whole = [multisets(case.spec, changes_of(step)) for step in play(case.spec, case.batches)]
-    together: list[dict[Any, Counter[Any]]] = [{} for _ in case.batches]
+    combined: list[dict[Any, Counter[Any]]] = [{} for _ in case.batches]
     for shard in range(3):
-        mine = [b.filter(pa.array(shard_of(b, case.spec.by, 3) == shard)) for b in case.batches]
-        for found, step in zip(together, play(case.spec, mine), strict=True):
+        of_shard = [b.filter(pa.array(shard_of(b, case.spec.by, 3) == shard)) for b in case.batches]
+        for found, step in zip(combined, play(case.spec, of_shard), strict=True):
             found |= multisets(case.spec, changes_of(step))
-    assert together == whole
+    assert combined == whole
 
 
 @given(case=cases())

@@ -1,4 +1,4 @@
-"""The newest rows of keys keep the laws of a core, and those of changes."""
+"""Laws of ``normalize``: of every core, and of changes to keyed rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ play = partial(playing.play, latest)
 
 
 def table(spec: TableSpec, steps: Sequence[Step]) -> list[Any]:
-    """What the steps fold to, without revisions."""
+    """The table that the steps fold to, without revisions."""
     folded = fold((row for step in steps for row in changes_of(step)), key=spec.by)
     return sorted(comparable({n: v for n, v in r.items() if n != "revision"}) for r in folded)
 
@@ -97,8 +97,8 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
         assert rejects(one) == rejects(other)
         assert one.metrics == other.metrics
         for name, rows in one.state.tables.items():
-            theirs = to_rows(other.state.tables[name])
-            assert sorted(map(comparable, to_rows(rows))) == sorted(map(comparable, theirs))
+            other_rows = to_rows(other.state.tables[name])
+            assert sorted(map(comparable, to_rows(rows))) == sorted(map(comparable, other_rows))
 
 
 @given(case=histories(odd=2))
@@ -114,17 +114,17 @@ def test_a_restart_changes_nothing(case: Case) -> None:
 def test_the_number_of_shards_does_not_matter(case: Case) -> None:
     def emitted_by(step: Step) -> dict[Any, list[Any]]:
         rows = changes_of(step)
-        if case.spec.horizon != FOREVER:  # above which revision a key begins, its shard says
+        if case.spec.horizon != FOREVER:  # the first revision of a key depends on its shard
             rows = [{name: v for name, v in row.items() if name != "revision"} for row in rows]
         return by_key(case.spec, rows)
 
     whole = [emitted_by(step) for step in play(case.spec, case.batches)]
-    together: list[dict[Any, list[Any]]] = [{} for _ in case.batches]
+    combined: list[dict[Any, list[Any]]] = [{} for _ in case.batches]
     for shard in range(3):
-        mine = [packed_for(case.spec, batch, shard) for batch in case.batches]
-        for found, step in zip(together, play(case.spec, mine), strict=True):
+        of_shard = [packed_for(case.spec, batch, shard) for batch in case.batches]
+        for found, step in zip(combined, play(case.spec, of_shard), strict=True):
             found |= emitted_by(step)
-    assert together == whole
+    assert combined == whole
 
 
 def packed_for(spec: TableSpec, batch: pa.Table, shard: int) -> pa.Table:

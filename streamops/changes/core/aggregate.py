@@ -1,11 +1,10 @@
 """Aggregates of groups over a change stream, emitted as a change stream.
 
-A row that is added counts, a row that is retracted no longer does. Metrics, sums and means are stored as
-totals from which rows can be retracted exactly. For other aggregates the rows of the group are stored,
-and the aggregate is computed again: the minimum of a group does not determine the next one, once its
-row is deleted. A group has a result while more rows are added than retracted. State is a sum of
-changes, so their order does not matter, and a row that was added and retracted leaves nothing,
-including a row that was retracted first.
+Counts, sums and means are stored as totals, from which rows can be retracted exactly. For other
+aggregates the rows of the group are stored, and the aggregate is computed again: once the row with the
+minimum is deleted, the minimum does not determine the next one. A group has a result while it has more
+added than retracted rows. State is a sum of changes: their order does not matter, and a row that is
+both added and retracted, in either order, leaves no state.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ def empty(spec: AggregateSpec) -> State:
 
 
 def pack(spec: AggregateSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Net changes: totals of the groups; or distinct rows, if rows are stored.
+    """Sum changes per group, or per distinct row if rows are stored.
 
-    Rows that are not changes are counted, or passed on whole if they are routed.
+    Rows with an unknown change type are counted, and passed on whole if they are routed.
     """
     rows = conform(rows, spec.input)
     weight = change_weights(rows.column(CHANGE_TYPE))
@@ -165,10 +164,7 @@ def _net_changes(spec: AggregateSpec, rows: pa.Table, weight: Ints) -> pa.Table:
 
 
 def _pack_rejected(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
-    """Rejected rows, as packed rows that change no group.
-
-    A row that another operator rejected has the reason of that operator.
-    """
+    """Rejected rows, as packed rows that change no group. An earlier operator's reason is preserved."""
     count = len(rows)
     reason = pa.repeat(UNKNOWN_OPERATION, count)
     for name in _ROUTED:
@@ -189,7 +185,7 @@ def _pack_rejected(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
 
 
 def _split_rejected(spec: AggregateSpec, packed: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The net changes, without the column of rejected rows; the rejected rows, as output."""
+    """Split packed rows into net changes and rejected rows, in the columns of the output."""
     if not spec.routed:
         return packed, spec.output.empty_table()
     *columns, last = packed.columns
@@ -201,13 +197,13 @@ def _split_rejected(spec: AggregateSpec, packed: pa.Table) -> tuple[pa.Table, pa
 
 @dataclass(frozen=True, slots=True)
 class _TouchedGroups:
-    """The groups that have changes: the stored ones in their order, then new ones."""
+    """The groups with changes: first the stored ones, in their order, then new ones."""
 
     stored: Ids  # positions of the stored groups
-    count: int  # number of groups
+    count: int
     of_changes: Ids  # group of each packed row
     of_rows: Ids  # group of each stored row; -1 for rows of other groups
-    keys: Columns  # key of each group
+    keys: Columns
 
     @staticmethod
     def of(spec: AggregateSpec, state: State, packed: pa.Table) -> _TouchedGroups:
@@ -220,7 +216,7 @@ class _TouchedGroups:
             for i in range(len(spec.by))
         ]
         sizes = [len(table) for table in tables]
-        # A stored group occurs once and is first: its number is its position.
+        # Stored groups are distinct and come first: the number of each is its position.
         groups, firsts = Groups.of(key_codes(columns, sum(sizes)))
         numbers = np.split(groups.ids, np.cumsum(sizes)[:-1])
         touched = np.unique(numbers[1])
@@ -294,9 +290,8 @@ class _Multiset:
 
     rows: pa.Table
     groups: Groups  # group of each row
-    # before, after: multiplicity of each row before and after the step
-    before: Ints
-    after: Ints
+    before: Ints  # multiplicity of each row before the step
+    after: Ints  # multiplicity of each row after the step
 
     @staticmethod
     def of(
@@ -321,7 +316,7 @@ class _Multiset:
         distinct, firsts = Groups.of(key_codes([pa.array(ids), *rows.columns], len(rows)))
         after = distinct.sum_ints(np.concatenate([stored_weight, weight]))
         before = np.zeros(len(firsts), np.int64)
-        before[: len(active)] = stored_weight  # a stored row occurs once and is first
+        before[: len(active)] = stored_weight  # stored rows are distinct and come first
         return _Multiset(take(rows, firsts), Groups(ids[firsts], touched.count), before, after)
 
     def store(self, spec: AggregateSpec, state: State, touched: _TouchedGroups) -> pa.Table:
@@ -348,8 +343,8 @@ class _Multiset:
     def _order(self, aggregate: BoundAggregate) -> Ids:
         """The order in which an aggregate reads the rows: by group and value.
 
-        The rounding of a variance depends on the order of values, and among tied rows ``top`` takes the
-        last ones: the result must depend on the rows, not on the order of their arrival.
+        The rounding of a variance depends on the order of values, and of tied rows ``top`` takes the
+        last ones. The result must not depend on the order of arrival.
         """
         if aggregate.ignores_equal_rows:
             return np.arange(len(self.groups.ids))
@@ -358,7 +353,7 @@ class _Multiset:
         return np.lexsort((*reversed(values), self.groups.ids))
 
     def _estimate(self, aggregate: BoundAggregate, order: Ids, weight: Ints) -> pa.Array:
-        """An aggregate of the groups. A row with a weight below 1 is not read."""
+        """An aggregate of all groups. Rows with a weight below 1 are not read."""
         summary, most = aggregate.summary, 1 if aggregate.ignores_equal_rows else None
         index = np.repeat(order, np.clip(weight[order], 0, most))
         rows = take(self.rows.select(list(dict.fromkeys(summary.inputs))), index)
@@ -367,7 +362,7 @@ class _Multiset:
 
 
 def _in_order(spec: AggregateSpec, totals: Columns, recomputed: Columns, groups: Ids) -> Columns:
-    """The aggregates of these groups, in the order in which the user named them."""
+    """The aggregates of these groups, in the order of `agg`."""
     from_totals = iter(totals)
     from_rows = (column.take(pa.array(groups)) for column in recomputed)
     return [
@@ -378,7 +373,7 @@ def _in_order(spec: AggregateSpec, totals: Columns, recomputed: Columns, groups:
 def _emit(
     spec: AggregateSpec, keys: Columns, before: tuple[Ids, Columns], after: tuple[Ids, Columns]
 ) -> tuple[pa.Table, EmittedChanges]:
-    """The changes from the groups and values before the step to those after it."""
+    """Emit the difference between the results before and after the step."""
     changes = emit_changes(before[1], after[1], (before[0], after[0]))
     index = pa.array(changes.take_ints(before[0], after[0]))
     columns = [key.take(index) for key in keys] + changes.take(before[1], after[1])

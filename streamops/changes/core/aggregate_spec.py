@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.table import REJECTED, WithoutEventTime
+from streamops.changelog.table import REJECTED, WithoutEventTime, require_columns
 from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_keys
 
 __all__ = ["AggregateSpec", "BoundAggregate", "Rejected"]
@@ -27,15 +27,12 @@ _IGNORE_EQUAL_ROWS = ("min", "max", "count_distinct")
 
 @dataclass(frozen=True, slots=True)
 class BoundAggregate:
-    """An aggregate over columns of known types."""
+    """An aggregate, bound to the columns of a frame."""
 
-    # name, text: name of the result; the aggregate as the user wrote it
     name: str
-    text: str
+    text: str  # the aggregate as the user wrote it
     summary: Summary  # computes the aggregate of rows that are never retracted
-    # The state from which rows can be retracted. None: the rows are stored, and the aggregate is
-    # computed again.
-    total: Total | None
+    total: Total | None  # None if the rows are stored, and the aggregate is computed again
     ignores_equal_rows: bool  # whether equal rows count once
 
 
@@ -44,14 +41,14 @@ class AggregateSpec(WithoutEventTime):
     """Parameters of ``aggregate``."""
 
     where: str = field(repr=False)  # name of the operator, for errors
-    by: tuple[str, ...]  # key columns
-    agg: tuple[tuple[str, Aggregation], ...]  # names and aggregates
-    # Function of each aggregate; empty for an aggregate of the user's own
-    functions: tuple[str, ...] = field(repr=False)
+    by: tuple[str, ...]
+    agg: tuple[tuple[str, Aggregation], ...]
+    functions: tuple[str, ...] = field(
+        repr=False
+    )  # function of each aggregate; "" for the user's own
     rejected: Rejected  # what happens to rows that are not changes
-    # Known once the operator is bound to a frame, as is the input
+    # Set by ``resolve``. Columns to read are all columns if rejected rows are routed.
     aggregates: tuple[BoundAggregate, ...] = field(default=(), repr=False)
-    # Columns that are read; all columns, if rejected rows are routed
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
 
     needs_preimages: ClassVar[bool] = True
@@ -111,9 +108,7 @@ class AggregateSpec(WithoutEventTime):
                 fix=f"for rows that are only inserted: df.withColumn({CHANGE_TYPE!r}, "
                 "F.lit('insert'))",
             )
-        for name in self.by:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=self.where, role="by")
+        require_columns(self.by, schema.names, role="by", where=self.where)
         require_keys(schema, self.by, where=self.where)
         pairs = zip(self.agg, self.functions, strict=True)
         aggregates = tuple(self._bound(*pair, function, schema) for pair, function in pairs)
@@ -126,11 +121,10 @@ class AggregateSpec(WithoutEventTime):
     def _bound(
         self, name: str, aggregation: Aggregation, function: str, schema: pa.Schema
     ) -> BoundAggregate:
-        for column in aggregation.columns:  # an aggregate of the user's own may not check this
-            if column not in schema.names:
-                role = f"agg: {aggregation!r}"
-                raise ColumnNotFound(column, schema.names, where=self.where, role=role)
-        # A sketch refuses to be bound, as rows cannot be retracted from it.
+        # An aggregate of the user's own may not check this.
+        role = f"agg: {aggregation!r}"
+        require_columns(aggregation.columns, schema.names, role=role, where=self.where)
+        # Sketches raise an error here, as rows cannot be retracted from them.
         summary = aggregation.bind(schema, time="", where=self.where)
         total = _total(function, summary, schema)
         return BoundAggregate(
@@ -154,7 +148,7 @@ class AggregateSpec(WithoutEventTime):
 
     @cached_property
     def read_columns(self) -> list[str]:
-        """Columns that any aggregate reads, sorted: frames have them in different orders."""
+        """Columns that the aggregates read, sorted: their order in a frame must not matter."""
         return sorted({name for aggregate in self.aggregates for name in aggregate.summary.inputs})
 
     @cached_property
@@ -164,7 +158,7 @@ class AggregateSpec(WithoutEventTime):
 
     @cached_property
     def groups(self) -> pa.Schema:
-        """State of the groups: the number of rows of each, and its totals."""
+        """Stored groups: the number of rows of each, and its totals."""
         states = [
             (f"agg.{i}.{name}", dtype)
             for i, total in enumerate(self.totals)
@@ -190,10 +184,7 @@ class AggregateSpec(WithoutEventTime):
 
     @cached_property
     def packed(self) -> pa.Schema:
-        """Net changes: totals of the groups; or distinct rows, if rows are stored.
-
-        Rejected rows are further rows, if they are routed.
-        """
+        """Net changes per group, or per distinct row if rows are stored; and routed rejected rows."""
         counts = [(name, pa.int64()) for name in ("weight", "changes", "bad")]
         if not self.recomputed:
             totals = list(self.groups)[len(self.by) + 1 :]
@@ -224,12 +215,12 @@ class AggregateSpec(WithoutEventTime):
 
     @property
     def event_time(self) -> str:
-        """There is none: the column that carries the metadata for the next operator."""
+        """Column with the metadata for the next operator. There is no event time."""
         return CHANGE_TYPE
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything that the state depends on. What happens to rejected rows is not in it."""
+        """Parameters that the state depends on. `rejected` is not one of them."""
         return {
             "by": [[name, str(self.input.field(name).type)] for name in self.by],
             "agg": [

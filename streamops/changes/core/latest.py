@@ -1,12 +1,11 @@
-"""The latest row of each key, and its changes as rows before and after.
+"""The latest row of each key, emitted as a change stream with the rows before and after.
 
-Which changes are effective, and which tombstones are evicted: :mod:`streamops.changelog.latest`.
+:mod:`streamops.changelog.latest` determines the effective changes and evicts tombstones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +41,7 @@ from streamops.changes.core.spec import (
 )
 from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
-from streamops.kernel.groups import Ids, Ints, Mask
+from streamops.kernel.groups import Ids, Ints
 
 __all__ = [
     "METRICS",
@@ -94,30 +93,35 @@ def step(
     if spec.publish == "last":
         is_effective &= ordered.ends
     effective = np.flatnonzero(is_effective)
-    effective = effective[~_is_replaced(batch, ordered, effective)]
+    sequence = batch.sequences.take(pa.array(ordered.row[effective]))
+    effective = effective[
+        ~is_replaced(spec, ordered.key[effective], sequence, ordered.is_delete[effective])
+    ]
     values = gather_values(batch.values, ordered, source[effective])
-    versions = _versions(batch, state, ordered, effective, values)
-    updates = versions.emit()
-    output = [_rows(spec, batch, versions, updates), rejected_rows(spec, changes)]
-    ends = np.flatnonzero(last_of_runs(versions.key))
-    last = [value.take(pa.array(ends)) for value in values]
-    revision = {"revision": pa.array(updates.after[ends].astype(np.int32))}
+    output, emitted, revision = _emit(spec, state, batch, ordered, effective, values)
+    ends = np.flatnonzero(last_of_runs(ordered.key[effective]))
     rows = build_latest_rows(
-        batch, ordered, effective[ends], source[effective[ends]], last, revision
+        batch,
+        ordered,
+        effective[ends],
+        source[effective[ends]],
+        [value.take(pa.array(ends)) for value in values],
+        {"revision": pa.array(revision[ends].astype(np.int32))},
     )
     metrics = ChangeMetrics(
         rows=changes.counted,
         rejected=int(np.count_nonzero(changes.is_rejected)),
-        results=updates.changes.inserts,
-        corrections=updates.changes.updates,
-        deletes=updates.changes.deletes,
+        results=emitted.inserts,
+        corrections=emitted.updates,
+        deletes=emitted.deletes,
         stale=stale + truncation.stale,
         duplicates=duplicates + truncation.duplicates,
         ignored=changes.ignored,
     )
     tables = evict_tombstones(spec, clock, concat([batch.untouched, rows]), state.tables["evicted"])
     tables["truncated"] = truncation.truncated
-    return Step(State(clock, tables), concat(output), spec.output.empty_table(), metrics)
+    output = concat([output, rejected_rows(spec, changes)])
+    return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
 
 
 def run(spec: TableSpec, inputs: Sequence[pa.Table]) -> pa.Table:
@@ -131,86 +135,53 @@ def check(spec: TableSpec, state: State) -> None:
     assert len(state.tables["truncated"]) <= 1, str(state.tables)
 
 
-def _is_replaced(batch: KeyedBatch, ordered: OrderedChanges, effective: Ids) -> Mask:
-    sequence = batch.sequences.take(pa.array(ordered.row[effective]))
-    return is_replaced(batch.spec, ordered.key[effective], sequence, ordered.is_delete[effective])
-
-
-@dataclass(frozen=True, slots=True)
-class _Versions:
-    """The rows that each key has in a micro-batch, in order, and the row before."""
-
-    key: Ids  # Key of each version. Versions are sorted by key.
-    has_row: Mask  # whether the key has a row
-    values: Sequence[pa.Array]  # values of the versions, then of the stored rows
-    # For each key the position of the stored row among these values; ``NONE`` without one
-    previous: Ids
-    revision: Ids  # for each key the revision emitted last
-
-    def emit(self) -> _Updates:
-        """Emit each version that differs from the one before."""
-        number, begins = np.arange(len(self.key)), first_of_runs(self.key)
-        before = np.where(begins, self.previous[self.key], number - 1)
-        existed = np.where(begins, before != NONE, self.has_row[number - 1])
-        old, new = np.flatnonzero(existed), np.flatnonzero(self.has_row)
-        changes = emit_changes(
-            [value.take(pa.array(before[old])) for value in self.values],
-            [value.take(pa.array(new)) for value in self.values],
-            (old, new),
-            order=(2 * old, 2 * new + 1),
-        )
-        publishes = np.zeros(len(number), np.int64)
-        publishes[new] = changes.is_emitted
-        total = np.cumsum(publishes)
-        start = (total - publishes)[begins]
-        after = self.revision[self.key] + total - start[np.cumsum(begins) - 1]
-        return _Updates(
-            changes,
-            changes.take_ints(before[old], new),
-            self.key[changes.take_ints(old, new)],
-            changes.take_ints((after - publishes)[old], after[new]),
-            after,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Updates:
-    """The changes emitted of versions."""
-
-    changes: EmittedChanges
-    # row, key, revision: of each emitted row: position of its values, its key, its revision
-    row: Ids
-    key: Ids
-    revision: Ints
-    after: Ints  # revision of the key after each version
-
-
-def _versions(
-    batch: KeyedBatch,
+def _emit(
+    spec: TableSpec,
     state: State,
+    batch: KeyedBatch,
     ordered: OrderedChanges,
     effective: Ids,
-    values: list[pa.Array],
-) -> _Versions:
-    stored = batch.stored
-    before = [combine_chunks(stored.column(f"value.{i}")) for i in range(len(values))]
+    values: Sequence[pa.Array],
+) -> tuple[pa.Table, EmittedChanges, Ints]:
+    """Emit each version of a row that differs from the previous one.
+
+    Each effective change makes a version. Returns rows of the output, the emitted changes, and the
+    revision of the key after each version.
+    """
+    key, has_row, stored = ordered.key[effective], ~ordered.is_delete[effective], batch.stored
+    number, begins = np.arange(len(key)), first_of_runs(key)
+    before_batch = [combine_chunks(stored.column(f"value.{i}")) for i in range(len(values))]
+    pools = [pa.concat_arrays(pair) for pair in zip(values, before_batch, strict=True)]
     keys = int(ordered.key.max(initial=NONE)) + 1
-    previous, revision = np.full(keys, NONE), np.full(keys, NONE)
+    previous = np.full(keys, NONE)  # position of the stored row of each key in the pools
     is_deleted = np.asarray(combine_chunks(stored.column("is_deleted")))
-    previous[: len(stored)] = np.where(is_deleted, NONE, len(effective) + np.arange(len(stored)))
+    previous[: len(stored)] = np.where(is_deleted, NONE, len(key) + np.arange(len(stored)))
     # An unknown key may be an evicted one: it continues above the highest revision evicted.
-    revision[:] = max(state.tables["evicted"].column("revision").to_pylist(), default=NONE)
+    evicted = state.tables["evicted"].column("revision").to_pylist()
+    revision = np.full(keys, max(evicted, default=NONE))
     revision[: len(stored)] = np.asarray(combine_chunks(stored.column("revision")))
-    pools = [pa.concat_arrays(pair) for pair in zip(values, before, strict=True)]
-    has_row = ~ordered.is_delete[effective]
-    return _Versions(ordered.key[effective], has_row, pools, previous, revision)
 
-
-def _rows(spec: TableSpec, batch: KeyedBatch, versions: _Versions, updates: _Updates) -> pa.Table:
-    """The emitted changes, as rows of the output."""
-    index = pa.array(updates.row)
-    columns = batch.keys_of(updates.key)
-    columns += [value.take(index) for value in versions.values]
-    columns += [pa.array(updates.revision.astype(np.int32)), updates.changes.change_type]
-    columns.append(pa.nulls(len(index), spec.output.field(REJECTED).type))
-    return pa.table(columns, schema=spec.output)
+    before = np.where(begins, previous[key], number - 1)
+    existed = np.where(begins, before != NONE, has_row[number - 1])
+    old, new = np.flatnonzero(existed), np.flatnonzero(has_row)
+    changes = emit_changes(
+        [value.take(pa.array(before[old])) for value in pools],
+        [value.take(pa.array(new)) for value in pools],
+        (old, new),
+        order=(2 * old, 2 * new + 1),
+    )
+    publishes = np.zeros(len(number), np.int64)
+    publishes[new] = changes.is_emitted
+    total = np.cumsum(publishes)
+    start = (total - publishes)[begins]
+    after = revision[key] + total - start[np.cumsum(begins) - 1]
+    row = pa.array(changes.take_ints(before[old], new))
+    emitted = changes.take_ints((after - publishes)[old], after[new])
+    columns = [
+        *batch.keys_of(key[changes.take_ints(old, new)]),
+        *(value.take(row) for value in pools),
+        pa.array(emitted.astype(np.int32)),
+        changes.change_type,
+        pa.nulls(len(row), spec.output.field(REJECTED).type),
+    ]
+    return pa.table(columns, schema=spec.output), changes, after

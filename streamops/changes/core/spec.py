@@ -1,4 +1,4 @@
-"""Parameters of ``normalize`` and ``apply``, and what their algorithms share."""
+"""Parameters and metrics of ``normalize`` and ``apply``, and functions that both algorithms use."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from streamops.changelog.table import (
     WhenFull,
     WithoutEventTime,
     require_change_columns,
+    require_columns,
     value_columns,
 )
 from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import Input, Metrics
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.parameters import require_choice, require_keys, require_most_keys
 
@@ -55,7 +56,7 @@ class ChangeMetrics(Metrics):
     """Metrics of a step."""
 
     stale: int = 0  # changes older than the stored row of their key, or below a truncate
-    duplicates: int = 0  # changes that are known already
+    duplicates: int = 0  # changes that arrived before
     ignored: int = 0  # rows that do not change the table: preimages, tombstones
     deletes: int = 0  # rows that were deleted
 
@@ -124,9 +125,7 @@ class TableSpec(WithoutEventTime, KeyedTable):
         (schema,) = schemas
         roles = {"key": self.key, "sequence": self.sequence, "time": (self.time,)}
         for role, names in roles.items():
-            for name in names:
-                if name is not None and name not in schema.names:
-                    raise ColumnNotFound(name, schema.names, where=self.where, role=role)
+            require_columns(names, schema.names, role=role, where=self.where)
         require_keys(schema, self.key, where=self.where)
         require_change_columns(schema, self.sequence, self.time, where=self.where)
         values = value_columns(schema, self.key, self.sequence)
@@ -165,12 +164,12 @@ class TableSpec(WithoutEventTime, KeyedTable):
 
     @property
     def event_time(self) -> str:
-        """There is none: the column that carries the metadata for the next operator."""
+        """Column with the metadata for the next operator. There is no event time."""
         return REVISION
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything that the state depends on. The limit is not in it, nor is `publish`."""
+        """Parameters that the state depends on. `publish` and `max_keys` are not among them."""
         return {
             "key": [[name, str(self.input.field(name).type)] for name in self.by],
             "values": [[name, str(self.input.field(name).type)] for name in self.values],
@@ -185,11 +184,9 @@ class TableSpec(WithoutEventTime, KeyedTable):
 class ApplySpec(TableSpec):
     """Parameters of ``apply``."""
 
-    # The operator emits the difference that a micro-batch makes
     publish: Publish = field(default="last", repr=False)
     history: History  # whether a row replaces the previous one, or ends its interval
-    # Values that begin a new interval when they change; all, if left out
-    track: tuple[str, ...] | None
+    track: tuple[str, ...] | None  # values that begin a new interval when they change; None is all
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
@@ -207,7 +204,7 @@ class ApplySpec(TableSpec):
 
     @property
     def truncates(self) -> bool:
-        """Whether a truncate is a change. A table with intervals keeps the truncated rows."""
+        """Whether a truncate is a change. It does not end intervals."""
         return self.history == "overwrite"
 
     def resolve(
@@ -216,9 +213,7 @@ class ApplySpec(TableSpec):
         """The parameters, with the columns of a frame."""
         spec = super().resolve(schemas, carried=carried, shards=shards)
         if self.history == "intervals":
-            for name in self.track or ():
-                if name not in spec.values:
-                    raise ColumnNotFound(name, spec.values, where=self.where, role="track")
+            require_columns(self.track or (), spec.values, role="track", where=self.where)
             self._refuse_taken((*spec.by, *spec.values), (VALID_FROM, VALID_TO))
         return spec
 
@@ -239,7 +234,7 @@ class ApplySpec(TableSpec):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """As of ``TableSpec``; with intervals, also the tracked values: the state determines them."""
+        """As of ``TableSpec``; with intervals also the tracked values, which determine the state."""
         if self.history == "overwrite":
             return super().identity
         return {**super().identity, "track": list(self.tracked)}
@@ -259,8 +254,8 @@ def rejected_rows(spec: TableSpec, changes: ClassifiedChanges) -> pa.Table:
 def is_replaced(spec: KeyedTable, key: Ids, sequence: pa.Array, is_delete: Mask) -> Mask:
     """Which deletes are followed by another change of their key in the same Delta commit.
 
-    Delta's log has an update as two changes of a commit. For other logs it is not known which changes
-    belong together. The changes are sorted by key and sequence.
+    Only Delta's log has an update as two changes of one commit. The changes are sorted by key and
+    sequence.
     """
     if len(spec.sequence) > 1 or sequence.type != DELTA_SEQUENCE or not len(sequence):
         return np.zeros(len(sequence), np.bool_)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.changes.core import exact
+from streamops.changes.core import totals
 from streamops.kernel.groups import Groups
 
 BORDERS = [
@@ -21,8 +21,8 @@ BORDERS = [
 
 def one(*values: float) -> float:
     groups = Groups(np.zeros(len(values), np.int64), 1)
-    sums = exact.sum_weighted(groups, np.array(values, float), np.ones(len(values), np.int64))
-    return float(exact.round_sums(sums)[0])
+    sums = totals.sum_weighted(groups, np.array(values, float), np.ones(len(values), np.int64))
+    return float(totals.round_sums(sums)[0])
 
 
 def nearest(values: list[float]) -> float:
@@ -71,22 +71,22 @@ def test_random_sums_equal_fractions_and_are_retracted_exactly() -> None:
         ]
         groups = Groups(np.array([dice.randrange(count) for _ in values], np.int64), count)
         weights = np.ones(size, np.int64)
-        sums = exact.sum_weighted(groups, np.array(values, float), weights)
-        found = exact.round_sums(sums)
+        sums = totals.sum_weighted(groups, np.array(values, float), weights)
+        found = totals.round_sums(sums)
         for group in range(count):
             mine = [v for v, at in zip(values, groups.ids, strict=True) if at == group]
             assert found[group] == nearest(mine), mine
-        back = exact.sum_weighted(groups, np.array(values, float), -weights)
+        back = totals.sum_weighted(groups, np.array(values, float), -weights)
         both = [pa.concat_arrays(pair) for pair in zip(sums, back, strict=True)]
-        nothing = exact.merge_sums(Groups(np.tile(np.arange(count), 2), count), both)
+        nothing = totals.merge_sums(Groups(np.tile(np.arange(count), 2), count), both)
         assert [state.to_pylist() for state in nothing] == [[0] * count, [[]] * count]
 
 
 def test_a_sum_has_one_representation() -> None:
     values = np.array([1e300, -3.0, 0.1, -1e300, 5e-324, -0.1])
-    whole = exact.sum_weighted(Groups(np.zeros(6, np.int64), 1), values, np.ones(6, np.int64))
-    parts = exact.sum_weighted(Groups(np.arange(6), 6), values, np.ones(6, np.int64))
-    merged = exact.merge_sums(Groups(np.zeros(6, np.int64), 1), parts)
+    whole = totals.sum_weighted(Groups(np.zeros(6, np.int64), 1), values, np.ones(6, np.int64))
+    parts = totals.sum_weighted(Groups(np.arange(6), 6), values, np.ones(6, np.int64))
+    merged = totals.merge_sums(Groups(np.zeros(6, np.int64), 1), parts)
     assert [state.to_pylist() for state in merged] == [state.to_pylist() for state in whole]
     signs = {np.sign(digit) for digit in whole[1].to_pylist()[0] if digit}
     assert signs == {-1}
