@@ -24,6 +24,7 @@ from streamops.changelog.table import (
     require_change_columns,
     require_columns,
 )
+from streamops.changes.delta import mark_upserts
 from streamops.changes.fold import has_null_part, refuse_stream
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
@@ -34,7 +35,6 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, comparable, refuse_incomparable
-from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import show_fields
 
 __all__ = ["CompactTransform", "compact"]
@@ -200,7 +200,7 @@ class CompactTransform:
         log = log.crossJoin(F.broadcast(log.agg(F.max(_CLOCK).alias(_LATEST))))
         log = log.withColumn(_RETAINED, self._is_retained(columns))
         result = log.where(_RETAINED).select(*map(column, frame.columns))
-        return add_metadata(result, CHANGE_TYPE, {UPSERTS: True}) if has_types else result
+        return mark_upserts(result) if has_types else result
 
     def _is_retained(self, columns: dict[str, StructField]) -> Column:
         window = Window.partitionBy(_KEY)

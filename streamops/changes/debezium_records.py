@@ -50,10 +50,10 @@ from streamops.changes.debezium_values import (
     replace_placeholder,
     source_time,
 )
+from streamops.changes.delta import count_changes, mark_upserts
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_name
 from streamops.spark.columns import column, make_nullable, map_type
-from streamops.spark.metadata import UPSERTS, add_metadata
 
 __all__ = [
     "REASONS",
@@ -198,20 +198,11 @@ class DebeziumSpec:
     def apply(self, frame: DataFrame) -> DataFrame:
         """The changes of a frame of records."""
         changes = _Reader(self, self.parse_row()).read(frame)
-        return (
-            add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})
-            if self.preimages == "drop"
-            else changes
-        )
+        return mark_upserts(changes) if self.preimages == "drop" else changes
 
     def counts(self) -> Mapping[str, Column]:
         """Metrics: changes, and rejected records by reason."""
-        reason = F.col(REJECTED)["reason"]
-        counted = {
-            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
-            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
-            **{name: F.count_if(reason == name) for name in REASONS},
-        }
+        counted = count_changes(REASONS)
         if self.tombstones == "keep":
             counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
         return counted

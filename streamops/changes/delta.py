@@ -33,7 +33,7 @@ from streamops.spark.columns import column, make_nullable
 from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import Operator
 
-__all__ = ["REASONS", "DeltaSpec", "Preimages", "from_delta"]
+__all__ = ["REASONS", "DeltaSpec", "Preimages", "count_changes", "from_delta", "mark_upserts"]
 
 Preimages = Literal["delete", "drop"]
 
@@ -189,17 +189,23 @@ class DeltaSpec:
             column(_COMMITTED).alias(CHANGED_AT),
             F.when(reason.isNotNull(), rejected).alias(REJECTED),
         )
-        return (
-            add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})
-            if self.preimages == "drop"
-            else changes
-        )
+        return mark_upserts(changes) if self.preimages == "drop" else changes
 
     def counts(self) -> Mapping[str, Column]:
         """Metrics: changes, and rejected rows by reason."""
-        reason = F.col(REJECTED)["reason"]
-        return {
-            "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
-            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
-            **{name: F.count_if(reason == name) for name in REASONS},
-        }
+        return count_changes(REASONS)
+
+
+def count_changes(reasons: Sequence[str]) -> dict[str, Column]:
+    """Metrics of a reader: changes, and rejected rows by reason."""
+    reason = F.col(REJECTED)["reason"]
+    return {
+        "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
+        "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+        **{name: F.count_if(reason == name) for name in reasons},
+    }
+
+
+def mark_upserts(changes: DataFrame) -> DataFrame:
+    """Mark a change stream without preimages, which operators that retract rows refuse."""
+    return add_metadata(changes, CHANGE_TYPE, {UPSERTS: True})

@@ -15,7 +15,7 @@ from streamops.joins.core import enrich as latest
 from streamops.joins.core.enrich import EnrichSpec
 from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.asof_strategies import table_of
-from tests.laws.changes_strategies import moved
+from tests.laws.changes_strategies import in_own_log
 from tests.oracles.enrich import EnrichOracle
 from tests.oracles.windows import Row
 
@@ -73,7 +73,7 @@ def histories(draw: st.DrawFn, *, odd: int = 2, forgets: bool = True) -> Case:
             odd_one, torn_one = dice.randrange(8) < odd, torn > 1 and dice.random() < 0.7
             changes.append(_change(dice, len(by) == 2, snapshots, number, odd_one, torn_one))
         if apart:
-            changes = [moved(row) for row in changes]
+            changes = [in_own_log(row) for row in changes]
         if time is None:
             whole = [row["seq"] and 4 * row["seq"]["log"] + row["seq"]["offset"] for row in changes]
             changes = [{**row, "seq": seq} for row, seq in zip(changes, whole, strict=True)]
