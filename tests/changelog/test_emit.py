@@ -1,4 +1,4 @@
-"""Tests for streamops.changelog.emit."""
+"""Emit the difference between two sets of rows."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_equal_parameters_have_the_same_identity() -> None:
 
 
 def test_a_column_of_another_type_is_another_identity() -> None:
-    """The means of both are doubles; the states that they come from are not alike."""
+    """The mean of either type is a double, but the states differ."""
     double = SCHEMA.set(1, pa.field("n", pa.float64()))
     for aggregate in (agg.mean("n"), agg.variance("n")):
         one, other = (bound(schema, agg={"x": aggregate}).identity for schema in (SCHEMA, double))

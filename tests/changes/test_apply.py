@@ -16,7 +16,7 @@ from tests.changes.test_normalize import SCHEMA, delete, upsert
 
 
 def timeless(script: Sequence[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-    """The same with one time for all: it is a value of the row here."""
+    """An upsert with a constant `ts`, which is a value of the row in these tests."""
     return [[{**row, "ts": at(0)} for row in rows] for rows in script]
 
 

@@ -42,7 +42,7 @@ def test_a_stream_equals_the_replay_and_folds_to_the_batch_result(
     rows = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
     batch, rejected = split_side_output(frame.transform(applied))
-    # A stream has published the lesser one by then, and takes it back.
+    # The stream published the lesser change before, and retracts it: no conflict is rejected.
     reasons = sorted(row["rejected"]["reason"] for row in rejected.collect())
     assert reasons == ["conflict", "null_key"]
     batch = batch.drop("revision", "_change_type")

@@ -1,4 +1,4 @@
-"""Compact logs on Spark: what readers see, and what is retained."""
+"""Compact logs on Spark: the retained changes, and the tables that readers compute from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEWEST, RETENTION = 40, 20
 
 
 def log() -> list[dict[str, Any]]:
-    """Sixty keys, each with some changes out of order; one with the latest sequence."""
+    """Sixty keys with some changes out of order, and a key with the latest sequence."""
     dice, rows = random.Random(3), []
     for key in range(60):
         for seq in dice.sample(range(NEWEST), k=dice.randrange(1, 8)):
@@ -89,7 +89,7 @@ def test_a_compacted_log_normalizes_to_the_same_table(spark: SparkSession, snaps
     assert columns[0] == columns[1]
     retained = {row["id"] for row in once.select("id").collect()}
     again = {row["id"] for row in once.transform(compacting).select("id").collect()}
-    assert retained == again  # nothing more is to be gained
+    assert retained == again  # a second pass removes nothing
     rest = [row for row in LOG if row["id"] in retained]
     assert len(rest) < 0.7 * len(LOG)
     assert table(rest, snapshots) == table(LOG, snapshots)
@@ -171,7 +171,7 @@ def test_tombstones_are_removed_with_their_delete(spark: SparkSession) -> None:
         (8, "c", "insert", 90, None),
         (9, "d", None, None, True),
         (10, "e", "insert", 100, None),
-        (11, "f", "insert", 95, None),  # by a clock that was ahead
+        (11, "f", "insert", 95, None),  # from a clock that was ahead
         (12, "f", "delete", 10, None),
     ]
     frame = spark.createDataFrame(
@@ -204,7 +204,7 @@ def test_a_log_may_have_the_least_and_the_greatest_sequence(spark: SparkSession)
         compacting = changes.compact("k", sequence="seq", retention=retention, head=head)
         assert sorted(row["k"] for row in log.transform(compacting).collect()) == list(left)
     near = log.where("k in ('a', 'c')").transform(compacting)
-    assert near.count() == 2  # no further apart than the head is long
+    assert near.count() == 2  # within the head
 
 
 def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path) -> None:

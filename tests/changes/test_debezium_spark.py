@@ -1,4 +1,4 @@
-"""Read Debezium's records on Spark: every type of record against its oracle, in batch and streaming."""
+"""Read Debezium's records on Spark: all types of records against an oracle, in batch and streaming."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def records() -> list[Record]:
         made.append((json.dumps(record(op, None, row(), source, 3)), None))
     for op, source in itertools.product(
         ["u", "d"], SOURCES
-    ):  # of a row that is null but for its key
+    ):  # a row that is null except for its key
         made.append((json.dumps(record(op, row(1, None), row(), source, 3)), None))
     for source in SOURCES:  # a truncate has neither images nor a message key
         truncate = {"source": source, "op": "t", "ts_ms": 1_559_033_904_961}
@@ -136,7 +136,7 @@ def frame_of(spark: SparkSession, rows: list[Record]) -> DataFrame:
 
 
 def results_of(rows: list[dict[str, Any]]) -> dict[int, Any]:
-    """The reason or the changes of each record, as from the oracle."""
+    """The reason or the changes of each record, in the form of the oracle."""
     found: dict[int, Any] = {}
     for row in rows:
         rejected = row["rejected"]
@@ -261,7 +261,7 @@ def test_every_record_equals_the_oracle(spark: SparkSession, preimages: Any, abs
         keep=["number"],
     )
     frame = frame_of(spark, RECORDS)
-    if preimages == "publish":  # as Kafka has them
+    if preimages == "publish":  # as binary, as from Kafka
         frame = frame.select(
             "number", *(F.col(name).cast("binary").alias(name) for name in ("value", "key"))
         )
@@ -315,7 +315,7 @@ def test_types_tombstones_and_sequences_from_columns(spark: SparkSession) -> Non
     assert result.columns[-3:] == ["_tombstone", "rejected", "offset"]
     assert result.schema["_sequence"].dataType.simpleString() == "struct<offset:bigint>"
     first, number, misfit, lacking, absent, tombstone, nowhere = result.collect()
-    assert str(first["d"]) == "0.12345678901234567891"  # exactly as it came
+    assert str(first["d"]) == "0.12345678901234567891"  # exactly as sent
     assert first["at"] == dt.datetime(2024, 3, 9, 12)  # noqa: DTZ001 (the session is in UTC)
     assert first["_sequence"]["offset"] == 0
     for row in (number, misfit, absent):
@@ -329,7 +329,7 @@ def test_types_tombstones_and_sequences_from_columns(spark: SparkSession) -> Non
 MISFIT = "row_does_not_fit"
 NOON = dt.datetime(2024, 3, 9, 12)  # noqa: DTZ001 (the session is in UTC)
 VALUES: list[tuple[str, str, Any]] = [
-    # Debezium counts finer than seconds, at any depth.
+    # Debezium sends times as numbers of milliseconds or microseconds, at any depth.
     ("timestamp", '"2024-03-09T12:00:00Z"', NOON),
     ("timestamp", '"2024-03-09T13:00:00.000001+01:00"', NOON.replace(microsecond=1)),
     ("timestamp", "1700000000000000", MISFIT),
@@ -344,11 +344,11 @@ VALUES: list[tuple[str, str, Any]] = [
     ("map<string,timestamp>", '{"a":"2024-03-09T12:00:00Z"}', {"a": NOON}),
     ("map<string,timestamp>", '{"a":1}', MISFIT),
     ("array<struct<m: map<string,timestamp>>>", '[{"m":{"a":1}}]', MISFIT),
-    # A time of day is of no day.
+    # A time of day has no date.
     ("timestamp", '"12:00:00Z"', MISFIT),
     ("timestamp", '"T12:00:00"', MISFIT),
     ("timestamp", "true", MISFIT),
-    # Decimals are what was sent, as a number or as text, and bytes in base64 are none.
+    # Decimals are read exactly, from a number or from text; bytes in base64 do not fit.
     ("decimal(10,2)", "123.45", Decimal("123.45")),
     ("decimal(10,2)", '"123.4500"', Decimal("123.45")),
     ("decimal(10,2)", "null", None),
@@ -384,18 +384,18 @@ VALUES: list[tuple[str, str, Any]] = [
     ("array<decimal(3,1)>", "[1,2.55]", MISFIT),
     ("binary", '"MDk="', b"09"),
     ("struct<scale: int, value: binary>", '{"scale":2,"value":"MDk="}', (2, b"09")),
-    # What is too large for a float is not infinite, and infinity is.
+    # A number too large for a float does not fit; infinity does.
     ("float", "1.5", 1.5),
     ("float", '"-Infinity"', float("-inf")),
     ("float", "1e300", MISFIT),
     ("array<float>", "[1,-1e39]", MISFIT),
     ("array<float>", "[0.5,null]", [0.5, None]),
-    # What may not be null inside is not.
+    # Elements that must not be null.
     ("struct<a: int not null, b: array<int>>", '{"a":1}', (1, None)),
     ("struct<a: int not null, b: array<int>>", '{"b":[]}', MISFIT),
     ("struct<a: decimal(3,1) not null>", '{"a":null}', MISFIT),
     ("array<struct<a: timestamp not null>>", '[{"a":null}]', MISFIT),
-    # Text of a limited length is text.
+    # Strings of limited length are strings.
     ("varchar(3)", '"abcd"', "abcd"),
     ("struct<a: char(3) not null>", '{"a":"ab"}', ("ab",)),
 ]
@@ -511,7 +511,7 @@ def test_columns_of_any_name_are_copied(spark: SparkSession) -> None:
 
 
 def test_rows_that_must_be_retracted_are_complete(spark: SparkSession) -> None:
-    # As Postgres tells them, unless the table's replica identity is full.
+    # As sent by Postgres, unless the replica identity of the table is FULL.
     records = [
         ("c", None, {"id": 1, "city": "Ulm"}, None),
         ("u", None, {"id": 1, "city": "Bonn"}, None),
@@ -539,7 +539,7 @@ def test_rows_that_must_be_retracted_are_complete(spark: SparkSession) -> None:
 def test_a_value_that_the_row_before_does_not_have_is_unavailable(
     spark: SparkSession,
 ) -> None:
-    # Postgres sends of the row before only the columns of an index that identifies it.
+    # Of the row before Postgres sends only the columns of its identifying index.
     before, after = row(1, None, None), row(1, PLACEHOLDER, [1])
     frame = frame_of(spark, [(json.dumps(record("u", before, after, POSTGRES)), None)])
     (change,) = frame.transform(changes.from_debezium(SCHEMA, key="id")).collect()

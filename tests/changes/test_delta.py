@@ -1,4 +1,4 @@
-"""Delta's change data feed, read and normalized or applied, without Spark."""
+"""Normalize and apply Delta's change data feed, without Spark."""
 
 from __future__ import annotations
 

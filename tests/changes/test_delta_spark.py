@@ -97,7 +97,7 @@ def test_a_key_that_changes_leaves_no_row(spark: SparkSession) -> None:
     assert sorted(retained) == [(1, 7, "delete"), (2, 7, "insert"), (5, 2, "insert")]
     still = raw.where("id = 5")
     for folding in (changes.fold("id", sequence="_commit_version"), changes.fold(rows="multiset")):
-        (row,) = still.transform(folding).collect()  # the feed as it is
+        (row,) = still.transform(folding).collect()  # the feed without from_delta
         assert (row["id"], row["v"]) == (5, 2)
     shifting = raw.withColumnRenamed("_commit_version", "_sequence").drop("_commit_timestamp")
     with pytest.raises(PySparkException, match=r"POSTIMAGE_ALONE|PREIMAGE_ALONE") as caught:

@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
 
 
 def published(seed: int, batches: int = 3) -> list[list[dict[str, Any]]]:
-    """What is published of upserts and deletes: the rows of each micro-batch, in order."""
+    """The rows that normalize publishes in each micro-batch, in order."""
     dice, emitted = random.Random(seed), []
     oracle = LatestOracle(("k",), ("x", "m"))
     for number in range(batches):
@@ -185,7 +185,7 @@ def test_values_with_the_names_of_change_columns_are_compared(spark: SparkSessio
         ("_changed_at", "int", (1, 2, None)),
     ):
         columns = f"k string, {name} {dtype}, _change_type string, revision int"
-        for other in (0, 1):  # of the preimage: as it was published, and not
+        for other in (0, 1):  # the preimage equals the published row, or does not
             cells = (values[0], values[other], values[2])
             rows = [("a", value, *change_) for value, change_ in zip(cells, changes_, strict=True)]
             folded = spark.createDataFrame(rows, columns).transform(changes.fold("k"))

@@ -137,7 +137,7 @@ def test_a_missing_value_is_below_a_sent_one_and_is_carried_forward_from_the_les
 
 
 def test_values_of_changes_in_conflict_are_carried_forward_in_their_order() -> None:
-    """Two changes of one sequence, and a later one that was sent without a value."""
+    """Two changes with one sequence, and a later one with a missing value."""
     one, other = upsert("a", 5, 1, "z"), upsert("a", 5, 2, "b")
     later = upsert("a", 6, 3, None, _unavailable=["w"])
     for order in itertools.permutations([one, other, later]):

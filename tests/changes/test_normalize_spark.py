@@ -88,7 +88,7 @@ def test_records_are_read_and_normalized_in_one_query(spark: SparkSession, tmp_p
         for item in rows
         if item["rejected"] is None
     ]
-    # The delete of the key change, at 8, comes before the update at 9, which came first.
+    # The key change at 8 deletes the row before the update at 9, which arrived first.
     assert_rows(
         fold(good, key="id"),
         [

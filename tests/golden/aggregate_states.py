@@ -1,4 +1,4 @@
-"""A history of aggregates over changes, whose state is kept, as in :mod:`tests.golden.states`.
+"""Histories of changes for ``changes.aggregate``, whose states are stored, as in :mod:`tests.golden.states`.
 
 ``python -m tests.golden.aggregate_states`` writes the bytes if there are none yet.
 """
@@ -37,7 +37,7 @@ TOTALS: dict[str, tuple[Any, Answer]] = {
     "mean": (agg.mean("x"), mean("x")),
     "there": (agg.count("d"), count("d")),
 }
-# Their rows have two columns, which the frame has the other way round than their names.
+# The stored rows have two columns, sorted by name; the frame has them in the other order.
 FROM_ROWS = {
     "most": (agg.max("n"), extreme("n", max)),
     "dearest": (agg.max("d"), extreme("d", max)),
@@ -89,13 +89,13 @@ def oracle_of(history: str) -> AggregateOracle:
 
 
 def table(rows: Rows) -> pa.Table:
-    """The rows, as they come."""
+    """The rows as a table."""
     columns = [pa.array([row[at] for row in rows], f.type) for at, f in enumerate(SCHEMA)]
     return pa.table(columns, schema=SCHEMA)
 
 
 def state(history: str) -> State:
-    """The core's state after the history."""
+    """The state after the history."""
     spec = spec_of(history)
     after = aggregate.empty(spec)
     for rows in BATCHES:
@@ -104,7 +104,7 @@ def state(history: str) -> State:
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write the files that do not exist."""
     for history in HISTORIES:
         file = file_of(history)
         if not file.exists():

@@ -1,4 +1,4 @@
-"""A history of rows, whose state is kept, as in :mod:`tests.golden.states`.
+"""A history of changes for ``apply``, whose state is stored, as in :mod:`tests.golden.states`.
 
 ``python -m tests.golden.history_states`` writes the bytes if there are none yet.
 """
@@ -40,7 +40,7 @@ SPEC = spec_of()
 
 
 def state() -> State:
-    """The core's state after the history."""
+    """The state after the history."""
     after = history.empty(SPEC)
     for rows in BATCHES:
         after = history.step(SPEC, after, [history.pack(SPEC, table(rows))]).state
@@ -48,7 +48,7 @@ def state() -> State:
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write the file, unless it exists."""
     if not FILE.exists():
         frame = encode(history.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)

@@ -1,4 +1,4 @@
-"""A history of changes, whose state is kept, as in :mod:`tests.golden.states`.
+"""A history of changes for ``normalize``, whose state is stored, as in :mod:`tests.golden.states`.
 
 ``python -m tests.golden.latest_states`` writes the bytes if there are none yet.
 """
@@ -92,7 +92,7 @@ def table(rows: Rows) -> pa.Table:
 
 
 def state() -> State:
-    """The core's state after the history."""
+    """The state after the history."""
     after = latest.empty(SPEC)
     for rows in BATCHES:
         after = latest.step(SPEC, after, [latest.pack(SPEC, table(rows))]).state
@@ -100,7 +100,7 @@ def state() -> State:
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write the file, unless it exists."""
     if not FILE.exists():
         frame = encode(latest.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)

@@ -1,4 +1,4 @@
-"""State of aggregates over changes, written once, is read for ever, or refused."""
+"""Stored state of ``changes.aggregate`` is read, or refused with instructions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def written(history: str) -> StoredState:
 def test_state_of_version_2_equals_the_state_of_its_history(history: str) -> None:
     found = FORMAT.equals_its_history(written(history))
     for name, rows_ in found.tables.items():
-        assert len(rows_) == (5 if name == "rows" else 4)  # "b" has a debt, "c" is gone
+        assert len(rows_) == (
+            5 if name == "rows" else 4
+        )  # "b" has more deletes than inserts, "c" has no rows
 
 
 @every

@@ -1,4 +1,4 @@
-"""The saved state of the history of rows can be read, or is refused."""
+"""Stored state of ``apply`` with intervals is read, or refused with instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The saved state of the latest rows can be read, or is refused."""
+"""Stored state of ``normalize`` is read, or refused with instructions."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_columns_named_like_the_parts_of_deltas_sequence_are_values(make: Any) -
 
 
 def zeros() -> list[list[list[dict[str, Any]]]]:
-    """Two maps that are equal, one that is another, all of one place: in each order and cut."""
+    """Two equal maps and a different one, all with one sequence: in every order and cut."""
     rows = [{"k": "a", "lsn": 1, "m": {"x": number}} for number in (0.0, 2.0, -0.0)]
     found = []
     for one, two, three in itertools.permutations(rows):
@@ -114,7 +114,7 @@ def test_a_longer_horizon_restores_no_evicted_key(make: Any) -> None:
     late = {"k": "a", "lsn": 4, "ts": at(4), CHANGE_TYPE: "insert"}
     step = core.step(long, state, [packed(core, long, late)])
     assert [row["rejected"]["reason"] for row in step.output.to_pylist()] == ["forgotten"]
-    # What came after all that was forgotten is no change of that.
+    # A change above all evicted sequences is accepted.
     late = {"k": "a", "lsn": 4, "ts": at(6), CHANGE_TYPE: "insert"}
     step = core.step(long, state, [packed(core, long, late)])
     assert [row["rejected"] for row in step.output.to_pylist()] == [None]

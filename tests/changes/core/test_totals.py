@@ -44,7 +44,7 @@ def test_a_lone_value_is_itself(value: float) -> None:
     [
         ([2.0**53, 1.0], 2.0**53),  # halfway, to the even one below
         ([2.0**53 + 2, 1.0], 2.0**53 + 4),  # halfway, to the even one above
-        ([2.0**53, 1.0, 5e-324], 2.0**53 + 2),  # a bit further than halfway
+        ([2.0**53, 1.0, 5e-324], 2.0**53 + 2),  # slightly above halfway
         ([-(2.0**53), -1.0, -5e-324], -(2.0**53) - 2),
         ([2.0**53, 1.0, -5e-324], 2.0**53),
         ([1.7976931348623157e308] * 2, math.inf),
