@@ -21,13 +21,12 @@ import pyarrow as pa
 
 from benchmarks.report import README
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent
 from streamops.sketches.core.hyperloglog import HyperLogLog
 from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.minhash import MinHash
-from streamops.sketches.core.stored import Framed, revived
+from streamops.sketches.core.sketch import Framed, Sketch, read_states
 from streamops.sketches.core.theta import Theta
 
 BEGIN = "<!-- sketches: begin (written by `python -m benchmarks.sketches --write`) -->"
@@ -227,7 +226,7 @@ def measure(case: Case, keys: int, items: int, rows: int, repeats: int) -> Readi
         case.sketch.payload(merge(states))
 
     def of_stored() -> None:
-        Framed(case.sketch).estimate(merge(revived(case.sketch, stored, where="benchmark")))
+        Framed(case.sketch).estimate(merge(read_states(case.sketch, stored, where="benchmark")))
 
     runs = (of_package, of_state, of_stored)
     seconds = [[_cpu(run) for run in runs] for _ in range(repeats + 1)][1:]  # one to warm up

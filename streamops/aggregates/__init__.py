@@ -29,12 +29,11 @@ from streamops.aggregates.functions import (
     variance,
 )
 from streamops.aggregates.ordered import collect_list, count_distinct, percentile, top
-from streamops.sketches.audiences import approx_overlap
 from streamops.sketches.bloom import bloom_filter_stats
 from streamops.sketches.count_min import count_min
 from streamops.sketches.hll import approx_count_distinct
 from streamops.sketches.kll import approx_percentile
-from streamops.sketches.theta import approx_count_distinct_theta
+from streamops.sketches.theta import approx_count_distinct_theta, approx_overlap
 from streamops.sketches.top_k import approx_top_k
 
 __all__ = [

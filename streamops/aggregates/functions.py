@@ -10,11 +10,12 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.aggregates.core.picks import ByTime, Extreme
-from streamops.aggregates.core.sums import (
+from streamops.aggregates.core.functions import (
+    ByTime,
     Count,
     DecimalMean,
     DecimalSum,
+    Extreme,
     FloatSum,
     IntSum,
     Mean,

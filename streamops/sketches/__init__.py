@@ -1,8 +1,8 @@
-"""Stored sketches: answers within a stated error, from little memory.
+"""Stored sketches: estimates with a stated error, in little memory.
 
 Windows and running aggregates compute a sketch like any other aggregate. Its result is the sketch
-itself as bytes, to be stored, merged and queried later. Merging is exact: the sketch of a day is
-that of its hours merged, to the last bit if the type of sketch allows it. Aggregates that return
+itself as bytes, to be stored, merged and queried later. The sketch of a day is the merged sketches of
+its hours, identical to the last bit if the type of sketch allows it. Aggregates that return
 estimates instead, such as ``approx_count_distinct``, are in :mod:`streamops.aggregates`.
 
 ========================  ==============================================================
@@ -25,27 +25,30 @@ estimates instead, such as ``approx_count_distinct``, are in :mod:`streamops.agg
 ``read``                  a stored sketch as a value in plain Python
 ``to_datasketches``       sketches as images of Apache DataSketches, as a column
 ``from_datasketches``     and back
-``datasketch_hash``       the hash for HyperLogLogs of the package datasketch
-``minhash_hash``          the hash for MinHashes of the package datasketch
+``datasketch_hash``       the hash for sketches of the package datasketch
 ``seen``                  an operator: drop or flag duplicates over long horizons
 ========================  ==============================================================
 """
 
 from streamops.sketches.aggregation import merge
 from streamops.sketches.bloom import StoredBloomFilter, bloom_filter_agg, may_contain
-from streamops.sketches.count_min import count_min_sketch
-from streamops.sketches.counting import StoredCounts, estimate_count
-from streamops.sketches.expressions import estimate, from_datasketches, to_datasketches
-from streamops.sketches.hll import StoredHll, datasketch_hash, hll_sketch_agg
+from streamops.sketches.count_min import StoredCounts, count_min_sketch, estimate_count
+from streamops.sketches.hll import StoredHll, hll_sketch_agg
 from streamops.sketches.kll import StoredKll, kll_sketch_agg
 from streamops.sketches.minhash import (
     StoredMinHash,
-    minhash_hash,
+    datasketch_hash,
     minhash_sketch_agg,
     similarity,
 )
 from streamops.sketches.seen import seen
-from streamops.sketches.stored import StoredSketch, read
+from streamops.sketches.stored import (
+    StoredSketch,
+    estimate,
+    from_datasketches,
+    read,
+    to_datasketches,
+)
 from streamops.sketches.theta import (
     StoredTheta,
     difference,
@@ -54,7 +57,7 @@ from streamops.sketches.theta import (
     theta_sketch_agg,
     union,
 )
-from streamops.sketches.top_k import StoredTopK, top_k_sketch_agg
+from streamops.sketches.top_k import top_k_sketch_agg
 
 __all__ = [
     "StoredBloomFilter",
@@ -64,7 +67,6 @@ __all__ = [
     "StoredMinHash",
     "StoredSketch",
     "StoredTheta",
-    "StoredTopK",
     "bloom_filter_agg",
     "count_min_sketch",
     "datasketch_hash",
@@ -77,7 +79,6 @@ __all__ = [
     "kll_sketch_agg",
     "may_contain",
     "merge",
-    "minhash_hash",
     "minhash_sketch_agg",
     "overlap",
     "read",

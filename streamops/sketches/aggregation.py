@@ -1,46 +1,28 @@
-"""A sketch as an aggregate: its estimate, or the sketch itself as bytes.
+"""Sketches as aggregates: their base class, the checks of their parameters, and ``merge``.
 
-A kind of sketch has a module of its own, with a small class below :class:`SketchAggregate` that
-says how its core is made, and two functions that make it, for instance::
-
-    @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-    class Hll(SketchAggregate):
-        p: int = 12
-        instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
-
-        def __post_init__(self) -> None:
-            SketchAggregate.__post_init__(self)
-            refuse_p(self.p)
-
-        def sketch(self, kind: pa.DataType | None, where: str) -> Sketch:
-            if kind is not None:
-                require_item(kind, column=self.column, where=where)
-            return HllCore(self.column, self.p)
-
-    def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
-        return Hll(function="approx_count_distinct", column=column, is_stored=False, p=p)
-
-    def hll_sketch_agg(column: str, *, p: int = 12) -> Hll:
-        return Hll(function="hll_sketch_agg", column=column, is_stored=True, p=p)
-
-A kind that Spark has as well may say so by ``native`` and ``to_spark``.
+The module of a sketch has a subclass of :class:`SketchAggregate` with the parameters of the sketch, and
+a function per result: the estimate (``approx_...``), or the sketch as bytes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import require_hashable
-from streamops.sketches.core.contract import Sketch
-from streamops.sketches.core.stored import Framed, Merged
+from streamops.sketches.core import items as core
+from streamops.sketches.core.sketch import Framed, Merged, Sketch
+from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, type_name
 
 __all__ = [
@@ -48,32 +30,31 @@ __all__ = [
     "SketchAggregate",
     "merge",
     "no_spark",
+    "parse_items",
+    "parse_percentages",
     "refuse_changes",
+    "refuse_like",
     "require_column",
+    "require_flat",
     "require_item",
+    "require_item_type",
     "require_like",
+    "require_percentages",
+    "require_range",
+    "resolve_item_type",
+    "spark_items",
+    "wrong_type",
 ]
 
-_OWN = ("function", "column", "is_stored")
+_FLAT = "a type that is not nested: boolean, number, string, binary, date, timestamp, interval"
+_NESTED = ("array<", "struct<")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class SketchAggregate(Aggregation, ABC):
-    """A sketch of a column, not yet bound to a schema; what a kind adds are its parameters.
+    """A sketch of a column, before it is resolved against a schema; subclasses add its parameters.
 
-    Parameters
-    ----------
-    function : str
-        Its name, such as "hll_sketch_agg".
-    column : str
-        The column it reads.
-    is_stored : bool
-        Whether the result is the sketch itself, as framed bytes, instead of its estimate.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME``: a column is given otherwise than by its name.
+    The result of ``is_stored`` is the sketch itself, as framed bytes, instead of its estimate.
     """
 
     function: str
@@ -82,41 +63,41 @@ class SketchAggregate(Aggregation, ABC):
 
     native: ClassVar[bool] = False
     instead: ClassVar[str] = "an aggregate of streamops.aggregates"
-    """What answers the same question exactly, for the error of a change stream."""
+    """The exact alternative, for the error of a change stream."""
     counts: ClassVar[bool] = False
-    """Whether what is merged twice counts twice."""
+    """Whether a sketch that is merged twice counts twice."""
 
     def __post_init__(self) -> None:
         require_name(self.column, parameter="column", where=self.where)
 
     def __repr__(self) -> str:
-        own = [field.name for field in fields(self) if field.name not in _OWN]
-        arguments = [repr(self.column), *(f"{name}={getattr(self, name)!r}" for name in own)]
-        return f"{self.function}({', '.join(arguments)})"
+        common = {field.name for field in fields(SketchAggregate)}
+        names = [field.name for field in fields(self) if field.name not in common]
+        given = [
+            f"{name}={value!r}" for name in names if (value := getattr(self, name)) is not None
+        ]
+        return f"{self.function}({', '.join([repr(self.column), *given])})"
 
     @property
     def where(self) -> str:
-        """Its public name, for errors: estimates are aggregates."""
+        """Its public name, for errors: estimates are in ``aggregates``."""
         return f"{'sketches' if self.is_stored else 'aggregates'}.{self.function}"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns the aggregate reads, beside the event time."""
+        """Columns the aggregate reads, besides the event time."""
         return (self.column,)
 
     @abstractmethod
     def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
-        """The sketch over a column of this type, or an error that says which types would do.
-
-        None: it will read no column, only sketches that are stored.
-        """
+        """The sketch over a column of this type; of stored sketches, which have no column, for None."""
 
     def answer(self, sketch: Sketch) -> Summary:
-        """The same sketch with the result that an estimate is: here, its own."""
+        """The summary over the states of the sketch whose result is the estimate: here, the sketch."""
         return sketch
 
     def result(self, sketch: Sketch) -> Summary:
-        """The same sketch with the result of this aggregate."""
+        """The summary over the states of the sketch with the result of this aggregate."""
         return Framed(sketch) if self.is_stored else self.answer(sketch)
 
     def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
@@ -125,41 +106,23 @@ class SketchAggregate(Aggregation, ABC):
         return self.result(self.sketch(schema.field(self.column).type, where))
 
     def to_spark(self, *, time: str | None = None) -> Column:
-        """The same as a Spark expression, where Spark has the sketch: not here."""
+        """The equivalent Spark expression, if Spark has the sketch: not here."""
         raise no_spark(self.where, repr(self))
 
 
 def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) -> None:
-    """Refuse a change stream: what it takes back, a sketch cannot forget.
-
-    Raises
-    ------
-    SchemaError
-        ``SKETCH_CANNOT_FORGET``.
-    """
+    """Refuse a change stream: a sketch cannot forget what a change retracts."""
     if CHANGE_TYPE in schema.names:
         raise SchemaError(
             "SKETCH_CANNOT_FORGET",
-            f"{text} would count what the change stream takes back",
+            f"{text} would count rows that the change stream retracts",
             where=where,
             got=f"a frame with the column {CHANGE_TYPE!r}",
             expected="rows that are only ever added",
             fix=f"fold the changes to a table and take {instead} of it, which is exact; or make "
-            "one theta sketch of what came and one of what was taken back, and subtract; or drop "
+            "one theta sketch of the inserted rows and one of the retracted rows, and subtract; or drop "
             f"{CHANGE_TYPE!r} where all rows are inserts",
         )
-
-
-def require_item(dtype: pa.DataType, *, column: str, where: str) -> None:
-    """Refuse a type that has no hash.
-
-    Raises
-    ------
-    SchemaError
-        ``KEY_NOT_HASHABLE``.
-    """
-    what = "a sketch of values of a type that Spark does not hash"
-    require_hashable(dtype, where=f"{where}, column {column!r}", what=what)
 
 
 def require_column(column: str, schema: pa.Schema, text: str, instead: str, where: str) -> None:
@@ -169,8 +132,170 @@ def require_column(column: str, schema: pa.Schema, text: str, instead: str, wher
     refuse_changes(schema, text=text, instead=instead, where=where)
 
 
+def require_item(dtype: pa.DataType | None, *, column: str, where: str) -> None:
+    """Refuse a type that has no hash; None, of stored sketches, is accepted."""
+    if dtype is not None:
+        what = "a sketch of values of a type that Spark does not hash"
+        require_hashable(dtype, where=f"{where}, column {column!r}", what=what)
+
+
+def require_range(
+    value: object, parameter: str, least: int, most: int, *, where: str, fix: str, code: str = ""
+) -> None:
+    """Refuse anything but an integer in this range."""
+    if type(value) is not int or not least <= value <= most:
+        raise SpecError(
+            code or f"{parameter.upper()}_OUT_OF_RANGE",
+            f"`{parameter}` is out of range",
+            where=where,
+            got=f"{parameter}={value!r}",
+            expected=f"an integer from {least:,} to {most:,}",
+            fix=fix,
+        )
+
+
+def parse_percentages(percentage: object, *, where: str, fix: str) -> tuple[float, ...]:
+    """Percentages as a tuple, at least one."""
+    requested: tuple[float, ...] = ()
+    if isinstance(percentage, Iterable) and not isinstance(percentage, str):
+        requested = tuple(percentage)
+    if not requested:
+        raise SpecError(
+            "NO_PROBABILITY",
+            "no percentage is given",
+            where=where,
+            got=f"percentage={percentage!r}",
+            expected="a list of at least one number from 0 to 1",
+            fix=fix,
+        )
+    return requested
+
+
+def require_percentages(percentages: Sequence[object], where: str) -> None:
+    """Refuse percentages that are not numbers from 0 to 1."""
+    for value in percentages:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:  # type: ignore[operator]
+            raise SpecError(
+                "PROBABILITY_OUT_OF_RANGE",
+                "a percentage is out of range",
+                where=where,
+                got=f"{value!r}",
+                expected="a number from 0 to 1",
+                fix="0.5 is the median; one value in a hundred exceeds 0.99",
+            )
+
+
+def require_item_type(item_type: str | None, *, nested: bool = False, where: str) -> None:
+    """Refuse a name of a type that items cannot have; None is accepted."""
+    if item_type is None:
+        return
+    require_name(item_type, parameter="item_type", where=where)
+    if core.flat_type(item_type) is None and not (nested and item_type.startswith(_NESTED)):
+        raise SpecError(
+            "UNKNOWN_TYPE",
+            "`item_type` is not a type of items",
+            where=where,
+            got=f"item_type={item_type!r}",
+            expected=f"{'a type' if nested else _FLAT}, by its name in Spark's simpleString()",
+            fix='item_type="string", "bigint", "decimal(6,2)", ...',
+        )
+
+
+def resolve_item_type(
+    like: SketchAggregate, item_type: str | None, dtype: pa.DataType | None, where: str
+) -> str:
+    """The name of the type of the items: that of the column, or `item_type` of stored sketches."""
+    name = item_type if dtype is None else core.type_name(dtype)
+    if name is None:
+        raise SpecError(
+            "ITEM_TYPE_REQUIRED",
+            "the type of the items in stored sketches is unknown",
+            where=where,
+            got=f"like={like!r}",
+            expected="an aggregate with `item_type`",
+            fix=f'{like.function}({like.column!r}, item_type="string", ...)',
+        )
+    if item_type not in (None, name):
+        raise SchemaError(
+            "ITEM_TYPE_DIFFERS",
+            "the type of the column is not `item_type`",
+            where=where,
+            got=f"column {like.column!r} of type {name}",
+            expected=str(item_type),
+            fix="omit `item_type`: it is the type of the column",
+        )
+    return name
+
+
+def require_flat(dtype: pa.DataType, *, column: str, where: str) -> None:
+    """Refuse a nested type of items, which have no bytes."""
+    if not core.is_flat(dtype):
+        raise SchemaError(
+            "ITEM_TYPE_NESTED",
+            "a sketch of nested items cannot be stored",
+            where=where,
+            got=f"column {column!r} of type {type_name(dtype)}",
+            expected=_FLAT,
+            fix="make one value of it first: F.to_json(column), or F.concat_ws of its fields",
+        )
+
+
+def parse_items(values: Any, name: str, *, parameter: str, where: str) -> pa.Array:
+    """Values as items of the type with this name; values of a nested type are an Arrow array."""
+    dtype = core.flat_type(name)
+    try:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            array = combine_chunks(values)
+            if dtype is None and core.type_name(array.type) != name:
+                raise TypeError(f"they are of type {core.type_name(array.type)}")
+            return array if dtype is None else array.cast(dtype)
+        if isinstance(values, str | bytes):
+            raise TypeError("one value instead of a list of values")
+        if dtype is None:
+            raise TypeError("values of a nested type are given as an Arrow array")
+        values = list(values)
+        if pa.types.is_integer(dtype) and pa.types.is_floating(pa.array(values).type):
+            raise TypeError("they are not integers")  # Arrow would truncate them
+        return pa.array(values, dtype)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SpecError(
+            "NOT_AN_ITEM",
+            "a value does not have the type of the items",
+            where=where,
+            got=f"{parameter}={values!r:.60}: {error}",
+            expected=f"values of type {name}",
+            fix="pass values of that type",
+        ) from None
+
+
+def spark_items(column: str) -> Column:
+    """The items of a column for Spark's own sketches; null for a null, which Spark would hash, too."""
+    return F.when(quoted(column).isNotNull(), F.xxhash64(quoted(column)))
+
+
+def wrong_type(
+    dtype: pa.DataType,
+    column: str,
+    *,
+    text: str,
+    expected: str,
+    where: str,
+    fix: str = "cast the column, or pick a field of it",
+) -> SchemaError:
+    """The error for a column of a type that the aggregate does not support."""
+    return SchemaError(
+        "AGGREGATE_TYPE",
+        f"{text} cannot be computed over this type",
+        where=where,
+        got=f"column {column!r} of type {type_name(dtype)}",
+        expected=expected,
+        fix=fix,
+    )
+
+
 def no_spark(where: str, text: str) -> SpecError:
-    """The error for an aggregate that is ours alone."""
+    """The error for an aggregate that Spark does not have."""
     return SpecError(
         "NO_SPARK_SKETCH",
         "Spark has no such sketch",
@@ -178,6 +303,24 @@ def no_spark(where: str, text: str) -> SpecError:
         got=f"{text}.to_spark()",
         expected="an aggregate whose `native` is true",
         fix="use it in windows, on streams and batches alike",
+    )
+
+
+def require_like(like: object, where: str) -> None:
+    """Refuse anything but an aggregate of sketches as ``like``."""
+    if not isinstance(like, SketchAggregate):
+        refuse_like(like, "NOT_A_SKETCH", "an aggregate of streamops.sketches", where)
+
+
+def refuse_like(like: object, code: str, expected: str, where: str) -> NoReturn:
+    """Refuse an aggregate that did not make the sketches."""
+    raise SpecError(
+        code,
+        "`like` is not the aggregate that made these sketches",
+        where=where,
+        got=f"like={like!r}",
+        expected=f"the aggregate that made them: {expected}",
+        fix="pass the aggregate of the `agg` that made the sketches",
     )
 
 
@@ -199,64 +342,65 @@ class MergedSketches:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns the aggregate reads, beside the event time."""
+        """Columns the aggregate reads, besides the event time."""
         return (self.column,)
 
     def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        require_column(self.column, schema, repr(self), self.like.instead, where)
+        text = repr(self)
+        require_column(self.column, schema, text, self.like.instead, where)
         dtype = schema.field(self.column).type
         if not (pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype)):
-            raise SchemaError(
-                "AGGREGATE_TYPE",
-                f"{self!r} cannot be computed over this type",
+            raise wrong_type(
+                dtype,
+                self.column,
+                text=text,
+                expected="binary: stored sketches",
                 where=where,
-                got=f"column {self.column!r} of type {type_name(dtype)}",
-                expected="binary: sketches as an aggregate of sketches made them",
                 fix="name the column that has them, or sketch this one instead of merging it",
             )
         if self.like.counts and REVISION in schema.names:
             raise SchemaError(
                 "SKETCH_REVISED",
-                f"{self!r} would count what was published before it was revised",
+                f"{text} would count each revision of a result again",
                 where=where,
                 got=f"results with a column {REVISION!r}",
-                expected="each result once, as it is in the end",
+                expected="each result once, in its final form",
                 fix="windows before that publish once (stragglers='drop' or 'route', early='never'); "
-                f"or keep the last revision of each, and drop the column {REVISION!r}",
+                f"or take the last revision of each result, and drop the column {REVISION!r}",
             )
         sketch = self.like.sketch(None, where)
-        return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {self!r}")
+        return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {text}")
 
     def to_spark(self, *, time: str | None = None) -> Column:
-        """The same as a Spark expression, where Spark has the sketch: not here."""
+        """The equivalent Spark expression: there is none."""
         raise no_spark("sketches.merge", repr(self))
 
 
 def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
-    """Sketches that are stored in a column, merged: of minutes to hours, of hours to days.
+    """Merge stored sketches of a column: those of minutes to hours, of hours to days.
 
-    The result is that of `like` over all the rows that the sketches were made of: the same to the
-    last bit where a sketch depends on its items alone, within the stated error where it also
-    depends on how it came about. ``docs/sketches.md`` says which do. A null is no sketch.
+    The result is that of `like` over all rows of the sketches: identical to the last bit if the sketch
+    depends on its items alone, otherwise within the stated error. ``docs/sketches.md`` lists both. Nulls
+    are ignored.
 
     Parameters
     ----------
     column : str
-        Sketches, as an aggregate that stores them made them: ``binary``.
+        Stored sketches: ``binary``.
     like : SketchAggregate
-        The aggregate that made them, for their kind and parameters; with the result that is wanted.
+        The aggregate that made them, with their type and parameters, and with the desired result.
 
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of this module.
+        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of a sketch.
     SchemaError
         ``SKETCH_CANNOT_FORGET``: they are a change stream; ``SKETCH_REVISED``: they have revisions,
-        and what is merged twice counts twice (quantiles, heavy hitters, frequencies).
+        and a sketch that is merged twice counts twice (quantiles, heavy hitters, frequencies).
     SketchFormatError
         While the query runs: bytes that are no sketch, are damaged, or are a sketch of another
-        kind, version or with other parameters.
+        type, version or with other parameters.
 
     Examples
     --------
@@ -265,22 +409,3 @@ def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
     >>> per_day = {"users": merge("users", like=approx_count_distinct("user"))}  # doctest: +SKIP
     """
     return MergedSketches(column, like)
-
-
-def require_like(like: object, where: str) -> None:
-    """Refuse anything but an aggregate of sketches as ``like``.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_SKETCH``.
-    """
-    if not isinstance(like, SketchAggregate):
-        raise SpecError(
-            "NOT_A_SKETCH",
-            "`like` does not say which sketches these are",
-            where=where,
-            got=f"like={like!r}",
-            expected="the aggregate that made them, of streamops.sketches",
-            fix="pass the same aggregate that stands in the `agg` of the windows before",
-        )

@@ -1,4 +1,4 @@
-"""Bloom filters: membership in a set, as aggregates, as a value and as a condition."""
+"""Bloom filters: membership in a set."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Mask
-from streamops.sketches.aggregation import SketchAggregate, require_item
+from streamops.sketches.aggregation import (
+    SketchAggregate,
+    parse_items,
+    require_item,
+    require_item_type,
+    resolve_item_type,
+)
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.contract import Parameter
 from streamops.sketches.core.filters import (
     MOST_BITS,
     FilterBits,
@@ -27,10 +31,9 @@ from streamops.sketches.core.filters import (
     require_rate,
     too_large,
 )
-from streamops.sketches.core.hashes import items
-from streamops.sketches.core.types import flat_type, type_name
-from streamops.sketches.expressions import as_item, mapped
-from streamops.sketches.stored import SketchType, StoredSketch, read
+from streamops.sketches.core.items import flat_type, items
+from streamops.sketches.core.sketch import Parameter
+from streamops.sketches.stored import SketchType, StoredSketch, as_item, map_columns, read
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name
 
@@ -43,27 +46,10 @@ __all__ = [
     "may_contain",
 ]
 
-_NESTED = ("array<", "struct<")
-
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class BloomFilter(SketchAggregate):
-    """A set of values. Made by :func:`bloom_filter_agg` and :func:`bloom_filter_stats`.
-
-    Parameters
-    ----------
-    capacity : int
-        Distinct values that it is made for.
-    false_positive_rate : float
-        With so many, the share of other values that it says yes to.
-    item_type : str, optional
-        The type of the values, where no column tells it.
-
-    Raises
-    ------
-    SpecError
-        ``CAPACITY_OUT_OF_RANGE``, ``RATE_OUT_OF_RANGE``, ``FILTER_TOO_LARGE``, ``UNKNOWN_TYPE``.
-    """
+    """A set of values, with this rate of false positives for `capacity` values."""
 
     capacity: int
     false_positive_rate: float = 0.001
@@ -79,51 +65,15 @@ class BloomFilter(SketchAggregate):
         if Shape.of(self.capacity, self.false_positive_rate).bits > MOST_BITS:
             raise too_large(
                 f"capacity={self.capacity}, false_positive_rate={self.false_positive_rate}",
-                fix="a smaller capacity or a higher rate, or a filter for each of several groups",
+                fix="a smaller capacity or a higher rate, or one filter for each of several groups",
                 where=where,
             )
-        if self.item_type is None:
-            return
-        require_name(self.item_type, parameter="item_type", where=where)
-        if flat_type(self.item_type) is None and not self.item_type.startswith(_NESTED):
-            raise SpecError(
-                "UNKNOWN_TYPE",
-                "`item_type` is no type that values may have",
-                where=where,
-                got=f"item_type={self.item_type!r}",
-                expected="a type in the words of Spark's simpleString()",
-                fix='item_type="string", "bigint", "decimal(6,2)", ...',
-            )
-
-    def __repr__(self) -> str:
-        arguments = [repr(self.column), f"capacity={self.capacity}"]
-        arguments += [f"false_positive_rate={self.false_positive_rate}"]
-        arguments += [] if self.item_type is None else [f"item_type={self.item_type!r}"]
-        return f"{self.function}({', '.join(arguments)})"
+        require_item_type(self.item_type, nested=True, where=where)
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> Bloom:
         """The sketch over a column of this type."""
-        if dtype is not None:
-            require_item(dtype, column=self.column, where=where)
-        name = self.item_type if dtype is None else type_name(dtype)
-        if name is None:
-            raise SpecError(
-                "ITEM_TYPE_REQUIRED",
-                "nothing tells the type of the values in stored filters",
-                where=where,
-                got=f"like={self!r}",
-                expected="an aggregate with `item_type`",
-                fix=f'{self.function}({self.column!r}, ..., item_type="string")',
-            )
-        if self.item_type not in (None, name):
-            raise SchemaError(
-                "ITEM_TYPE_DIFFERS",
-                "the column has another type than `item_type` says",
-                where=where,
-                got=f"column {self.column!r} of type {name}",
-                expected=self.item_type,
-                fix="leave `item_type` out: the column tells it",
-            )
+        require_item(dtype, column=self.column, where=where)
+        name = resolve_item_type(self, self.item_type, dtype, where)
         return Bloom.of(self.column, name, self.capacity, self.false_positive_rate)
 
 
@@ -134,24 +84,24 @@ def bloom_filter_agg(
     false_positive_rate: float = 0.001,
     item_type: str | None = None,
 ) -> BloomFilter:
-    """A set of values as a Bloom filter, as framed bytes: to be stored, merged and asked.
+    """A set of values as a Bloom filter, as bytes: to be stored, merged and queried.
 
     There are no false negatives. Of values that are not in the filter, a share of
     `false_positive_rate` are false positives once it contains `capacity` values: fewer before, more
-    after. Nulls are not in it. Query it by :func:`may_contain`, or with ``read(blob).may_contain(values)``.
+    after. Nulls are not in it. :func:`may_contain` and ``read(blob).may_contain(values)`` query it.
 
     Parameters
     ----------
     column : str
         Of any type without a map in it.
     capacity : int
-        Distinct values that it is made for.
+        Number of distinct values with this rate of false positives.
     false_positive_rate : float
         From 1e-9 to 0.5. A filter has 1.44 log2(1 / rate) bits per value of its capacity, 1.2 MB
-        for a million at 0.01; and as long as they take less room, 8 bytes per value.
+        for a million at 0.01; or 8 bytes per value while these take less room.
     item_type : str, optional
-        The type of the values in Spark's words, needed in ``like=`` only. A filter of ``int`` says
-        nothing about a ``bigint``.
+        Spark's name of the type of the values: required in ``like=``, for stored filters. A filter of
+        ``int`` does not contain values of ``bigint``.
 
     Raises
     ------
@@ -166,7 +116,7 @@ def bloom_filter_agg(
 
     See Also
     --------
-    seen : duplicates of a stream, by such filters.
+    seen : suppress duplicates of a stream by such filters.
 
     References
     ----------
@@ -189,11 +139,11 @@ def bloom_filter_stats(
     false_positive_rate: float = 0.001,
     item_type: str | None = None,
 ) -> BloomFilter:
-    """How full a :func:`bloom_filter_agg` is, with the same parameters and the same state.
+    """How full a :func:`bloom_filter_agg` with the same parameters is.
 
-    A struct: ``estimate``, about how many distinct values are in it, with ``lower`` and ``upper`` at
-    two standard errors and ``relative_error``, the standard error; ``false_positive_rate``, as it is
-    now; and ``full``, whether there are certainly more than `capacity`.
+    A struct: ``estimate``, the approximate number of distinct values, with ``lower`` and ``upper`` at
+    two standard errors and ``relative_error``, the standard error; the current
+    ``false_positive_rate``; and ``full``, whether there are certainly more than `capacity` values.
 
     Examples
     --------
@@ -211,18 +161,18 @@ def bloom_filter_stats(
 
 
 class StoredBloomFilter(StoredSketch):
-    """A Bloom filter, as :func:`~streamops.sketches.read` returns it."""
+    """A stored Bloom filter, as :func:`~streamops.sketches.read` returns it."""
 
     __slots__ = ()
 
     def may_contain(self, values: Sequence[Any] | pa.Array) -> Mask:
-        """Whether each of these values may be in it: False is certain.
+        """Whether each of these values may be in the filter: False is certain.
 
         Parameters
         ----------
         values : sequence, or Array
-            Of the type of the values in it; an Arrow array where that is nested. All at once is
-            much faster than one by one.
+            Of the type of the values in the filter; an Arrow array if it is nested. One call with many
+            values is much faster than many calls.
 
         Returns
         -------
@@ -234,12 +184,13 @@ class StoredBloomFilter(StoredSketch):
         SpecError
             ``NOT_AN_ITEM``: a value is not of the type.
         """
-        found, valid = items(_values(values, self.core.type))
+        requested = parse_items(values, self.core.type, parameter="values", where="sketches, bloom")
+        found, valid = items(requested)
         return self.core.contains(self.states, found) & valid
 
     @property
     def filter(self) -> FilterBits:
-        """Its bits, as words of 64, from the least significant one on."""
+        """Its bits, as 64-bit integers, from the least significant bit on."""
         return self.core.filter(self.states)
 
     @property
@@ -250,61 +201,38 @@ class StoredBloomFilter(StoredSketch):
         return sketch
 
 
-def _values(values: Any, name: str) -> pa.Array:
-    dtype = flat_type(name)
-    try:
-        if isinstance(values, pa.Array | pa.ChunkedArray):
-            array = combine_chunks(values)
-            if dtype is None and type_name(array.type) != name:
-                raise TypeError(f"they are of type {type_name(array.type)}")
-            return array if dtype is None else array.cast(dtype)
-        if dtype is None:
-            raise TypeError("values of a nested type are given as an Arrow array")
-        if pa.types.is_integer(dtype) and pa.types.is_floating(pa.array(values).type):
-            raise TypeError("they are not whole")  # Arrow would cut them
-        return pa.array(values, dtype)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SpecError(
-            "NOT_AN_ITEM",
-            "a value is not of the type of those in the filter",
-            where="sketches, bloom",
-            got=f"{values!r:.60}: {error}",
-            expected=f"values of type {name}",
-            fix="ask for values of that type",
-        ) from None
-
-
-def _of(parameters: Mapping[str, Parameter]) -> Bloom:
+def _make(parameters: Mapping[str, Parameter]) -> Bloom:
     counts = [parameters[name] for name in ("capacity", "bits", "probes")]
     rate, name = parameters["false_positive_rate"], parameters["type"]
-    capacity, bits, probes = (_whole(count) for count in counts)
+    capacity, bits, probes = (_positive(count) for count in counts)
     if bits % 64 or bits > MOST_BITS or probes > bits or not isinstance(name, str):
-        raise ValueError("bits in words of 64, fewer probes, and the name of a type")
+        raise ValueError("a multiple of 64 bits, fewer probes, and the name of a type")
     return Bloom("", name, capacity, require_rate(rate, where="bloom"), Shape(bits, probes))
 
 
-def _whole(value: Parameter) -> int:
+def _positive(value: Parameter) -> int:
     if type(value) is not int or value < 1:
-        raise ValueError("whole numbers above 0")
+        raise ValueError("integers above 0")
     return value
 
 
-SKETCH_TYPE = SketchType(Bloom.format, _of, StoredBloomFilter)
+SKETCH_TYPE = SketchType(Bloom.format, _make, StoredBloomFilter)
 
 
 def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     """Whether a value may be in a Bloom filter: a condition for ``where`` and ``select``.
 
-    In batch and stream; never null, and false where the value is. Spark hashes the values, and only
-    their hashes pass through Python.
+    For batches and streams. It is never null: false for a null. Spark hashes the values, and only the
+    hashes pass through Python.
 
     Parameters
     ----------
     filter : bytes or StoredBloomFilter
-        Of a ``bloom_filter_agg``, at hand where the plan is built. It is sent to the tasks once.
+        A filter of ``bloom_filter_agg``, which is sent to the tasks once.
     column : Column or str
-        Values, or the name of their column. Cast to the type of the values in the filter: what is none
-        of that type, such as 1.5 of a ``bigint``, is not in it. Where that type is nested, the column must have it.
+        Values, or the name of their column, cast to the type of the values in the filter: a value that
+        the type does not have, such as 1.5 of a ``bigint``, is not in the filter. If the type is nested,
+        the column must have it.
 
     Raises
     ------
@@ -323,7 +251,7 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     if not isinstance(stored, StoredBloomFilter):
         raise SpecError(
             "NOT_A_BLOOM_FILTER",
-            "`filter` does not tell which values are in it",
+            "`filter` is not a Bloom filter",
             where=where,
             got=f"a sketch of the type {stored.type!r}",
             expected="a Bloom filter",
@@ -332,14 +260,14 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     if not isinstance(column, Column):
         require_name(column, parameter="column", where=where)
         column = quoted(column)
-    shape, names_ = stored.core.shape, stored.filter
+    shape, bits = stored.core.shape, stored.filter
     dtype = stored.core.type
     value = column if flat_type(dtype) is None else as_item(column, dtype)
 
     def run(items: pa.Array) -> pa.Array:
         requested = np.asarray(items)
         result = np.zeros(len(requested), np.bool_)
-        result[contained(names_, positions(shape, requested), np.arange(len(requested)))] = True
+        result[contained(bits, positions(shape, requested), np.arange(len(requested)))] = True
         return pa.array(result)
 
-    return value.isNotNull() & mapped(run, pa.bool_(), F.xxhash64(value), name="may_contain")
+    return value.isNotNull() & map_columns(run, pa.bool_(), F.xxhash64(value), name="may_contain")

@@ -1,56 +1,252 @@
-"""Frequencies as aggregates: how often stated items occur, or the sketch that knows it of any."""
+"""Sketches of item counts: count-min, and what it shares with the heavy hitters of ``top_k``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
 
-from streamops.kernel.errors import SpecError
-from streamops.sketches.aggregation import require_item
-from streamops.sketches.core.contract import Parameter, Sketch
+from streamops.kernel.aggregation import Summary
+from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.groups import Ids, Ints
+from streamops.sketches.aggregation import (
+    SketchAggregate,
+    parse_items,
+    refuse_like,
+    require_flat,
+    require_item,
+    require_item_type,
+    require_range,
+    resolve_item_type,
+    wrong_type,
+)
 from streamops.sketches.core.countmin import MOST_CELLS, CountMin, depth_for, width_for
-from streamops.sketches.core.types import flat_type
-from streamops.sketches.counting import CountingAggregate, StoredCounts, items_of
-from streamops.sketches.stored import SketchType
+from streamops.sketches.core.frequent import MOST_COUNTERS, Frequent
+from streamops.sketches.core.items import flat_type, type_name
+from streamops.sketches.core.sketch import Parameter, Sketch, fill_rows, read_states
+from streamops.sketches.stored import SketchType, StoredSketch, as_item, map_columns
+from streamops.spark.columns import column as quoted
+from streamops.spark.columns import require_name
 
-__all__ = ["Frequencies", "count_min", "count_min_sketch"]
+__all__ = [
+    "SKETCH_TYPE",
+    "CountBounds",
+    "CountingAggregate",
+    "Frequencies",
+    "StoredCounts",
+    "count_min",
+    "count_min_sketch",
+    "estimate_count",
+]
 
 RELATIVE_ERROR = 0.001
 CONFIDENCE = 0.99
 
+_BOUNDS = pa.struct([("lower", pa.int64()), ("upper", pa.int64())])
+
+
+class _Counting(Sketch, Protocol):
+    """A sketch of item counts."""
+
+    @property
+    def type(self) -> pa.DataType: ...
+
+    def counts_of(
+        self, states: Sequence[pa.Array], owners: Ids, queries: pa.Array
+    ) -> tuple[Ints, Ints]: ...
+
+
+class CountBounds(NamedTuple):
+    """Lower and upper bound of the count of an item."""
+
+    lower: int
+    upper: int
+
+
+class StoredCounts(StoredSketch):
+    """A stored sketch of item counts: of count-min, or of the most frequent items."""
+
+    __slots__ = ()
+
+    def estimate_counts(self, values: Sequence[Any] | pa.Array) -> list[CountBounds]:
+        """How often each of these values has occurred.
+
+        Parameters
+        ----------
+        values : sequence, or Array
+            Items of the type that was counted. One call with many is much faster than many calls.
+
+        Returns
+        -------
+        list of CountBounds
+            0 and 0 for None.
+
+        Raises
+        ------
+        SpecError
+            ``NOT_AN_ITEM``: a value that is not of the type.
+        """
+        sketch: _Counting = self.sketch  # type: ignore[assignment]
+        where = f"sketches, {self.type}"
+        queries = parse_items(values, type_name(sketch.type), parameter="values", where=where)
+        lower, upper = sketch.counts_of(self.states, np.zeros(len(queries), np.int64), queries)
+        return [CountBounds(*pair) for pair in zip(lower.tolist(), upper.tolist(), strict=True)]
+
+    @classmethod
+    def from_datasketches(
+        cls, image: bytes, *, counters: int, item_type: str = "string"
+    ) -> StoredCounts:
+        """Read a frequent-items sketch of Apache DataSketches as a sketch of the most frequent items.
+
+        Parameters
+        ----------
+        image : bytes
+        counters : int
+            Stored items, 1 or more. The error of a sketch with 2^k slots is at most 3.5 / 2^k of the total
+            count: it can always be read with fewer than 2^k / 3.5 counters.
+        item_type : "string" or "bigint"
+            Type of its items.
+
+        Raises
+        ------
+        SpecError
+            ``COUNTERS_OUT_OF_RANGE``; ``UNKNOWN_TYPE``.
+        SchemaError
+            ``NO_APACHE_ITEMS``.
+        SketchFormatError
+            ``SKETCH_CORRUPT``: it is no image, or its error exceeds that of so many counters.
+        """
+        where = "StoredCounts.from_datasketches"
+        fix = "counters=400: more of them require a smaller error of the image"
+        require_range(counters, "counters", 1, MOST_COUNTERS, where=where, fix=fix)
+        require_item_type(item_type, where=where)
+        core = Frequent("item", flat_type(item_type), counters)
+        return cls.of(core, core.from_images(pa.array([bytes(image)], pa.binary())))
+
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Frequencies(CountingAggregate):
-    """How often items of a column occur. Made by the functions of this module.
+class CountingAggregate(SketchAggregate, ABC):
+    """Counts of items, or sums of the integers in the column `weight`."""
 
-    Parameters
-    ----------
-    of : tuple, optional
-        The items whose counts are returned.
-    relative_error, confidence : float
-        Of the counts.
-
-    Raises
-    ------
-    SpecError
-        ``NO_ITEMS``; ``RELATIVE_ERROR_OUT_OF_RANGE``, ``CONFIDENCE_OUT_OF_RANGE``,
-        ``SKETCH_TOO_LARGE``; and what any aggregate of counts refuses.
-    """
-
-    of: tuple[Any, ...] | None = None
-    relative_error: float = RELATIVE_ERROR
-    confidence: float = CONFIDENCE
+    weight: str | None = None
+    item_type: str | None = None
 
     instead: ClassVar[str] = "aggregates.count per item"
     counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        SketchAggregate.__post_init__(self)
+        if self.weight is not None:
+            require_name(self.weight, parameter="weight", where=self.where)
+        require_item_type(self.item_type, where=self.where)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the aggregate reads, besides the event time."""
+        return (self.column,) if self.weight is None else (self.column, self.weight)
+
+    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+        """The summary that computes this aggregate over columns of these types."""
+        found = SketchAggregate.bind(self, schema, time=time, where=where)
+        if self.weight is None:
+            return found
+        if self.weight not in schema.names:
+            raise ColumnNotFound(self.weight, schema.names, where=where, role=f"agg: {self!r}")
+        dtype = schema.field(self.weight).type
+        if not pa.types.is_integer(dtype):
+            raise wrong_type(
+                dtype,
+                self.weight,
+                text=f"the weight of {self!r}",
+                expected="integers >= 0",
+                where=where,
+                fix="cast the column, in a unit without fractions: cents, bytes",
+            )
+        return found
+
+    def type_of_items(self, dtype: pa.DataType | None, where: str) -> pa.DataType:
+        """The type of the items: that of the column, or `item_type`; not nested if it is stored."""
+        name = resolve_item_type(self, self.item_type, dtype, where)
+        if dtype is None:
+            return flat_type(name)
+        if self.is_stored:
+            require_flat(dtype, column=self.column, where=where)
+        return dtype
+
+
+def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) -> Column:
+    """How often an item has occurred, by the sketch in the same row, for ``select``.
+
+    A ``struct<lower: bigint, upper: bigint>``. The true count is never above ``upper``. It is never below
+    ``lower`` for sketches of the most frequent items; for count-min with its confidence.
+
+    Parameters
+    ----------
+    column : str
+        Stored sketches: ``binary``. The result is null for a null.
+    item : Column or str
+        The item, or the name of its column; cast to the type that was counted. The result is null for a
+        null, and for a value that the type does not have, such as 1.5 of a ``bigint``.
+    like : CountingAggregate
+        The aggregate that made the sketches, with `item_type`.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NOT_A_COUNTING_SKETCH``; ``ITEM_TYPE_REQUIRED``.
+    SketchFormatError
+        While the query runs: bytes that are not such a sketch.
+
+    Examples
+    --------
+    >>> like = count_min_sketch("page", item_type="string")  # doctest: +SKIP
+    >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))  # doctest: +SKIP
+    DataFrame[cart: struct<lower:bigint,upper:bigint>]
+    """
+    where = "sketches.estimate_count"
+    require_name(column, parameter="column", where=where)
+    if not isinstance(like, CountingAggregate):
+        refuse_like(like, "NOT_A_COUNTING_SKETCH", "top_k_sketch_agg(...), ...", where)
+    sketch: _Counting = like.sketch(None, where)  # type: ignore[assignment]
+    location = f"{where}({column!r}, like={like!r})"
+
+    def run(blobs: pa.Array, queries: pa.Array) -> pa.Array:
+        return count_rows(sketch, blobs, queries, where=location)
+
+    requested = quoted(item) if isinstance(item, str) else item
+    query = as_item(requested, type_name(sketch.type))
+    return map_columns(run, _BOUNDS, quoted(column), query, name="estimate_count")
+
+
+def count_rows(sketch: _Counting, blobs: pa.Array, queries: pa.Array, *, where: str) -> pa.Array:
+    """Bounds of the count of each item in the sketch of the same row; null if one of both is null."""
+    # A sketch that is repeated in many rows is read once.
+    known = blobs.dictionary_encode()
+    states = read_states(sketch, known.dictionary, where=where)
+    present = np.asarray(blobs.is_valid()) & np.asarray(queries.is_valid())
+    owners = np.asarray(known.indices.filter(pa.array(present))).astype(np.int64)
+    items = queries.filter(pa.array(present)).cast(sketch.type)
+    bounds = [pa.array(entry) for entry in sketch.counts_of(states, owners, items)]
+    return fill_rows(pa.StructArray.from_arrays(bounds, fields=list(_BOUNDS)), present)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Frequencies(CountingAggregate):
+    """Counts of the items `of` a column, by count-min."""
+
+    of: tuple[Any, ...] | None = None
+    relative_error: float = RELATIVE_ERROR
+    confidence: float = CONFIDENCE
+
+    def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)
         where = self.where
-        for name, usual in (("relative_error", RELATIVE_ERROR), ("confidence", CONFIDENCE)):
+        for name, default in (("relative_error", RELATIVE_ERROR), ("confidence", CONFIDENCE)):
             value = getattr(self, name)
             if not isinstance(value, float) or not 0 < value < 1:
                 raise SpecError(
@@ -59,29 +255,27 @@ class Frequencies(CountingAggregate):
                     where=where,
                     got=f"{name}={value!r}",
                     expected="a number above 0 and below 1",
-                    fix=f"leave `{name}` out: {usual}",
+                    fix=f"use the default, {name}={default}",
                 )
         cells = width_for(self.relative_error) * depth_for(self.confidence)
         if cells > MOST_CELLS:
             raise SpecError(
                 "SKETCH_TOO_LARGE",
-                "a table of this error and this confidence has too many cells",
+                "a table with this error and this confidence has too many cells",
                 where=where,
                 got=f"{cells:,} cells of eight bytes per group",
                 expected=f"at most {MOST_CELLS:,}",
-                fix="allow a greater `relative_error`",
+                fix="allow a larger `relative_error`",
             )
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
         """The sketch over a column of this type."""
-        if dtype is not None:
-            require_item(dtype, column=self.column, where=where)
-        item = self.type_of_items(dtype, where)
-        requested = None
+        require_item(dtype, column=self.column, where=where)
+        item, queries = self.type_of_items(dtype, where), None
         if self.of is not None:
-            requested = items_of(self.of, item, parameter="of", where=where)
+            queries = parse_items(self.of, type_name(item), parameter="of", where=where)
         width, depth = width_for(self.relative_error), depth_for(self.confidence)
-        return CountMin(self.column, item, width, depth, requested, self.weight)
+        return CountMin(self.column, item, width, depth, queries, self.weight)
 
 
 def count_min(
@@ -93,20 +287,20 @@ def count_min(
     weight: str | None = None,
     item_type: str | None = None,
 ) -> Frequencies:
-    """How often each of some items occurs, never below the truth, and rarely far above it.
+    """Approximate counts of given items: never too small, and rarely much too large.
 
     A ``struct<items: array<struct<item, lower: bigint, upper: bigint>>, error: bigint, count: bigint>``.
-    The items stand in the order of `of`. ``upper`` is never below the truth; ``lower`` is ``error``
-    less, and not above it with the confidence. ``count`` is the number of values, or the sum of their
-    weights. A null is not counted.
+    The items are in the order of `of`. ``upper`` is never below the true count. ``lower`` is ``error``
+    less, and with the confidence not above it. ``count`` is the number of values, or the sum of their
+    weights. Nulls are not counted.
 
-    Error        ``error`` is 0, and counts are exact, while the distinct items of a group are no more
-                 than half the cells of the table: ceil(e / relative_error) times
-                 ceil(ln(1 / (1 - confidence))). Beyond, it is never above count * relative_error
+    Error        ``error`` is 0, and counts are exact, while a group has at most half as many distinct
+                 items as the table has cells: ceil(e / relative_error) times
+                 ceil(ln(1 / (1 - confidence))). Beyond, it is at most count * relative_error
     Merge        sketches of equal `relative_error` and `confidence`, and of one type
 
-    For items that are known beforehand and stay the same, counting the rows of each is exact and needs
-    less. The state of this one knows any item, as that of :func:`count_min_sketch` does.
+    For a fixed set of items, counting their rows is exact and needs less state. The state of this
+    aggregate has the counts of all items, like :func:`count_min_sketch`.
 
     Parameters
     ----------
@@ -115,15 +309,13 @@ def count_min(
     of : iterable
         The items whose counts are returned, of the column's type.
     relative_error : float
-        How far a count may be above the truth, as a share of ``count``: above 0, below 1.
+        Maximum error of a count, as a share of ``count``: above 0, below 1.
     confidence : float
-        In which share of all counts this holds: above 0, below 1.
+        The share of all counts within that error: above 0, below 1.
     weight : str, optional
-        A column of integers of 0 or more: how often the item of a row counts. A row in which it is null
-        does not count.
+        Column of integers >= 0: how often the item of a row counts. Rows with a null are ignored.
     item_type : str, optional
-        The type of the items, such as "string", where the aggregate stands for stored sketches in
-        ``like=``.
+        Type of the items, such as "string": required in ``like=``, for stored sketches.
 
     Raises
     ------
@@ -154,7 +346,7 @@ def count_min(
             "`of` must name the items whose counts are returned",
             where="aggregates.count_min",
             got=f"of={of!r}",
-            expected="a list of at least one item; a null is none",
+            expected="a list of at least one item, without nulls",
             fix=f'count_min({column!r}, of=["a", "b"])',
         )
     return Frequencies(
@@ -177,11 +369,11 @@ def count_min_sketch(
     weight: str | None = None,
     item_type: str | None = None,
 ) -> Frequencies:
-    """The sketch of how often any item occurs, as bytes: to be stored, merged and asked later.
+    """A sketch of the counts of all items, as bytes: to be stored, merged and queried.
 
-    ``sketches.estimate_count`` asks it in a column, ``sketches.read(blob).estimate_counts([...])`` in Python; and
-    ``sketches.merge`` merges it. The parameters are those of :func:`count_min`; the items are of
-    a type that is not nested.
+    ``sketches.estimate_count`` queries it in a column, ``sketches.read(blob).estimate_counts([...])`` in
+    Python, and ``sketches.merge`` merges it. The parameters are those of :func:`count_min`; the type of
+    the items is not nested.
 
     Examples
     --------
@@ -199,19 +391,16 @@ def count_min_sketch(
     )
 
 
-def _of(parameters: Mapping[str, Parameter]) -> Sketch:
+def _make(parameters: Mapping[str, Parameter]) -> Sketch:
     width, depth, name = (parameters[entry] for entry in ("width", "depth", "type"))
     dtype = flat_type(str(name))
     if type(width) is not int or type(depth) is not int or min(width, depth) < 1:
-        msg = "a width and a depth of 1 or more"
-        raise ValueError(msg)
+        raise ValueError("a width and a depth of 1 or more")
     if width * depth > MOST_CELLS:
-        msg = f"at most {MOST_CELLS} cells"
-        raise ValueError(msg)
+        raise ValueError(f"at most {MOST_CELLS} cells")
     if dtype is None:
-        msg = "a type that is not nested"
-        raise ValueError(msg)
+        raise ValueError("a type that is not nested")
     return CountMin("", dtype, width, depth)
 
 
-SKETCH_TYPE = SketchType(CountMin.format, _of, StoredCounts)
+SKETCH_TYPE = SketchType(CountMin.format, _make, StoredCounts)

@@ -1,51 +1,34 @@
-"""HyperLogLog for users: how many distinct values, as an aggregate and as a value."""
+"""HyperLogLog sketches: the number of distinct values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SketchFormatError, SpecError
-from streamops.kernel.hashing import xxhash64
-from streamops.sketches.aggregation import SketchAggregate, require_item
-from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.hashes import murmur3
+from streamops.kernel.errors import SketchFormatError
+from streamops.sketches.aggregation import (
+    SketchAggregate,
+    require_item,
+    require_range,
+    spark_items,
+)
 from streamops.sketches.core.hyperloglog import HyperLogLog, from_serialized
-from streamops.sketches.stored import SketchType, StoredSketch
-from streamops.spark.columns import column as quoted
+from streamops.sketches.minhash import datasketch_hash
+from streamops.sketches.stored import SketchType, StoredSketch, make_by
 
-__all__ = [
-    "SKETCH_TYPE",
-    "Hll",
-    "StoredHll",
-    "approx_count_distinct",
-    "datasketch_hash",
-    "hll_sketch_agg",
-]
+__all__ = ["SKETCH_TYPE", "Hll", "StoredHll", "approx_count_distinct", "hll_sketch_agg"]
 
 _LEAST, _MOST = 4, 16
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Hll(SketchAggregate):
-    """Distinct values by HyperLogLog. Made by :func:`approx_count_distinct` and :func:`hll_sketch_agg`.
-
-    Parameters
-    ----------
-    p : int
-        Its ``2**p`` registers.
-
-    Raises
-    ------
-    SpecError
-        ``PRECISION_OUT_OF_RANGE``.
-    """
+    """Distinct values by ``2**p`` registers."""
 
     p: int = 12
 
@@ -53,43 +36,43 @@ class Hll(SketchAggregate):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        if not _is_precision(self.p):
-            _refuse_precision(self.p, self.where)
+        fix = "use the default, p=12 (4 KB per key, 1.6 % standard error)"
+        code = "PRECISION_OUT_OF_RANGE"
+        require_range(self.p, "p", _LEAST, _MOST, code=code, where=self.where, fix=fix)
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> HyperLogLog:
         """The sketch over a column of this type."""
-        if dtype is not None:
-            require_item(dtype, column=self.column, where=where)
+        require_item(dtype, column=self.column, where=where)
         return HyperLogLog(self.column, self.p)
 
-    def to_spark(self, *, time: str | None = None) -> Column:
-        """Spark's own sketch of the same values, or its estimate: a ``bigint``, without bounds.
+    def hash_of(self, first: int, second: int) -> int:
+        """The hash of an item for datasketch, from the halves of its MurmurHash3."""
+        return (second >> self.p << self.p) | (first & ((1 << self.p) - 1))
 
-        The sketch is the same, but not its bytes: it has no frame. See ``from_datasketches``. The
-        estimate may be another: Spark's depends on the order of arrival where it can. So this
-        aggregate is not native, and windows never replace it.
+    def to_spark(self, *, time: str | None = None) -> Column:
+        """Spark's sketch of the same values, or its estimate: a ``bigint``, without bounds.
+
+        The sketch is the same, but its bytes have no frame: see ``from_datasketches``. The estimate may
+        differ: Spark's can depend on the order of arrival. So windows never use this expression.
         """
-        # To Spark's hash a null is a number like others.
-        item = F.when(quoted(self.column).isNotNull(), F.xxhash64(quoted(self.column)))
-        found = F.hll_sketch_agg(item, F.lit(self.p))
+        found = F.hll_sketch_agg(spark_items(self.column), F.lit(self.p))
         return found if self.is_stored else F.hll_sketch_estimate(found)
 
 
 def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
-    """About how many distinct values; nulls are not counted.
+    """Approximate number of distinct values; nulls are not counted.
 
-    A struct: ``estimate``, its bounds ``lower`` and ``upper`` at two standard errors (19 of 20
-    estimates are less far off), and ``relative_error``, the standard error. Up to ``3 * 2**(p - 5)``
-    distinct values (7, where ``p < 8``) are counted, all but exactly; beyond that the standard
-    error is ``1.04 / sqrt(2**p)``.
+    A struct: ``estimate``, its bounds ``lower`` and ``upper`` at two standard errors (95 % confidence),
+    and ``relative_error``, the standard error. Up to ``3 * 2**(p - 5)`` distinct values (7 for ``p < 8``)
+    the estimate is almost exact. Beyond that the standard error is ``1.04 / sqrt(2**p)``.
 
     Parameters
     ----------
     column : str
         Of any type without a map in it.
     p : int
-        From 4 to 16. The state of a group takes ``2**p`` bytes at most, and 4 bytes per value while
-        these are counted. 12: 4 KB, 1.6 %. 14: 16 KB, 0.8 %.
+        From 4 to 16. The state of a group takes at most ``2**p`` bytes, and 4 bytes per value while
+        the estimate is almost exact. 12: 4 KB, 1.6 %. 14: 16 KB, 0.8 %.
 
     Raises
     ------
@@ -114,7 +97,7 @@ def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
 
 
 def hll_sketch_agg(column: str, *, p: int = 12) -> Hll:
-    """The sketch of :func:`approx_count_distinct` itself, as framed bytes: to be stored and merged.
+    """The sketch of :func:`approx_count_distinct` as bytes: to be stored and merged.
 
     Examples
     --------
@@ -125,12 +108,13 @@ def hll_sketch_agg(column: str, *, p: int = 12) -> Hll:
 
 
 class StoredHll(StoredSketch):
-    """A sketch of distinct values, as :func:`~streamops.sketches.read` returns it.
+    """A stored HyperLogLog sketch, as :func:`~streamops.sketches.read` returns it.
 
     Examples
     --------
     >>> from datasketch import HyperLogLogPlusPlus
-    >>> theirs = HyperLogLogPlusPlus(12, hashfunc=datasketch_hash(12))
+    >>> hashfunc = datasketch_hash(hll_sketch_agg("user", p=12))
+    >>> theirs = HyperLogLogPlusPlus(12, hashfunc=hashfunc)
     >>> for user in ("ann", "bob", "ann"):
     ...     theirs.update(user)
     >>> StoredHll.from_datasketch(theirs).estimate()["estimate"]
@@ -139,57 +123,54 @@ class StoredHll(StoredSketch):
 
     __slots__ = ()
 
-    def to_datasketches(self) -> bytes:
-        """The image that Apache DataSketches reads, and Spark's ``hll_*`` functions with it."""
-        (image,) = self._core.images(self.states).to_pylist()
-        return bytes(image)
-
     @classmethod
     def from_datasketches(cls, image: bytes) -> StoredHll:
-        """The sketch of such an image: of any type, compact or not.
+        """Read an image of Apache DataSketches, of any type, compact or not.
 
-        Their items are ours where they were longs: values of Spark's ``xxhash64``. Sketches of
-        other things, of strings for instance, have other items; merged, the two would count a
-        value twice.
+        Its items are those of streamops if they were longs: values of Spark's ``xxhash64``. A sketch of
+        other values, such as strings, has other items; merged, both would count a value twice.
 
         Raises
         ------
         SketchFormatError
-            ``SKETCH_CORRUPT``: it is none. ``SKETCH_PARAMETERS``: of a p that is not known here.
+            ``SKETCH_CORRUPT``: it is no image. ``SKETCH_PARAMETERS``: its p is not from 4 to 16.
         """
         image = bytes(image)
         p = image[3] if len(image) > 3 else _MOST
-        if not _is_precision(p):
+        if not _LEAST <= p <= _MOST:
             raise SketchFormatError(
                 "SKETCH_PARAMETERS",
-                "this sketch has a precision that is not known here",
+                "this sketch has an unsupported precision",
                 where="StoredHll.from_datasketches",
                 got=f"p={p}",
                 expected=f"p from {_LEAST} to {_MOST}",
-                fix="make it anew with such a precision, or let Apache's union lower it",
+                fix="make it again with such a precision, or lower it by a union of Apache DataSketches",
             )
         sketch = HyperLogLog("", p)
         return cls.of(sketch, sketch.from_images(pa.array([image], pa.binary())))
 
     def to_datasketch(self) -> Any:
-        """A ``datasketch.HyperLogLogPlusPlus`` that has counted the same, and can go on."""
+        """A ``datasketch.HyperLogLogPlusPlus`` of the same items, which can be updated."""
         from datasketch import HyperLogLogPlusPlus
 
-        (registers,) = self._core.registers(self.states).astype(np.int8)
-        return HyperLogLogPlusPlus(reg=registers, hashfunc=datasketch_hash(self._core.p))
+        sketch = self.sketch
+        assert isinstance(sketch, HyperLogLog)
+        (registers,) = sketch.registers(self.states).astype(np.int8)
+        hashfunc = datasketch_hash(hll_sketch_agg("items", p=sketch.p))
+        return HyperLogLogPlusPlus(reg=registers, hashfunc=hashfunc)
 
     @classmethod
     def from_datasketch(cls, source: Any) -> StoredHll:
-        """The sketch of a ``HyperLogLogPlusPlus``, or of the bytes that its ``serialize`` wrote.
+        """Read a ``HyperLogLogPlusPlus``, or the bytes of its ``serialize``.
 
-        Merged with others it counts what is right if its hash was :func:`datasketch_hash`, and only
-        then. It has no coupons, so that few values are counted less exactly than elsewhere.
+        Its hash must be :func:`datasketch_hash` to be merged with sketches of streamops. It has no
+        coupons, so small numbers are counted less exactly.
 
         Raises
         ------
         SketchFormatError
-            ``SKETCH_CORRUPT``: a register is out of range, which datasketch does not check; or
-            bytes are missing or left. ``SKETCH_FOREIGN``: it is something else, for instance a
+            ``SKETCH_CORRUPT``: a register is out of range, which datasketch does not check, or the
+            length is wrong. ``SKETCH_FOREIGN``: it is something else, for instance a
             ``HyperLogLog``, whose hash is too short.
         """
         from datasketch import HyperLogLogPlusPlus
@@ -201,76 +182,15 @@ class StoredHll(StoredSketch):
         if not isinstance(source, bytes | bytearray | memoryview):
             raise SketchFormatError(
                 "SKETCH_FOREIGN",
-                "this is no sketch of datasketch that can be taken over",
+                "this is no sketch of datasketch that can be read",
                 where="StoredHll.from_datasketch",
                 got=type(source).__name__,
-                expected="a HyperLogLogPlusPlus, or the bytes that its serialize wrote",
-                fix="count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(p))",
+                expected="a HyperLogLogPlusPlus, or the bytes of its serialize",
+                fix="count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(hll_sketch_agg(...)))",
             )
         blob = bytes(source)
-        p = blob[0] if blob else _MOST
-        p = p if _is_precision(p) else _MOST
+        p = blob[0] if blob and _LEAST <= blob[0] <= _MOST else _MOST
         return cls.of(HyperLogLog("", p), from_serialized(pa.array([blob], pa.binary()), p))
 
-    @property
-    def _core(self) -> HyperLogLog:
-        assert isinstance(self.sketch, HyperLogLog)
-        return self.sketch
 
-
-def datasketch_hash(p: int, dtype: pa.DataType | None = None) -> Callable[[Any], int]:
-    """The hash with which datasketch counts as it is counted here: its ``hashfunc``.
-
-    Parameters
-    ----------
-    p : int
-        That of the ``HyperLogLogPlusPlus``.
-    dtype : DataType, optional
-        Arrow's type of the values, where it is not the one that Arrow takes their Python type
-        for: an ``int`` is a bigint, a ``float`` a double.
-
-    Raises
-    ------
-    SpecError
-        ``PRECISION_OUT_OF_RANGE``.
-
-    Examples
-    --------
-    >>> datasketch_hash(12)("ann") == datasketch_hash(12, pa.int32())(7)
-    False
-    """
-    if not _is_precision(p):
-        _refuse_precision(p, "sketches.datasketch_hash")
-
-    def hashed(value: Any) -> int:
-        first, second = murmur3(xxhash64([pa.array([value], dtype)]))
-        return (int(second[0]) >> p << p) | (int(first[0]) & ((1 << p) - 1))
-
-    return hashed
-
-
-def _is_precision(p: object) -> bool:
-    return type(p) is int and _LEAST <= p <= _MOST
-
-
-def _refuse_precision(p: object, where: str) -> NoReturn:
-    raise SpecError(
-        "PRECISION_OUT_OF_RANGE",
-        "`p` is out of range",
-        where=where,
-        got=f"p={p!r}",
-        expected=f"a whole number from {_LEAST} to {_MOST}",
-        fix="use the default, p=12 (4 KB per key, 1.6 % standard error)",
-    )
-
-
-def _of(parameters: Mapping[str, Parameter]) -> HyperLogLog:
-    p = parameters["p"]
-    if not _is_precision(p) or len(parameters) > 1:
-        message = f"p from {_LEAST} to {_MOST}"
-        raise ValueError(message)
-    assert isinstance(p, int)
-    return HyperLogLog("", p)
-
-
-SKETCH_TYPE = SketchType(HyperLogLog.format, _of, StoredHll)
+SKETCH_TYPE = SketchType(HyperLogLog.format, make_by(Hll), StoredHll)

@@ -1,8 +1,8 @@
-"""KLL sketches: quantiles and ranks of numbers, from little memory."""
+"""KLL sketches: quantiles and ranks of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -10,30 +10,21 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SchemaError, SpecError
-from streamops.sketches.aggregation import SketchAggregate
-from streamops.sketches.core.contract import Parameter
+from streamops.sketches.aggregation import (
+    SketchAggregate,
+    parse_percentages,
+    require_percentages,
+    require_range,
+    wrong_type,
+)
 from streamops.sketches.core.kll import QuantileSketch, rank_error
-from streamops.sketches.stored import SketchType, StoredSketch
+from streamops.sketches.stored import SketchType, StoredSketch, make_by
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import type_name
 
-__all__ = [
-    "DEFAULT_K",
-    "LEAST_K",
-    "QUARTILES",
-    "SKETCH_TYPE",
-    "Kll",
-    "StoredKll",
-    "approx_percentile",
-    "kll_sketch_agg",
-    "refuse_k",
-    "refuse_probabilities",
-    "several",
-]
+__all__ = ["SKETCH_TYPE", "Kll", "StoredKll", "approx_percentile", "kll_sketch_agg"]
 
 DEFAULT_K = 200
-LEAST_K, _MOST = 8, 65_535
+_LEAST, _MOST = 8, 65_535
 
 QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """The quantiles that a stored sketch returns by default."""
@@ -41,20 +32,7 @@ QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Kll(SketchAggregate):
-    """Quantiles of a column, by a KLL sketch. Made by :func:`approx_percentile`, :func:`kll_sketch_agg`.
-
-    Parameters
-    ----------
-    percentage : tuple of float
-        Which quantiles.
-    k : int
-        Values on the highest level.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME``, ``NO_PROBABILITY``, ``PROBABILITY_OUT_OF_RANGE`` or ``K_OUT_OF_RANGE``.
-    """
+    """Quantiles of a column; its highest level stores k values."""
 
     percentage: tuple[float, ...] = QUARTILES
     k: int = DEFAULT_K
@@ -64,9 +42,9 @@ class Kll(SketchAggregate):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        where = self.where
-        refuse_probabilities(self.percentage, where)
-        refuse_k(self.k, where)
+        require_percentages(self.percentage, self.where)
+        fix = f"use the default, k={DEFAULT_K} ({rank_error(DEFAULT_K):.2%} rank error)"
+        require_range(self.k, "k", _LEAST, _MOST, where=self.where, fix=fix)
 
     def __repr__(self) -> str:
         requested = "" if self.is_stored else f", {[float(item) for item in self.percentage]!r}"
@@ -75,22 +53,14 @@ class Kll(SketchAggregate):
     def sketch(self, dtype: pa.DataType | None, where: str) -> QuantileSketch:
         """The sketch over a column of this type."""
         if dtype is not None and not _is_number(dtype):
-            raise SchemaError(
-                "AGGREGATE_TYPE",
-                f"{self!r} cannot be computed over this type",
-                where=where,
-                got=f"column {self.column!r} of type {type_name(dtype)}",
-                expected="numbers",
-                fix="cast the column, or pick a field of it",
-            )
+            raise wrong_type(dtype, self.column, text=repr(self), expected="numbers", where=where)
         return QuantileSketch(self.column, self.k, tuple(map(float, self.percentage)))
 
     def to_spark(self, *, time: str | None = None) -> Column:
-        """Spark's own sketch of the same values, or its quantiles: ``array<double>``, without bounds.
+        """Spark's sketch of the same values, or its quantiles: ``array<double>``, without bounds.
 
-        Within the same error, but not the same: its coins are drawn, and NaN is left out. The bytes of
-        its sketch have no frame: see ``from_datasketches``. So an aggregate of this kind does not
-        count as native, and windows never replace it.
+        It has the same error, but differs: its coins are drawn, and NaN is ignored. Its bytes have no
+        frame: see ``from_datasketches``. So windows never use this expression.
         """
         sketch = F.kll_sketch_agg_double(quoted(self.column).cast("double"), F.lit(self.k))
         requested = F.array(*(F.lit(float(item)) for item in self.percentage))
@@ -98,18 +68,18 @@ class Kll(SketchAggregate):
 
 
 def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFAULT_K) -> Kll:
-    """Quantiles of the values that are not null, within a stated error, from little memory.
+    """Approximate quantiles of the values that are not null, within a stated error.
 
     ``struct<quantiles: array<double>, lower: array<double>, upper: array<double>,
     rank_error: double, count: bigint>``. Quantile p is the least value that a share p of the
     values does not exceed: one that occurs, as in Spark's ``percentile_disc``. Up to k values it is
-    exact. Beyond, it is the exact quantile of a probability that is off by `rank_error` at most: with
-    a confidence of 99 %, for all percentages at once. `lower` and `upper` are the quantiles at
-    both ends of that error, and so the truth lies between them with the same confidence.
+    exact. Beyond, it is the exact quantile of a probability that differs by at most `rank_error`, with
+    a confidence of 99 % for all percentages at once. `lower` and `upper` are the quantiles at both ends
+    of that error: the true quantile is between them with the same confidence.
 
-    NaN is greater than any number, 0.0 and -0.0 are one, as in :func:`aggregates.percentile`. Values
-    are kept as doubles: an integer beyond 2^53, or a decimal, as the double next to it. Of no
-    value the three arrays are null.
+    NaN is greater than any number, and 0.0 and -0.0 are equal, as in :func:`aggregates.percentile`.
+    Values are stored as doubles: integers beyond 2^53 and decimals are rounded. Without values the three
+    arrays are null.
 
     Parameters
     ----------
@@ -118,7 +88,7 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
     percentage : sequence of float
         Which quantiles, from 0 (the least value) to 1 (the greatest).
     k : int
-        From 8 to 65,535: how much is kept, some 3 k values of eight bytes at most. The error is
+        From 8 to 65,535: about 3 k values of eight bytes are stored. The error is
         2.296 / k^0.9723: 2.6 % for 100, 1.33 % for 200, 0.35 % for 800.
 
     Raises
@@ -141,24 +111,24 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
 
     See Also
     --------
-    streamops.aggregates.percentile : exact, and keeps every value.
+    streamops.aggregates.percentile : exact, and stores every value.
 
     References
     ----------
     Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", 2016.
     """
-    requested = several(percentage, column)
+    fix = f"approx_percentile({column!r}, [0.5, 0.99])"
+    requested = parse_percentages(percentage, where="aggregates.approx_percentile", fix=fix)
     return Kll(
         function="approx_percentile", column=column, is_stored=False, percentage=requested, k=k
     )
 
 
 def kll_sketch_agg(column: str, *, k: int = DEFAULT_K) -> Kll:
-    """A sketch of numbers that knows their quantiles, to be stored: ``binary``.
+    """A sketch of the quantiles of numbers, to be stored: ``binary``.
 
-    It is merged by :func:`merge`, and asked by :func:`estimate`, for the least and the greatest
-    value and the quartiles, or, ``like=approx_percentile(...)``, for any quantiles. Its error grows
-    with no merging: it is that of the values, however they came together.
+    :func:`merge` merges it. :func:`estimate` returns the least and the greatest value and the quartiles,
+    or with ``like=approx_percentile(...)`` other quantiles. Merging does not increase its error.
 
     Parameters
     ----------
@@ -179,69 +149,25 @@ def kll_sketch_agg(column: str, *, k: int = DEFAULT_K) -> Kll:
     return Kll(function="kll_sketch_agg", column=column, is_stored=True, k=k)
 
 
-def refuse_k(k: object, where: str) -> None:
-    """Refuse what is no size of a KLL sketch."""
-    if type(k) is not int or not LEAST_K <= k <= _MOST:
-        raise SpecError(
-            "K_OUT_OF_RANGE",
-            "`k` is no size of a sketch of quantiles",
-            where=where,
-            got=f"k={k!r}",
-            expected=f"an integer from {LEAST_K} to {_MOST:,}",
-            fix=f"leave it out for {DEFAULT_K}: ranks are then off by {rank_error(DEFAULT_K):.2%}",
-        )
-
-
-def refuse_probabilities(percentage: Sequence[object], where: str) -> None:
-    """Refuse percentages that are out of range."""
-    for value in percentage:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 1:  # type: ignore[operator]
-            raise SpecError(
-                "PROBABILITY_OUT_OF_RANGE",
-                "a probability is out of range",
-                where=where,
-                got=f"{value!r}",
-                expected="a number from 0 to 1",
-                fix="0.5 is the median, 0.99 what one value in a hundred exceeds",
-            )
-
-
-def several(percentage: object, column: object) -> tuple[float, ...]:
-    """The percentages as a tuple, at least one."""
-    requested: tuple[float, ...] = ()
-    if isinstance(percentage, Iterable) and not isinstance(percentage, str):
-        requested = tuple(percentage)
-    if not requested:
-        raise SpecError(
-            "NO_PROBABILITY",
-            "no quantile is asked for",
-            where="aggregates.approx_percentile",
-            got=f"percentage={percentage!r}",
-            expected="a list of at least one number from 0 to 1",
-            fix=f"approx_percentile({column!r}, [0.5, 0.99])",
-        )
-    return requested
-
-
 def _is_number(dtype: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
     )
 
 
-@dataclass(frozen=True, slots=True)
 class StoredKll(StoredSketch):
-    """A sketch of numbers that was stored: asked for quantiles, and for the ranks of values."""
+    """A stored KLL sketch: quantiles of its values, and ranks of any values."""
+
+    __slots__ = ()
 
     @classmethod
     def from_datasketches(cls, image: bytes) -> Self:
-        """The sketch that Apache DataSketches, or Spark's ``kll_sketch_agg_double``, has written.
+        """Read an image of Apache DataSketches or of Spark's ``kll_sketch_agg_double``.
 
         Parameters
         ----------
         image : bytes
-            A compact ``kll_doubles_sketch``; its `k` is in it.
+            A compact ``kll_doubles_sketch``, which contains its `k`.
 
         Raises
         ------
@@ -257,30 +183,19 @@ class StoredKll(StoredSketch):
         >>> StoredKll.from_datasketches(theirs.serialize()).quantile(0.5)
         2.0
         """
-        sketch = QuantileSketch("", max(LEAST_K, int.from_bytes(image[4:6], "little")), QUARTILES)
+        sketch = QuantileSketch("", max(_LEAST, int.from_bytes(image[4:6], "little")), QUARTILES)
         images = pa.array([bytes(image)], pa.binary())
         where = "StoredKll.from_datasketches"
         return cls.of(sketch, sketch.from_images(images, where=where))
 
-    def to_datasketches(self) -> bytes:
-        """A compact ``kll_doubles_sketch``, which Spark's ``kll_sketch_get_..._double`` read as well.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_HAS_NAN``.
-        """
-        (image,) = self._configured().images(self.states).to_pylist()
-        return bytes(image)
-
     @property
     def count(self) -> int:
-        """Values that it has seen."""
+        """Number of values."""
         return int(self.estimate()["count"])
 
     @property
     def rank_error(self) -> float:
-        """How far a rank may be off, as a share of the values; 0 while it has them all."""
+        """Maximum error of a rank, as a share of the values; 0 while the sketch stores all of them."""
         return float(self.estimate()["rank_error"])
 
     def quantiles(self, probabilities: Sequence[float]) -> dict[str, Any]:
@@ -292,39 +207,34 @@ class StoredKll(StoredSketch):
             ``PROBABILITY_OUT_OF_RANGE``.
         """
         requested = tuple(probabilities)
-        refuse_probabilities(requested, "StoredKll.quantiles")
-        arguments: dict[str, Any] = self._configured(requested).estimate(self.states)[0].as_py()
-        return arguments
+        require_percentages(requested, "StoredKll.quantiles")
+        sketch = replace(self._core, probabilities=requested)
+        found: dict[str, Any] = sketch.estimate(self.states)[0].as_py()
+        return found
 
     def quantile(self, probability: float) -> float | None:
-        """One of them; None of no value."""
+        """One quantile; None without values."""
         found = self.quantiles([probability])["quantiles"]
         return None if found is None else float(found[0])
 
     def rank(self, value: float) -> float | None:
-        """What share of the values is not above this one; None of no value."""
+        """The share of the values that do not exceed this one; None without values."""
         found = self.ranks([value])
         return None if found is None else found[0]
 
     def ranks(self, values: Sequence[float]) -> list[float] | None:
-        """The same of several: the distribution of what the sketch has seen, at these points.
+        """The ranks of several values: the cumulative distribution at these points.
 
-        Each is off by `rank_error` at most, with a confidence of 99 %; the difference of two of
-        them by 2.446 / k^0.9433, which for k = 200 is 1.65 %.
+        The error of a rank is at most `rank_error`, with a confidence of 99 %; that of a difference of two
+        ranks 2.446 / k^0.9433, which is 1.65 % for k = 200.
         """
-        arguments: list[float] | None = self._configured().ranks(self.states, values)[0].as_py()
-        return arguments
+        found: list[float] | None = self._core.ranks(self.states, values)[0].as_py()
+        return found
 
-    def _configured(self, probabilities: tuple[float, ...] = QUARTILES) -> QuantileSketch:
+    @property
+    def _core(self) -> QuantileSketch:
         assert isinstance(self.sketch, QuantileSketch)
-        return replace(self.sketch, probabilities=probabilities)
+        return self.sketch
 
 
-def _of(parameters: Mapping[str, Parameter]) -> QuantileSketch:
-    k = parameters["k"]
-    refuse_k(k, "sketches.kll")
-    assert isinstance(k, int)
-    return QuantileSketch("", k, QUARTILES)
-
-
-SKETCH_TYPE = SketchType(QuantileSketch.format, _of, StoredKll)
+SKETCH_TYPE = SketchType(QuantileSketch.format, make_by(Kll), StoredKll)

@@ -1,8 +1,8 @@
-"""MinHash: similarity of sets; exchange with the package datasketch."""
+"""MinHash sketches: similarity of sets; and the hashes of the package datasketch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -12,20 +12,16 @@ from pyspark.sql import Column
 
 from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.aggregation import SketchAggregate, require_item
-from streamops.sketches.core.contract import Parameter
-from streamops.sketches.core.hashes import murmur3
+from streamops.sketches.aggregation import SketchAggregate, refuse_like, require_item
+from streamops.sketches.core.items import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash
-from streamops.sketches.core.stored import revived
-from streamops.sketches.expressions import expression
-from streamops.sketches.stored import SketchType, StoredSketch
-from streamops.spark.columns import require_name
+from streamops.sketches.stored import SketchType, StoredSketch, compare_columns, make_by
 
 __all__ = [
     "SKETCH_TYPE",
     "MinHashSketch",
     "StoredMinHash",
-    "minhash_hash",
+    "datasketch_hash",
     "minhash_sketch_agg",
     "similarity",
 ]
@@ -37,18 +33,7 @@ _CODES = {"affine32": 1, "affine64": 2}
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class MinHashSketch(SketchAggregate):
-    """A sketch that similarity is asked of. Made by :func:`minhash_sketch_agg`.
-
-    Parameters
-    ----------
-    permutations, seed, scheme
-        See there.
-
-    Raises
-    ------
-    SpecError
-        ``PERMUTATIONS_OUT_OF_RANGE``.
-    """
+    """A sketch of the similarity of sets."""
 
     permutations: int = 128
     seed: int = 1
@@ -58,38 +43,50 @@ class MinHashSketch(SketchAggregate):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        if not _is_known(self.permutations, self.seed, self.scheme):
-            _refuse_functions(self.permutations, self.seed, self.scheme)
+        permutations, seed, scheme = self.permutations, self.seed, self.scheme
+        if not _is_known(permutations, seed, scheme):
+            raise SpecError(
+                "PERMUTATIONS_OUT_OF_RANGE",
+                "MinHash has no functions with these parameters",
+                where="sketches.minhash_sketch_agg",
+                got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
+                expected=f"permutations from 2 to {_MOST:,}, a seed from 0 to 2**32 - 1, and one of: "
+                + ", ".join(SCHEMES),
+                fix="use the defaults: minhash_sketch_agg(column)",
+            )
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> MinHash:
         """The sketch over a column of this type."""
-        if dtype is not None:
-            require_item(dtype, column=self.column, where=where)
+        require_item(dtype, column=self.column, where=where)
         return MinHash(self.column, self.permutations, self.seed, self.scheme)
+
+    def hash_of(self, first: int, second: int) -> int:
+        """The hash of an item for datasketch, from the halves of its MurmurHash3."""
+        return first if self.scheme == "affine64" else first & 0xFFFFFFFF
 
 
 def minhash_sketch_agg(
     column: str, *, permutations: int = 128, seed: int = 1, scheme: str = "affine32"
 ) -> MinHashSketch:
-    """A sketch of the set of values, as framed bytes: two of them say how alike their sets are.
+    """A sketch of a set of values, as bytes, that estimates its similarity to other sets.
 
-    Read with :func:`~streamops.sketches.read`, one tells its ``similarity`` to another, and so does
-    ``similarity`` of two columns: the share of the values of both that are in each. The standard error of a similarity J is
-    ``sqrt(J * (1 - J) / permutations)``: with 128 at most 0.044. It also estimates how many
-    distinct values there are, with a relative error of ``1 / sqrt(permutations)``; nulls are not
-    counted. ``approx_count_distinct`` does that better.
+    :func:`similarity` compares two columns, and ``read(blob).similarity(other)`` two values: the share of
+    the values of either set that are in both. The standard error of a similarity J is
+    ``sqrt(J * (1 - J) / permutations)``: with 128 at most 0.044. The sketch also estimates the number of
+    distinct values, with a relative error of ``1 / sqrt(permutations)``, less exactly than
+    ``approx_count_distinct``. Nulls are not counted.
 
     Parameters
     ----------
     column : str
         Of any type without a map in it.
     permutations : int
-        From 2 to 65,536: how many values are kept, of 4 bytes each.
+        From 2 to 65,536: stored values, of 4 bytes each.
     seed : int
-        From 0 to ``2**32 - 1``. Sketches of one seed may be compared.
+        From 0 to ``2**32 - 1``. Only sketches with the same seed can be compared.
     scheme : "affine32", "affine64" or "legacy"
-        How datasketch computes: the second takes 8 bytes, for sets of more than 100 million; the
-        third is what it did before its version 2.
+        The functions of datasketch: "affine64" takes 8 bytes per value, for sets of more than 100
+        million values; "legacy" is that of datasketch before its version 2.
 
     Raises
     ------
@@ -116,60 +113,56 @@ def minhash_sketch_agg(
 
 
 class StoredMinHash(StoredSketch):
-    """A sketch of a set, as :func:`~streamops.sketches.read` returns it.
+    """A stored MinHash sketch, as :func:`~streamops.sketches.read` returns it.
 
     Examples
     --------
     >>> from datasketch import MinHash
-    >>> first, second = (MinHash(hashfunc=minhash_hash()) for _ in range(2))
+    >>> hashfunc = datasketch_hash(minhash_sketch_agg("user"))
+    >>> first, second = (MinHash(hashfunc=hashfunc) for _ in range(2))
     >>> first.update_batch(range(0, 300))
     >>> second.update_batch(range(100, 300))
-    >>> mine, other = (StoredMinHash.from_datasketch(each) for each in (first, second))
-    >>> 0.5 < mine.similarity(other) < 0.8  # two thirds
+    >>> one, other = map(StoredMinHash.from_datasketch, (first, second))
+    >>> 0.5 < one.similarity(other) < 0.8  # two thirds
     True
     """
 
     __slots__ = ()
 
     def similarity(self, other: StoredSketch) -> float:
-        """The share of the items of both that each of them has: 0 to 1; NaN of two empty ones.
+        """The share of the items of either set that are in both: 0 to 1; NaN if both are empty.
 
         Raises
         ------
         SketchFormatError
             ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: they cannot be compared.
         """
-        self.merge(other)  # refuses what cannot be compared
-        (share,) = self._core.similarities(self.states[0], other.states[0])
+        (states,) = self._states_of(other)
+        (share,) = self._core.similarities(self.states[0], states)
         return float(share)
 
     def to_datasketch(self) -> Any:
-        """A ``datasketch.MinHash`` that has seen the same, and can go on."""
+        """A ``datasketch.MinHash`` of the same items, which can be updated."""
         from datasketch import MinHash as Theirs
 
         core = self._core
         least = core.least(self.states[0])
         values = least[0] if len(least) else np.full(core.permutations, _largest(core.scheme))
-        bits = 64 if core.scheme == "affine64" else 32
-        return Theirs(
-            seed=core.seed,
-            hashvalues=values,
-            scheme=core.scheme,
-            hashfunc=minhash_hash(bits),
-        )
+        hashfunc = datasketch_hash(minhash_sketch_agg("items", scheme=core.scheme))
+        return Theirs(seed=core.seed, hashvalues=values, scheme=core.scheme, hashfunc=hashfunc)
 
     @classmethod
     def from_datasketch(cls, source: Any) -> StoredMinHash:
-        """The sketch of a ``MinHash`` or ``LeanMinHash``, or of bytes of the latter's ``serialize``.
+        """Read a ``MinHash`` or ``LeanMinHash``, or the bytes of ``LeanMinHash.serialize``.
 
-        Bytes in this machine's order, with the gap that it leaves in them, or little-endian without
-        one. Compared with others it says what is right if its hash was :func:`minhash_hash`, and
-        only then; with those that datasketch made by its own hash, whatever that was.
+        Bytes are in this machine's order, with the padding of ``serialize``, or little-endian without it.
+        Its hash must be :func:`datasketch_hash` to be compared with sketches of streamops; sketches of
+        datasketch that have the same hash can be compared with each other.
 
         Raises
         ------
         SketchFormatError
-            ``SKETCH_CORRUPT``: bytes are missing or left, or say what there is not.
+            ``SKETCH_CORRUPT``: the length or the parameters are wrong.
         """
         if isinstance(source, bytes | bytearray | memoryview):
             return cls._parsed(bytes(source))
@@ -211,24 +204,41 @@ class StoredMinHash(StoredSketch):
         return self.sketch
 
 
-def minhash_hash(bits: int = 32, dtype: pa.DataType | None = None) -> Callable[[Any], int]:
-    """The hash with which datasketch's ``MinHash`` sees what is seen here: its ``hashfunc``.
+def datasketch_hash(
+    like: SketchAggregate, dtype: pa.DataType | None = None
+) -> Callable[[Any], int]:
+    """The ``hashfunc`` with which the package datasketch computes the same sketch as `like`.
 
     Parameters
     ----------
-    bits : int
-        32; or 64, for the scheme "affine64".
+    like : SketchAggregate
+        ``hll_sketch_agg(...)`` for a ``HyperLogLogPlusPlus`` of the same p, ``minhash_sketch_agg(...)``
+        for a ``MinHash`` of the same scheme.
     dtype : DataType, optional
-        Arrow's type of the values, where it is not the one that Arrow takes their Python type
-        for: an ``int`` is a bigint, a ``float`` a double.
+        Arrow's type of the values. By default that of their Python type: an ``int`` is a bigint, a
+        ``float`` a double.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_DATASKETCH``: `like` is another aggregate.
+
+    Examples
+    --------
+    >>> hashfunc = datasketch_hash(minhash_sketch_agg("user"))
+    >>> hashfunc("ann") == hashfunc("bob")
+    False
     """
-    mask = (1 << bits) - 1
+    hash_of = getattr(like, "hash_of", None)
+    if hash_of is None:
+        expected = "hll_sketch_agg(...) or minhash_sketch_agg(...)"
+        refuse_like(like, "NOT_A_DATASKETCH", expected, "sketches.datasketch_hash")
 
-    def hashed(value: Any) -> int:
-        first, _ = murmur3(xxhash64([pa.array([value], dtype)]))
-        return int(first[0]) & mask
+    def hash_value(value: Any) -> int:
+        first, second = murmur3(xxhash64([pa.array([value], dtype)]))
+        return int(hash_of(int(first[0]), int(second[0])))
 
-    return hashed
+    return hash_value
 
 
 def _largest(scheme: str) -> int:
@@ -245,50 +255,29 @@ def _is_known(permutations: object, seed: object, scheme: object) -> bool:
     )
 
 
-def _refuse_functions(permutations: object, seed: object, scheme: object) -> NoReturn:
-    raise SpecError(
-        "PERMUTATIONS_OUT_OF_RANGE",
-        "there are no such functions of MinHash",
-        where="sketches.minhash_sketch_agg",
-        got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
-        expected=f"permutations from 2 to {_MOST:,}, a seed from 0 to 2**32 - 1, and one of: "
-        + ", ".join(SCHEMES),
-        fix="leave out what is not needed: minhash_sketch_agg(column)",
-    )
-
-
 def _refuse_source(got: str) -> NoReturn:
     raise SketchFormatError(
         "SKETCH_CORRUPT",
         "this is no MinHash of datasketch",
         where="StoredMinHash.from_datasketch",
         got=got,
-        expected=f"a MinHash of 2 to {_MOST:,} permutations and a seed from 0 to 2**32 - 1, or what "
-        "LeanMinHash.serialize wrote of one",
-        fix="take it from where it was made, or make it anew",
+        expected=f"a MinHash of 2 to {_MOST:,} permutations and a seed from 0 to 2**32 - 1, or the "
+        "bytes of its LeanMinHash.serialize",
+        fix="read it again from its source, or make it again",
     )
 
 
-def _of(parameters: Mapping[str, Parameter]) -> MinHash:
-    names = ("permutations", "seed", "scheme")
-    permutations, seed, scheme = (parameters[name] for name in names)
-    if len(parameters) > len(names) or not _is_known(permutations, seed, scheme):
-        message = f"permutations from 2 to {_MOST:,}, a seed, and a scheme of datasketch"
-        raise ValueError(message)
-    return MinHash("", int(permutations), int(seed), str(scheme))
-
-
-SKETCH_TYPE = SketchType(MinHash.format, _of, StoredMinHash)
+SKETCH_TYPE = SketchType(MinHash.format, make_by(MinHashSketch), StoredMinHash)
 
 
 def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
-    """How alike the sets of two columns of sketches are, row by row: ``double``, 0 to 1.
+    """The similarity of the sets of two columns of sketches, row by row: ``double``, 0 to 1.
 
     Parameters
     ----------
     left, right : str
-        Sketches, as :func:`minhash_sketch_agg` made them. Where one is null the result is null; where
-        both are empty it is NaN.
+        Sketches of :func:`minhash_sketch_agg`. The result is null if one is null, and NaN if both are
+        empty.
     like : MinHashSketch
         The aggregate that made them.
 
@@ -305,21 +294,11 @@ def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
     >>> pages.select("page", alike.alias("alike"))  # doctest: +SKIP
     """
     where = "sketches.similarity"
-    for name, column in (("left", left), ("right", right)):
-        require_name(column, parameter=name, where=where)
     if not isinstance(like, MinHashSketch):
-        raise SpecError(
-            "NOT_A_MINHASH_SKETCH",
-            "`like` does not say which sketches of sets these are",
-            where=where,
-            got=f"like={like!r}",
-            expected="the minhash_sketch_agg(...) that made them",
-            fix="pass the same aggregate that stands in the `agg` of the windows before",
-        )
-    sketch, location = like.sketch(None, where), f"{where}({left!r}, {right!r}, like={like!r})"
+        refuse_like(like, "NOT_A_MINHASH_SKETCH", "minhash_sketch_agg(...)", where)
+    sketch = like.sketch(None, where)
 
-    def answer(one: pa.Array, other: pa.Array) -> pa.Array:
-        states = (revived(sketch, blobs, where=location)[0] for blobs in (one, other))
-        return pa.array(sketch.similarities(*states))
+    def answer(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
+        return pa.array(sketch.similarities(one[0], other[0]))
 
-    return expression(answer, pa.float64(), left, right)
+    return compare_columns(where, pa.float64(), answer, left, right, like)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, WatermarkError
 from streamops.kernel.parameters import parse_names
 from streamops.kernel.time import Duration, parse_duration
+from streamops.sketches.aggregation import require_range
 from streamops.sketches.core import seen as core
 from streamops.sketches.core.seen import Again, SeenParameters, WhenFull
 from streamops.spark.annotate import annotate_rows
@@ -141,7 +142,8 @@ def seen(
     analytics".
     """
     where = "sketches.seen"
-    _require_generations(generations, where=where)
+    fix = "use the default, 4: an identity is stored up to a fourth longer than the horizon"
+    require_range(generations, "generations", 1, _MOST_GENERATIONS, where=where, fix=fix)
     micros = None
     if horizon is not None:
         micros = parse_duration(horizon, parameter="horizon", where=where, minimum=generations)
@@ -157,19 +159,6 @@ def seen(
         when_full=when_full,
     )
     return annotate_rows(where, parameters, core)
-
-
-def _require_generations(generations: object, *, where: str) -> None:
-    """Refuse a number of generations that is out of range."""
-    if type(generations) is not int or not 1 <= generations <= _MOST_GENERATIONS:
-        raise SpecError(
-            "GENERATIONS_OUT_OF_RANGE",
-            "`generations` is out of range",
-            where=where,
-            got=f"generations={generations!r}",
-            expected=f"an integer from 1 to {_MOST_GENERATIONS}",
-            fix="use the default, 4: an identity is stored up to a fourth longer than the horizon",
-        )
 
 
 class _Seen(SeenParameters):

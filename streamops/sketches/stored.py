@@ -1,22 +1,48 @@
-"""Stored sketches in plain Python: a value for each, without Spark."""
+"""Stored sketches: values in plain Python, and expressions over columns of them."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NoReturn, Protocol, Self, cast
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
-from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.contract import Format, Parameter, Sketch
-from streamops.sketches.core.frame import read_header, unpack_frames
-from streamops.sketches.core.stored import Framed, revived
+from streamops.sketches.aggregation import SketchAggregate, require_like
+from streamops.sketches.core.sketch import (
+    Format,
+    Framed,
+    Parameter,
+    Sketch,
+    estimate_blobs,
+    fill_rows,
+    read_header,
+    read_states,
+    unpack_frames,
+)
+from streamops.spark.columns import column as quoted
+from streamops.spark.columns import require_name, spark_schema
 
-__all__ = ["SKETCH_TYPES", "SketchType", "StoredSketch", "read"]
+__all__ = [
+    "SKETCH_TYPES",
+    "SketchType",
+    "StoredSketch",
+    "as_item",
+    "compare_columns",
+    "estimate",
+    "from_datasketches",
+    "make_by",
+    "map_columns",
+    "read",
+    "to_datasketches",
+]
 
 SKETCH_TYPES: Mapping[str, str] = {
     "bloom": "streamops.sketches.bloom",
@@ -27,22 +53,21 @@ SKETCH_TYPES: Mapping[str, str] = {
     "minhash": "streamops.sketches.minhash",
     "theta": "streamops.sketches.theta",
 }
-"""The module of each type of sketch, which has a :class:`SketchType` under the name ``SKETCH_TYPE``."""
+"""The module of each type of sketch, which has a :class:`SketchType` with the name ``SKETCH_TYPE``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSketch:
-    """A sketch that was stored: a value, equal to another of the same bytes.
+    """A stored sketch as a value, which is equal to others with the same bytes.
 
-    Kinds that answer more than an estimate have a class of their own below this one. ``sketch``
-    and ``states`` are for them.
+    Types with more methods have a subclass. ``sketch`` and ``states`` are for these.
 
     Parameters
     ----------
     type : str
         Such as "hll".
     parameters : mapping
-        What another sketch must have in common with it to be merged.
+        Parameters that must be equal in sketches that are merged.
     """
 
     type: str = field(compare=False)
@@ -52,22 +77,22 @@ class StoredSketch:
     states: tuple[pa.Array, ...] = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, sketch: Sketch, states: list[pa.Array]) -> Self:
+    def of(cls, sketch: Sketch, states: Sequence[pa.Array]) -> Self:
         """The value of one state."""
         (blob,) = Framed(sketch).estimate(states).to_pylist()
         return cls(sketch.format.kind, dict(sketch.parameters), blob, sketch, tuple(states))
 
     def estimate(self) -> Any:
-        """What it says, as in the result of the aggregate; numbers as Python has them."""
+        """The estimate, as in the result of the aggregate, in Python types."""
         return self.sketch.estimate(self.states)[0].as_py()
 
     def bounds(self) -> tuple[Any, Any]:
-        """Between which values the truth lies: see the documentation of its kind."""
+        """Lower and upper bounds of the true value, as documented for the type of sketch."""
         lower, upper = self.sketch.bounds(self.states)
         return lower[0].as_py(), upper[0].as_py()
 
     def merge(self, *others: StoredSketch) -> Self:
-        """The sketch of all that these have seen, together.
+        """The merged sketch.
 
         Raises
         ------
@@ -75,48 +100,79 @@ class StoredSketch:
             ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: they cannot be merged.
         """
         blobs = pa.array([self.blob, *(other.blob for other in others)], pa.binary())
-        states = revived(self.sketch, blobs, where="StoredSketch.merge")
+        states = read_states(self.sketch, blobs, where="StoredSketch.merge")
         groups = Groups(np.zeros(len(blobs), np.int64), 1)
         return self.of(self.sketch, self.sketch.merge(groups, states))
 
     def to_bytes(self) -> bytes:
-        """The framed bytes, as they are stored."""
+        """The framed bytes, as stored."""
         return self.blob
+
+    def to_datasketches(self) -> bytes:
+        """The sketch as an image of Apache DataSketches, which Spark's own functions read, too.
+
+        Raises
+        ------
+        SpecError
+            ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type.
+        SchemaError
+            ``NO_APACHE_ITEMS``: heavy hitters that are neither strings nor longs.
+        SketchFormatError
+            ``SKETCH_HAS_NAN``: quantiles of values with a NaN.
+        """
+        sketch = self.sketch
+        if not hasattr(sketch, "images"):
+            _refuse_exchange("StoredSketch.to_datasketches", f"a sketch of the type {self.type!r}")
+        return bytes(sketch.images(self.states)[0].as_py())
+
+    def _states_of(self, other: StoredSketch) -> list[pa.Array]:
+        """The states of another sketch, which has the type and parameters of this one."""
+        blobs = pa.array([other.blob], pa.binary())
+        return read_states(self.sketch, blobs, where=type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SketchType:
-    """How to read the bytes of a type of sketch.
+    """How to read a type of sketch.
 
-    Parameters
-    ----------
-    format : Format
-        Of its payload.
-    sketch : callable
-        Makes the core's sketch for parameters as they stand in the bytes; a ``KeyError``,
-        ``TypeError`` or ``ValueError`` refuses them.
-    value : type
-        The class of its values.
+    ``make`` returns the sketch with the parameters of a header, or raises a ``KeyError``, ``TypeError``
+    or ``ValueError``. ``value`` is the class of stored sketches.
     """
 
     format: Format
-    sketch: Callable[[Mapping[str, Parameter]], Sketch]
+    make: Callable[[Mapping[str, Parameter]], Sketch]
     value: type[StoredSketch] = StoredSketch
 
 
+def make_by(
+    aggregate: Callable[..., SketchAggregate], **renamed: str
+) -> Callable[[Mapping[str, Parameter]], Sketch]:
+    """Make sketches by an aggregate whose parameters, which may be renamed, are those of the sketch."""
+
+    def make(parameters: Mapping[str, Parameter]) -> Sketch:
+        given: dict[str, Any] = {renamed.get(key, key): v for key, v in parameters.items()}
+        like = aggregate(function="sketch", column="items", is_stored=True, **given)
+        sketch = like.sketch(None, "sketches.read")
+        if dict(sketch.parameters) != dict(parameters):
+            raise ValueError(f"{', '.join(sketch.parameters)}, and nothing else")
+        return sketch
+
+    return make
+
+
 def read(blob: bytes) -> StoredSketch:
-    """A stored sketch as a value, to be asked and merged in plain Python.
+    """Read a stored sketch, to query and merge it in plain Python.
 
     Parameters
     ----------
     blob : bytes
-        As an aggregate that stores sketches made it.
+        Bytes of a stored sketch.
 
     Returns
     -------
     StoredSketch
-        With ``estimate()``, ``bounds()``, ``merge(other)``, ``to_bytes()``, and what its kind
-        answers besides.
+        With ``estimate()``, ``bounds()``, ``merge(other)``, ``to_bytes()``, and the methods of its
+        type.
 
     Raises
     ------
@@ -135,7 +191,7 @@ def read(blob: bytes) -> StoredSketch:
     if header.format.kind not in SKETCH_TYPES:
         raise SketchFormatError(
             "SKETCH_KIND",
-            "no sketch of this kind is known here",
+            "this type of sketch is unknown",
             where=where,
             got=header.format.kind,
             expected=f"one of: {', '.join(sorted(SKETCH_TYPES))}",
@@ -143,16 +199,208 @@ def read(blob: bytes) -> StoredSketch:
         )
     known: SketchType = importlib.import_module(SKETCH_TYPES[header.format.kind]).SKETCH_TYPE
     blobs = pa.array([blob], pa.binary())
-    unpack_frames(blobs, known.format, header.parameters, where=where)  # or its version is another
+    unpack_frames(blobs, known.format, header.parameters, where=where)  # refuses other versions
     try:
-        sketch = known.sketch(header.parameters)
+        sketch = known.make(header.parameters)
     except (KeyError, TypeError, ValueError) as error:
+        expected = error.expected if isinstance(error, SpecError) else error
         raise SketchFormatError(
             "SKETCH_PARAMETERS",
-            "a sketch of this kind cannot have these parameters",
+            "a sketch of this type cannot have these parameters",
             where=where,
             got=", ".join(f"{name}={value!r}" for name, value in header.parameters.items()),
-            expected=f"what {header.format.kind} takes: {error}",
+            expected=f"for {header.format.kind}: {expected}",
             fix="make it again from its rows",
         ) from error
-    return known.value.of(sketch, revived(sketch, blobs, where=where))
+    return known.value.of(sketch, read_states(sketch, blobs, where=where))
+
+
+def as_item(column: Column, dtype: str) -> Column:
+    """The value cast to this flat type; null if it has no such value, as 1.5 has no bigint."""
+    value = column.try_cast(dtype)
+    # Compared only if the cast succeeded: the comparison casts, too, and would fail the query.
+    return F.when(value.isNotNull(), F.when(value == column, value))
+
+
+def map_columns(
+    run: Callable[..., pa.Array], result: pa.DataType, *columns: Column, name: str | None = None
+) -> Column:
+    """A function of whole columns as a column of this type.
+
+    Its type hints are arrays. The column has its name, or `name`.
+    """
+    if name is not None:
+        run.__name__ = name
+    dtype = spark_schema(pa.schema([("result", result)])).fields[0].dataType
+    # The stubs want the type of the function, which is left to the type hints.
+    make: Any = arrow_udf
+    found: Column = make(run, dtype)(*columns)
+    return found
+
+
+def _map_rows(answer: Callable[..., pa.Array], result: pa.DataType, *columns: str) -> Column:
+    """A function of columns without nulls as a column; null where one of them is null."""
+
+    def run(*arrays: pa.Array) -> pa.Array:
+        present = np.logical_and.reduce([np.asarray(array.is_valid()) for array in arrays])
+        chosen = arrays if present.all() else (a.filter(pa.array(present)) for a in arrays)
+        return fill_rows(answer(*chosen), present)
+
+    # As many parameters as columns: Spark reads them from the signature.
+    def of_one(column: pa.Array) -> pa.Array:
+        return run(column)
+
+    def of_two(left: pa.Array, right: pa.Array) -> pa.Array:
+        return run(left, right)
+
+    return map_columns(of_one if len(columns) == 1 else of_two, result, *map(quoted, columns))
+
+
+def compare_columns(
+    where: str,
+    result: pa.DataType,
+    answer: Callable[[list[pa.Array], list[pa.Array]], pa.Array],
+    left: str,
+    right: str,
+    like: SketchAggregate,
+) -> Column:
+    """A function of the states of two columns of sketches, row by row; null if one of them is null."""
+    for parameter, column in (("left", left), ("right", right)):
+        require_name(column, parameter=parameter, where=where)
+    sketch, location = like.sketch(None, where), f"{where}({left!r}, {right!r}, like={like!r})"
+
+    def run(*columns: pa.Array) -> pa.Array:
+        one, other = (read_states(sketch, blobs, where=location) for blobs in columns)
+        return answer(one, other)
+
+    return _map_rows(run, result, left, right)
+
+
+def estimate(column: str, *, like: SketchAggregate) -> Column:
+    """The estimates of the sketches in a column, for ``select`` and ``withColumn``.
+
+    Parameters
+    ----------
+    column : str
+        Stored sketches: ``binary``. The estimate of a null is null.
+    like : SketchAggregate
+        The aggregate that made them, with their type and parameters.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of a sketch.
+    SketchFormatError
+        While the query runs: bytes that are not such a sketch.
+
+    Examples
+    --------
+    >>> minutes.select(estimate("users", like=hll_sketch_agg("user")).alias("users"))  # doctest: +SKIP
+    DataFrame[users: struct<estimate:bigint,lower:bigint,upper:bigint,relative_error:double>]
+    """
+    where = "sketches.estimate"
+    require_name(column, parameter="column", where=where)
+    require_like(like, where)
+    sketch = like.sketch(None, where)
+    answer, location = like.answer(sketch), f"{where}({column!r}, like={like!r})"
+
+    def run(blobs: pa.Array) -> pa.Array:
+        return estimate_blobs(sketch, answer, blobs, where=location)
+
+    return map_columns(run, answer.result, quoted(column), name="estimate")
+
+
+class _Exchanged(Sketch, Protocol):
+    """A sketch that Apache DataSketches has, too."""
+
+    def images(self, states: Sequence[pa.Array]) -> pa.Array: ...
+
+    def from_images(self, images: pa.Array) -> list[pa.Array]: ...
+
+
+def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
+    """The stored sketches of a column as images of Apache DataSketches: ``binary``, without a frame.
+
+    Spark's own functions read them: ``hll_sketch_estimate``, ``hll_union``, ``hll_union_agg``;
+    ``theta_sketch_estimate``, ``theta_union``, ``theta_intersection``, ``theta_difference``.
+
+    Parameters
+    ----------
+    column : str
+        Stored sketches. The image of a null is null.
+    like : SketchAggregate
+        The aggregate that made them.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type.
+    SketchFormatError
+        While the query runs: bytes that are not such a sketch.
+
+    Examples
+    --------
+    >>> image = to_datasketches("users", like=hll_sketch_agg("user"))  # doctest: +SKIP
+    >>> minutes.select(F.hll_sketch_estimate(image))  # doctest: +SKIP
+    """
+    sketch, location = _exchanged(column, like, "sketches.to_datasketches")
+
+    def images(blobs: pa.Array) -> pa.Array:
+        return sketch.images(read_states(sketch, blobs, where=location))
+
+    return _map_rows(images, pa.binary(), column)
+
+
+def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
+    """The images of Apache DataSketches in a column as stored sketches, to merge and query them.
+
+    Spark's own sketches are such images: ``hll_sketch_agg(xxhash64(user), 12)`` has the same items as
+    ``hll_sketch_agg("user", p=12)``, and ``theta_sketch_agg(xxhash64(user), 12)`` the same as
+    ``theta_sketch_agg("user", k=4096)``. (It also counts a null, unless it is filtered out.) A sketch of
+    ``user`` itself has other items, unless they are longs that are hashes: merged with a sketch of
+    streamops it would count a value twice.
+
+    Parameters
+    ----------
+    column : str
+        Images: ``binary``. The sketch of a null is null.
+    like : SketchAggregate
+        The aggregate of such sketches, with the parameters that they must have.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``; ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type.
+    SketchFormatError
+        While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``.
+    """
+    sketch, location = _exchanged(column, like, "sketches.from_datasketches")
+
+    def stored(images: pa.Array) -> pa.Array:
+        try:
+            states = sketch.from_images(images.cast(pa.binary()))
+        except SketchFormatError as error:
+            facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
+            raise SketchFormatError(error.code, error.what, where=location, **facts) from None
+        return Framed(sketch).estimate(states)
+
+    return _map_rows(stored, pa.binary(), column)
+
+
+def _exchanged(column: str, like: object, where: str) -> tuple[_Exchanged, str]:
+    require_name(column, parameter="column", where=where)
+    sketch = like.sketch(None, where) if isinstance(like, SketchAggregate) else None
+    if not hasattr(sketch, "images"):
+        _refuse_exchange(where, f"like={like!r}")
+    return cast("_Exchanged", sketch), f"{where}({column!r}, like={like!r})"
+
+
+def _refuse_exchange(where: str, got: str) -> NoReturn:
+    raise SpecError(
+        "NO_APACHE_SKETCH",
+        "Apache DataSketches has no sketch of this type",
+        where=where,
+        got=got,
+        expected="hll_sketch_agg(...), theta_sketch_agg(...): an aggregate that Apache DataSketches has, too",
+        fix="read the sketches in Python: sketches.read(blob)",
+    )

@@ -1,8 +1,9 @@
-"""Theta sketches: distinct values, with set operations on the sketches."""
+"""Theta sketches: distinct values, with set operations; and the overlaps of audiences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import datetime as dt
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -10,23 +11,29 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SpecError
-from streamops.sketches.aggregation import SketchAggregate, require_item
-from streamops.sketches.core.contract import Parameter
+from streamops.kernel.aggregation import Summary
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.sketches.aggregation import (
+    SketchAggregate,
+    no_spark,
+    refuse_like,
+    require_column,
+    require_item,
+    spark_items,
+)
 from streamops.sketches.core.samples import Samples, beside
-from streamops.sketches.core.stored import Framed, revived
-from streamops.sketches.core.theta import PARTS, Theta, measured
-from streamops.sketches.expressions import expression
-from streamops.sketches.stored import SketchType, StoredSketch
-from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name
+from streamops.sketches.core.sketch import Framed
+from streamops.sketches.core.theta import PARTS, Overlap, Theta, compare_samples
+from streamops.sketches.stored import SketchType, StoredSketch, compare_columns, make_by
+from streamops.spark.columns import require_name, type_name
 
 __all__ = [
-    "DEFAULT_K",
     "SKETCH_TYPE",
+    "OverlapAggregate",
     "StoredTheta",
     "ThetaAggregate",
     "approx_count_distinct_theta",
+    "approx_overlap",
     "difference",
     "intersection",
     "overlap",
@@ -36,68 +43,55 @@ __all__ = [
 
 DEFAULT_K = 4_096
 _LEAST, _MOST = 16, 65_536
+_MOST_AUDIENCES = 16
+_AUDIENCES = (str, bytes, int, dt.date)  # includes bool; and datetime, which is refused
+_INSTEAD = "aggregates.count_distinct"
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ThetaAggregate(SketchAggregate):
-    """A theta sketch of a column. Made by :func:`approx_count_distinct_theta` and :func:`theta_sketch_agg`.
-
-    Parameters
-    ----------
-    k : int
-        Hashes kept.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME`` or ``K_OUT_OF_RANGE``.
-    """
+    """Distinct values by at most k hashes."""
 
     k: int = DEFAULT_K
 
-    instead: ClassVar[str] = "aggregates.count_distinct"
+    instead: ClassVar[str] = _INSTEAD
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        refuse_k(self.k, self.where)
+        _require_k(self.k, self.where)
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> Theta:
         """The sketch over a column of this type."""
-        if dtype is not None:
-            require_item(dtype, column=self.column, where=where)
+        require_item(dtype, column=self.column, where=where)
         return Theta(self.column, self.k)
 
     def to_spark(self, *, time: str | None = None) -> Column:
-        """Spark's own sketch of the same values, or its estimate: a ``bigint``, without bounds.
+        """Spark's sketch of the same values, or its estimate: a ``bigint``, without bounds.
 
-        The sketch is the same, but not its bytes: they are packed, and have no frame. See
-        ``from_datasketches``. So an aggregate of this kind does not count as native, and windows
-        never replace it.
+        The sketch is the same, but its bytes are packed and have no frame: see ``from_datasketches``. So
+        windows never use this expression.
         """
-        # To Spark's hash a null is a number like others.
-        item = F.when(quoted(self.column).isNotNull(), F.xxhash64(quoted(self.column)))
-        found = F.theta_sketch_agg(item, F.lit(self.k.bit_length() - 1))
+        found = F.theta_sketch_agg(spark_items(self.column), F.lit(self.k.bit_length() - 1))
         return found if self.is_stored else F.theta_sketch_estimate(found)
 
 
 def approx_count_distinct_theta(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
-    """How many distinct values a column has, by a theta sketch.
+    """Approximate number of distinct values, by a theta sketch.
 
     ``struct<estimate: bigint, lower: bigint, upper: bigint, relative_error: double>``. Up to `k`
-    distinct values the number is exact. Beyond, the relative standard error is 1 / sqrt(k - 1), and
-    the bounds are two standard errors away: the truth lies between them in 95 cases of 100. Null
-    is not counted.
+    distinct values it is exact. Beyond, the relative standard error is 1 / sqrt(k - 1), and the bounds are
+    two standard errors away (95 % confidence). Nulls are not counted.
 
-    A HyperLogLog sketch of the same error is eight times smaller. A theta sketch can be
-    intersected with another one, and subtracted: :func:`theta_sketch_agg`, :func:`approx_overlap`.
+    A HyperLogLog sketch with the same error is eight times smaller. Theta sketches can be intersected
+    and subtracted: :func:`theta_sketch_agg`, :func:`approx_overlap`.
 
     Parameters
     ----------
     column : str
         Of any type that has a hash: not maps.
     k : int
-        Hashes kept per group, of eight bytes each: a power of two from 16 to 65,536. 1,024 err by
-        3.1 %, 4,096 by 1.6 %, 16,384 by 0.8 %.
+        Hashes stored per group, of eight bytes each: a power of two from 16 to 65,536. The error of
+        1,024 is 3.1 %, of 4,096 1.6 %, of 16,384 0.8 %.
 
     Raises
     ------
@@ -120,10 +114,10 @@ def approx_count_distinct_theta(column: str, *, k: int = DEFAULT_K) -> ThetaAggr
 
 
 def theta_sketch_agg(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
-    """A theta sketch of a column, to be stored: ``binary``, of at most 8 k bytes and some 60.
+    """A theta sketch of a column, to be stored: ``binary``, of at most 8 k bytes and about 60.
 
-    It is merged by :func:`merge`, asked by :func:`estimate` and :func:`read`, and set against
-    others by :func:`union`, :func:`intersection`, :func:`difference` and :func:`overlap`.
+    :func:`merge` merges it, :func:`estimate` and :func:`read` query it, and :func:`union`,
+    :func:`intersection`, :func:`difference` and :func:`overlap` compare it with others.
 
     Parameters
     ----------
@@ -144,125 +138,83 @@ def theta_sketch_agg(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
     return ThetaAggregate(function="theta_sketch_agg", column=column, is_stored=True, k=k)
 
 
-@dataclass(frozen=True, slots=True)
 class StoredTheta(StoredSketch):
-    """A theta sketch that was stored: it can be intersected, subtracted and compared.
+    """A stored theta sketch, which can be intersected with, subtracted from and compared with others.
 
-    Sketches of different `k` are not set against each other, as they are not merged.
+    Like merging, these methods raise ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS`` for a
+    sketch of another type or `k`.
     """
+
+    __slots__ = ()
 
     @classmethod
     def from_datasketches(cls, image: bytes, *, k: int = DEFAULT_K) -> Self:
-        """The sketch that Apache DataSketches, or Spark's ``theta_sketch_agg``, has written.
+        """Read an image of Apache DataSketches or of Spark's ``theta_sketch_agg``.
 
         Parameters
         ----------
         image : bytes
-            A compact theta sketch, serial version 3 or 4, of seed 9001; for sketches of ours to be
-            merged with it, one of ``xxhash64`` of the values.
+            A compact theta sketch, serial version 3 or 4, of seed 9001. To be merged with sketches of
+            streamops, its items must be ``xxhash64`` of the values.
         k : int
-            Hashes kept: the lowest, where there are more.
+            Maximum number of hashes, the lowest ones.
 
         Raises
         ------
         SketchFormatError
             ``SKETCH_CORRUPT``.
         """
-        refuse_k(k, "StoredTheta.from_datasketches")
+        _require_k(k, "StoredTheta.from_datasketches")
         sketch = Theta("", k)
         return cls.of(sketch, sketch.from_images(pa.array([bytes(image)], pa.binary())))
 
-    def to_datasketches(self) -> bytes:
-        """A compact theta sketch of Apache DataSketches, which Spark's functions read as well."""
-        (image,) = Theta("", DEFAULT_K).images(self.states).to_pylist()
-        return bytes(image)
-
     def intersection(self, *others: StoredSketch) -> Self:
-        """The sketch of what all of them have seen.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: not of one kind and k.
-        """
+        """The sketch of the items in all of these sketches."""
         found = self
         for other in others:
-            both = beside(found._samples(), found._like(other)).where([0, 1])
-            found = self.of(self.sketch, both.columns())
+            samples = beside(*found._pair(other)).where([0, 1])
+            found = self.of(self.sketch, samples.columns())
         return found
 
     def difference(self, other: StoredSketch) -> Self:
-        """The sketch of what this one has seen and the other one has not.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: not of one kind and k.
-        """
-        alone = beside(self._samples(), self._like(other)).where([0], [1])
-        return self.of(self.sketch, alone.columns())
+        """The sketch of the items in this sketch and not in the other one."""
+        samples = beside(*self._pair(other)).where([0], [1])
+        return self.of(self.sketch, samples.columns())
 
     def overlap(self, other: StoredSketch) -> dict[str, Any]:
-        """What the two have in common: ``both``, ``only_left``, ``only_right``, ``either``, ``jaccard``.
+        """The sizes of both sets: ``both``, ``only_left``, ``only_right``, ``either``, ``jaccard``."""
+        sizes: dict[str, Any] = compare_samples(*self._pair(other))[0].as_py()
+        return sizes
 
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: not of one kind and k.
-        """
-        arguments: dict[str, Any] = measured(self._samples(), self._like(other))[0].as_py()
-        return arguments
-
-    def _samples(self) -> Samples:
-        return Samples.of(*self.states)
-
-    def _like(self, other: StoredSketch) -> Samples:
-        blobs = pa.array([other.blob], pa.binary())
-        return Samples.of(*revived(self.sketch, blobs, where="StoredTheta"))
+    def _pair(self, other: StoredSketch) -> tuple[Samples, Samples]:
+        return Samples.of(*self.states), Samples.of(*self._states_of(other))
 
 
-def refuse_k(k: object, where: str) -> None:
-    """Refuse what is no number of hashes to keep."""
-    if not _is_k(k):
+SKETCH_TYPE = SketchType(Theta.format, make_by(ThetaAggregate), StoredTheta)
+
+
+def _require_k(k: object, where: str) -> None:
+    if type(k) is not int or not _LEAST <= k <= _MOST or k & (k - 1):
         raise SpecError(
             "K_OUT_OF_RANGE",
-            "`k` is no number of hashes that a theta sketch keeps",
+            "`k` is out of range",
             where=where,
             got=f"k={k!r}",
             expected=f"a power of two from {_LEAST} to {_MOST:,}",
-            fix=f"leave it out for {DEFAULT_K:,}, which err by 1.6 %",
+            fix=f"use the default, k={DEFAULT_K:,} (1.6 % standard error)",
         )
 
 
-def _is_k(k: object) -> bool:
-    return type(k) is int and _LEAST <= k <= _MOST and not k & (k - 1)
-
-
-def _of(parameters: Mapping[str, Parameter]) -> Theta:
-    k = parameters["k"]
-    if not _is_k(k) or len(parameters) > 1:
-        message = f"k, a power of two from {_LEAST} to {_MOST:,}"
-        raise ValueError(message)
-    assert isinstance(k, int)
-    return Theta("", k)
-
-
-SKETCH_TYPE = SketchType(Theta.format, _of, StoredTheta)
-
-
-Answer = Callable[[Theta, Samples, Samples], pa.Array]
-
-
 def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
-    """Theta sketches of what either of two has seen, row by row: ``binary``.
+    """Theta sketches of the items in either of two columns of sketches, row by row: ``binary``.
 
     Parameters
     ----------
     left, right : str
-        Columns with theta sketches, as an aggregate that stores them made them. Where one is null
-        the result is null: it is not known what it would have seen.
-    like : SketchAggregate
-        The aggregate that made them: :func:`theta_sketch_agg` or :func:`approx_count_distinct_theta`, for its `k`.
+        Columns of theta sketches. The result is null if one of them is null.
+    like : ThetaAggregate
+        The aggregate that made them: :func:`theta_sketch_agg` or :func:`approx_count_distinct_theta`,
+        for its `k`.
 
     Raises
     ------
@@ -279,21 +231,13 @@ def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
         return _frame(sketch, beside(a, b).either(sketch.k))
 
-    return _expression("union", pa.binary(), answer, left, right, like)
+    return _compare("union", pa.binary(), answer, left, right, like)
 
 
 def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
-    """Theta sketches of what both of two have seen, row by row: ``binary``.
+    """Theta sketches of the items in both of two columns of sketches, row by row: ``binary``.
 
-    Parameters
-    ----------
-    left, right, like
-        See :func:`union`.
-
-    Raises
-    ------
-    SpecError, SketchFormatError
-        See :func:`union`.
+    Parameters and errors are those of :func:`union`.
 
     Examples
     --------
@@ -304,24 +248,16 @@ def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
         return _frame(sketch, beside(a, b).where([0, 1]))
 
-    return _expression("intersection", pa.binary(), answer, left, right, like)
+    return _compare("intersection", pa.binary(), answer, left, right, like)
 
 
 def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
-    """Theta sketches of what the left one has seen and the right one has not: ``binary``.
+    """Theta sketches of the items in the left sketch and not in the right one: ``binary``.
 
-    It takes a *set* away from a set. Of items that were taken back it is right if none of them
-    came again afterwards: a sketch does not know what came last.
+    This is a difference of *sets*. For items that were retracted it is right only if none of them was
+    added again afterwards: sketches do not store which came last.
 
-    Parameters
-    ----------
-    left, right, like
-        See :func:`union`.
-
-    Raises
-    ------
-    SpecError, SketchFormatError
-        See :func:`union`.
+    Parameters and errors are those of :func:`union`.
 
     Examples
     --------
@@ -332,24 +268,14 @@ def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
         return _frame(sketch, beside(a, b).where([0], [1]))
 
-    return _expression("difference", pa.binary(), answer, left, right, like)
+    return _compare("difference", pa.binary(), answer, left, right, like)
 
 
 def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
-    """What theta sketches of two columns have in common, row by row.
+    """Sizes of the overlap of theta sketches in two columns, row by row.
 
-    ``struct<both, only_left, only_right, either, jaccard>``, each with its bounds: as in the pairs
-    of :func:`approx_overlap`.
-
-    Parameters
-    ----------
-    left, right, like
-        See :func:`union`.
-
-    Raises
-    ------
-    SpecError, SketchFormatError
-        See :func:`union`.
+    ``struct<both, only_left, only_right, either, jaccard>``, each with its bounds, as in the pairs of
+    :func:`approx_overlap`. Parameters and errors are those of :func:`union`.
 
     Examples
     --------
@@ -358,36 +284,150 @@ def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
     """
 
     def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return measured(a, b)
+        return compare_samples(a, b)
 
-    return _expression("overlap", pa.struct(PARTS), answer, left, right, like)
+    return _compare("overlap", pa.struct(PARTS), answer, left, right, like)
 
 
 def _frame(sketch: Theta, samples: Samples) -> pa.Array:
     return Framed(sketch).estimate(samples.columns())
 
 
-def _expression(
-    name: str, result: pa.DataType, answer: Answer, left: str, right: str, like: object
+def _compare(
+    name: str,
+    result: pa.DataType,
+    answer: Callable[[Theta, Samples, Samples], pa.Array],
+    left: str,
+    right: str,
+    like: object,
 ) -> Column:
     where = f"sketches.{name}"
-    for parameter, column in (("left", left), ("right", right)):
-        require_name(column, parameter=parameter, where=where)
     if not isinstance(like, ThetaAggregate):
-        raise SpecError(
-            "NOT_A_THETA_SKETCH",
-            "`like` does not say which theta sketches these are",
-            where=where,
-            got=f"like={like!r}",
-            expected="the aggregate that made them: theta_sketch_agg(...)",
-            fix="pass the same aggregate that stands in the `agg` of the windows before; other "
-            "kinds of sketches can be merged, and nothing more",
-        )
+        refuse_like(like, "NOT_A_THETA_SKETCH", "theta_sketch_agg(...)", where)
     sketch = like.sketch(None, where)
-    location = f"{where}({left!r}, {right!r}, like={like!r})"
 
-    def run(*columns: pa.Array) -> pa.Array:
-        a, b = (Samples.of(*revived(sketch, blobs, where=location)) for blobs in columns)
-        return answer(sketch, a, b)
+    def run(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
+        return answer(sketch, Samples.of(*one), Samples.of(*other))
 
-    return expression(run, result, left, right)
+    return compare_columns(where, result, run, left, right, like)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class OverlapAggregate:
+    """Distinct values of audiences, and of their overlaps."""
+
+    column: str
+    of: str
+    between: tuple[Any, ...]
+    k: int = DEFAULT_K
+
+    native: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        where = "aggregates.approx_overlap"
+        require_name(self.column, parameter="column", where=where)
+        require_name(self.of, parameter="of", where=where)
+        _require_audiences(self.between, where)
+        _require_k(self.k, where)
+
+    def __repr__(self) -> str:
+        arguments = f"of={self.of!r}, between={list(self.between)!r}, k={self.k}"
+        return f"approx_overlap({self.column!r}, {arguments})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the aggregate reads, besides the event time."""
+        return (self.column, self.of)
+
+    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+        """The summary that computes this aggregate over columns of these types."""
+        for name in self.columns:
+            require_column(name, schema, repr(self), _INSTEAD, where)
+        require_item(schema.field(self.column).type, column=self.column, where=where)
+        return Overlap(self.column, self.of, self._audiences(schema, where), self.k)
+
+    def to_spark(self, *, time: str | None = None) -> Column:
+        """The equivalent Spark expression: there is none."""
+        raise no_spark("aggregates.approx_overlap", repr(self))
+
+    def _audiences(self, schema: pa.Schema, where: str) -> pa.Array:
+        dtype = schema.field(self.of).type
+        try:
+            if any(check(dtype) for check in _AUDIENCE_TYPES):
+                return pa.array(self.between, dtype)
+        except (pa.ArrowException, TypeError, OverflowError):
+            pass
+        raise SchemaError(
+            "AUDIENCE_TYPE",
+            "the audiences are no values of column `of`",
+            where=where,
+            got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(dtype)}",
+            expected="values of the column's type: string, integer, boolean, date or binary",
+            fix="pass values of the column's type, or cast the column",
+        )
+
+
+_AUDIENCE_TYPES = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean),
+    *(pa.types.is_date, pa.types.is_binary, pa.types.is_large_binary),
+)
+
+
+def approx_overlap(
+    column: str, *, of: str, between: Sequence[Any], k: int = DEFAULT_K
+) -> OverlapAggregate:
+    """Approximate number of distinct values of audiences, and of those that every two of them share.
+
+    ``struct<audiences: array<...>, pairs: array<...>>``, in the order of `between`:
+
+    - for each audience ``audience``, ``estimate``, ``lower``, ``upper``, ``relative_error``;
+    - for each pair ``left``, ``right``, and the sizes of ``both``, ``only_left``, ``only_right`` and
+      ``either``, each with those four fields; and ``jaccard``, the share of both among either:
+      ``estimate``, ``lower``, ``upper``. It is null if both audiences are empty.
+
+    Everything is exact while no audience has more than `k` distinct values. Beyond, the bounds are two
+    standard errors away (95 % confidence). A small overlap is estimated from few of the `k` hashes: the
+    relative error for a hundredth of an audience is ten times that of the audience. The sizes of a pair
+    add up; the sizes of audiences are more exact, and may differ from them.
+
+    Parameters
+    ----------
+    column : str
+        The values, such as users. Of any type that has a hash: not maps. Null is not counted.
+    of : str
+        Column with the audience of a row, such as a campaign or a page. Rows of other audiences, and
+        with a null, are ignored.
+    between : sequence
+        The audiences, 2 to 16 of them: strings, integers, booleans, dates or binary values.
+    k : int
+        Hashes stored per audience: see :func:`approx_count_distinct_theta`.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``, ``NOT_AUDIENCES`` or ``K_OUT_OF_RANGE``.
+
+    Examples
+    --------
+    >>> approx_overlap("user_id", of="campaign", between=["spring", "summer"])
+    approx_overlap('user_id', of='campaign', between=['spring', 'summer'], k=4096)
+    """
+    given: Any = between
+    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    names = tuple(given) if is_list else given
+    return OverlapAggregate(column=column, of=of, between=names, k=k)
+
+
+def _require_audiences(between: object, where: str) -> None:
+    if isinstance(between, tuple) and 2 <= len(between) <= _MOST_AUDIENCES:
+        plain = (isinstance(v, _AUDIENCES) and not isinstance(v, dt.datetime) for v in between)
+        if all(plain) and len(set(between)) == len(between):
+            return
+    raise SpecError(
+        "NOT_AUDIENCES",
+        "`between` does not name the audiences",
+        where=where,
+        got=f"between={list(between) if isinstance(between, tuple) else between!r}",
+        expected=f"2 to {_MOST_AUDIENCES} different values: strings, integers, booleans, dates or binary",
+        fix='between=["spring", "summer"]',
+    )

@@ -79,6 +79,9 @@ _HEADER = "the name of the field in the documented header (docs/state-formats.md
 ALLOWED = {
     ("streamops/kernel/codec.py", "kind"): _HEADER,
     ("streamops/kernel/core.py", "kind"): _HEADER,
+    ("streamops/sketches/core/sketch.py", "kind"): _HEADER,
+    ("streamops/sketches/core/counts.py", "kind"): _HEADER,
+    ("streamops/sketches/core/theta.py", "kind"): _HEADER,
     ("streamops/sketches/stored.py", "kind"): _HEADER,
     ("tests/aggregates/core/test_sums.py", "places"): "a parameter of Hypothesis",
     ("streamops/kernel/frame.py", "kind"): _HEADER,
@@ -99,6 +102,7 @@ SKIPPED = {
 
 # The folders and files that are free of retired words, and stay so.
 CLEAN = (
+    "streamops/sketches",
     *("benchmarks", "examples", "notebooks", "scripts"),
     *("CONTRIBUTING.md", "README.md", "decisions"),
     *(f"docs/{name}.md" for name in ("aggregates", "changes", "glossary", "observe")),
@@ -108,14 +112,6 @@ CLEAN = (
     ),
     *("streamops/aggregates", "streamops/changelog", "streamops/changes", "streamops/kernel"),
     *("streamops/joins", "streamops/spark", "streamops/testing", "tests/testing"),
-    *(f"streamops/sketches/core/{name}.py" for name in ("filters", "generations", "seen")),
-    *(
-        f"streamops/sketches/{name}.py"
-        for name in (
-            *("__init__", "aggregation", "audiences", "bloom", "count_min", "counting"),
-            *("expressions", "hll", "kll", "minhash", "seen", "stored", "theta", "top_k"),
-        )
-    ),
     *("streamops/windows/running.py", "streamops/windows/core/running.py", "tests/aggregates"),
     *("streamops/observe", "streamops/time", "tests/observe", "tests/time"),
     *("tests/laws/test_alarm_laws.py", "tests/laws/test_producers_laws.py"),

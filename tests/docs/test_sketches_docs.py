@@ -9,7 +9,7 @@ from typing import get_args
 import pyarrow as pa
 
 from streamops import sketches
-from streamops.sketches.core import frame, seen
+from streamops.sketches.core import seen, sketch
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.seen import Again
 from streamops.windows.core import running
@@ -25,7 +25,7 @@ def test_every_word_of_sketches_is_documented_and_every_function_in_the_readme()
 
 
 def test_every_refusal_of_a_sketch_is_documented() -> None:
-    raised = set(re.findall(r'"(SKETCH_[A-Z]+)"', inspect.getsource(frame)))
+    raised = set(re.findall(r'"(SKETCH_[A-Z]+)"', inspect.getsource(sketch)))
     raised |= {"SKETCH_FOREIGN", "SKETCH_CORRUPT"}  # composed in kernel.frame
     text = (ROOT / "docs" / "state-formats.md").read_text()
     assert set(re.findall(r"^\| `(SKETCH_[A-Z]+)` \|", text, re.MULTILINE)) == raised

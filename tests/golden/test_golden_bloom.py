@@ -11,7 +11,7 @@ from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.generations import decode_generations as generations
+from streamops.sketches.core.filters import decode_generations as generations
 from streamops.sketches.core.seen import SEEN
 from tests.golden.bloom_sketches import (
     BATCHES,

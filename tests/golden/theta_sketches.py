@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.samples import Samples, beside
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.sketch import Framed
 from streamops.sketches.core.theta import Theta
 
 FILE = Path(__file__).parent / "sketches.theta-v1.bin"

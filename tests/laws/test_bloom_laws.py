@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups, Ids
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.hashes import items
-from streamops.sketches.core.stored import Framed, Merged
+from streamops.sketches.core.items import items
+from streamops.sketches.core.sketch import Framed, Merged
 from streamops.testing import laws
 
 pytestmark = pytest.mark.laws

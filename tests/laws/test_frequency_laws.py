@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent
-from streamops.sketches.core.hashes import items
-from streamops.sketches.core.types import is_flat
+from streamops.sketches.core.items import is_flat, items
+from streamops.sketches.core.sketch import Sketch
 from streamops.testing import laws
 from tests.aggregates.samples import COMPARABLE, TYPES, VALUES
 from tests.oracles import frequency as oracle

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups, Ids
-from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent
 from streamops.sketches.core.hyperloglog import HyperLogLog
-from streamops.sketches.core.stored import Framed, Merged
+from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.testing import laws
 from tests.sketches.linear import Linear
 

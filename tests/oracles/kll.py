@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamops.sketches.core.hashes import murmur3
+from streamops.sketches.core.items import murmur3
 
 GOLDEN = 0x9E3779B97F4A7C15
 

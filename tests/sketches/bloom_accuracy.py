@@ -11,9 +11,14 @@ import pyarrow as pa
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.filters import Shape, positions
-from streamops.sketches.core.generations import NEVER, decode_generations, newest_cells
-from streamops.sketches.core.hashes import items
+from streamops.sketches.core.filters import (
+    NEVER,
+    Shape,
+    decode_generations,
+    newest_cells,
+    positions,
+)
+from streamops.sketches.core.items import items
 from tests.sketches.seen_specs import seen_spec
 
 __all__ = ["RATES", "measured", "suppressed"]

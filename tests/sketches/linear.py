@@ -16,8 +16,8 @@ import pyarrow as pa
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.aggregation import SketchAggregate, require_item
-from streamops.sketches.core.contract import Format, Parameter, Sketch
-from streamops.sketches.core.hashes import items
+from streamops.sketches.core.items import items
+from streamops.sketches.core.sketch import Format, Parameter, Sketch
 from streamops.sketches.stored import SketchType, StoredSketch
 
 __all__ = ["FORMAT", "SKETCH_TYPE", "Linear", "LinearAggregate", "count_items", "linear_sketch"]

@@ -133,12 +133,12 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
             (changes,), carried=(None,), shards=1
         )
     assert str(caught.value) == (
-        "[SKETCH_CANNOT_FORGET] windows.tumbling: count_items('v', cells=4) would count what the "
-        "change stream takes back\n"
+        "[SKETCH_CANNOT_FORGET] windows.tumbling: count_items('v', cells=4) would count rows "
+        "that the change stream retracts\n"
         "  got:       a frame with the column '_change_type'\n"
         "  expected:  rows that are only ever added\n"
         "  fix:       fold the changes to a table and take aggregates.count of it, which is "
-        "exact; or make one theta sketch of what came and one of what was taken back, and "
+        "exact; or make one theta sketch of the inserted rows and one of the retracted rows, and "
         "subtract; or drop '_change_type' where all rows are inserts"
     )
     stored = pa.schema([("ts", UTC), ("s", pa.binary()), ("_change_type", pa.string())])
@@ -168,7 +168,7 @@ def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -
         "[AGGREGATE_TYPE] windows.tumbling: merge('v', like=linear_sketch('v', cells=4)) cannot "
         "be computed over this type\n"
         "  got:       column 'v' of type string\n"
-        "  expected:  binary: sketches as an aggregate of sketches made them\n"
+        "  expected:  binary: stored sketches\n"
         "  fix:       name the column that has them, or sketch this one instead of merging it"
     )
 

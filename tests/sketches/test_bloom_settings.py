@@ -13,10 +13,8 @@ import pytest
 from streamops import aggregates, sketches
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import pack_frames
-from streamops.sketches.core.hashes import items
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.items import items
+from streamops.sketches.core.sketch import Format, Framed, pack_frames
 from tests.sketches.linear import Linear
 
 UTC = dt.UTC

@@ -12,13 +12,16 @@ from streamops import sketches, windows
 from streamops.aggregates import approx_top_k, count_min
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
 from streamops.sketches import count_min_sketch, top_k_sketch_agg
-from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import pack_frames
-from streamops.sketches.counting import counted
+from streamops.sketches.core.sketch import Format, pack_frames
+from streamops.sketches.count_min import count_rows
 from streamops.testing import at, replay
 
 UTC = pa.timestamp("us", "UTC")
 WHERE = "windows.tumbling"
+FLAT = (
+    "a type that is not nested: boolean, number, string, binary, date, timestamp, interval, by its "
+    "name in Spark's simpleString()"
+)
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
@@ -204,7 +207,7 @@ def test_messages_say_what_to_do() -> None:
         "[COUNTERS_OUT_OF_RANGE] aggregates.approx_top_k: `counters` is out of range\n"
         "  got:       counters=99\n"
         "  expected:  an integer from 100 to 1,000,000\n"
-        "  fix:       leave `counters` out, or give another number"
+        "  fix:       omit `counters`, or pass another number"
     )
     with pytest.raises(SpecError) as caught:
         count_min_sketch("page", confidence=1.5)
@@ -212,7 +215,7 @@ def test_messages_say_what_to_do() -> None:
         "[CONFIDENCE_OUT_OF_RANGE] sketches.count_min_sketch: `confidence` is out of range\n"
         "  got:       confidence=1.5\n"
         "  expected:  a number above 0 and below 1\n"
-        "  fix:       leave `confidence` out: 0.99"
+        "  fix:       use the default, confidence=0.99"
     )
 
 
@@ -296,16 +299,16 @@ def test_each_row_is_asked_of_its_own_sketch() -> None:
     one, other = by_key["k", at(0)], by_key["other", at(0)]
     blobs = pa.array([one, None, other, one, one], pa.binary())
     requested = pa.array(["a", "a", "a", None, "b"], pa.large_string())
-    assert counted(sketch, blobs, requested, where=WHERE).to_pylist() == [
+    assert count_rows(sketch, blobs, requested, where=WHERE).to_pylist() == [
         {"lower": 4, "upper": 4},
         None,
         {"lower": 0, "upper": 0},
         None,
         {"lower": 2, "upper": 2},
     ]
-    assert counted(sketch, blobs[:0], requested[:0], where=WHERE).to_pylist() == []
+    assert count_rows(sketch, blobs[:0], requested[:0], where=WHERE).to_pylist() == []
     with pytest.raises(SketchFormatError) as caught:
-        counted(sketch, pa.array([one, b"nonsense"]), requested[:2], where=WHERE)
+        count_rows(sketch, pa.array([one, b"nonsense"]), requested[:2], where=WHERE)
     assert (caught.value.code, caught.value.where) == ("SKETCH_FOREIGN", f"{WHERE}, sketch 1")
 
 
@@ -326,10 +329,10 @@ def stored(dtype: str, payload: bytes, **parameters: Any) -> bytes:
 @pytest.mark.parametrize(
     ("dtype", "parameters", "expected"),
     [
-        ("heavy_hitters", {}, "'counters'"),
-        ("heavy_hitters", {"counters": 0, "type": "int"}, "1 to 1000000 counters"),
-        ("heavy_hitters", {"counters": 9.0, "type": "int"}, "1 to 1000000 counters"),
-        ("heavy_hitters", {"counters": 9, "type": "array<int>"}, "a type that is not nested"),
+        ("heavy_hitters", {}, "one of them"),
+        ("heavy_hitters", {"counters": 0, "type": "int"}, "an integer from 1 to 1,000,000"),
+        ("heavy_hitters", {"counters": 9.0, "type": "int"}, "an integer from 1 to 1,000,000"),
+        ("heavy_hitters", {"counters": 9, "type": "array<int>"}, FLAT),
         ("frequency", {"width": 9}, "'depth'"),
         ("frequency", {"width": 0, "depth": 1, "type": "int"}, "a width and a depth of 1 or more"),
         (
@@ -347,7 +350,7 @@ def test_parameters_that_no_sketch_has_are_refused(
     with pytest.raises(SketchFormatError) as caught:
         sketches.read(stored(dtype, b"", **parameters))
     assert caught.value.code == "SKETCH_PARAMETERS"
-    assert caught.value.expected == f"what {dtype} takes: {expected}"
+    assert caught.value.expected == f"for {dtype}: {expected}"
 
 
 def test_a_damaged_payload_and_a_wrong_question_are_refused() -> None:
@@ -381,7 +384,7 @@ def test_stored_heavy_hitters_are_apaches_and_back() -> None:
     theirs = datasketches.frequent_strings_sketch(6)
     for number in range(500):
         theirs.update(f"w{number * number % 97}", 2)
-    value = sketches.StoredTopK.from_datasketches(theirs.serialize(), counters=18)
+    value = sketches.StoredCounts.from_datasketches(theirs.serialize(), counters=18)
     assert value.parameters == {"counters": 18, "type": "string"}
     assert value.estimate()["count"] == 1_000
     assert sketches.read(value.to_bytes()) == value
@@ -389,7 +392,7 @@ def test_stored_heavy_hitters_are_apaches_and_back() -> None:
     assert [back.get_lower_bound(f"w{n}") for n in range(9)] == [
         found.lower for found in value.estimate_counts([f"w{n}" for n in range(9)])
     ]
-    numbers = sketches.StoredTopK.from_datasketches(
+    numbers = sketches.StoredCounts.from_datasketches(
         bytes([1, 1, 10, 3, 3, 5, 0, 0]), counters=1, item_type="bigint"
     )
     assert numbers.estimate() == {"items": [], "error": 0, "count": 0}
@@ -398,10 +401,10 @@ def test_stored_heavy_hitters_are_apaches_and_back() -> None:
         ({"counters": 9, "item_type": "long"}, "UNKNOWN_TYPE"),
     ]:
         with pytest.raises(SpecError) as caught:
-            sketches.StoredTopK.from_datasketches(b"", **arguments)  # type: ignore[arg-type]
+            sketches.StoredCounts.from_datasketches(b"", **arguments)  # type: ignore[arg-type]
         assert caught.value.code == code
     with pytest.raises(SchemaError) as refused:
-        sketches.StoredTopK.from_datasketches(b"", counters=9, item_type="double")
+        sketches.StoredCounts.from_datasketches(b"", counters=9, item_type="double")
     assert refused.value.code == "NO_APACHE_ITEMS"
 
 

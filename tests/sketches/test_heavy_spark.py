@@ -152,7 +152,7 @@ def test_sketches_of_spark_are_read_and_written(spark: SparkSession) -> None:
     (row,) = back.toArrow().to_pylist()
     emitted = {item["item"]: (item["lower"], item["upper"]) for item in row["said"]["items"]}
     assert emitted == {f"w{m}": (n, n) for m, n in {0: 15, 1: 29, 2: 28, 4: 28}.items()}
-    value = sketches.StoredTopK.from_datasketches(row["image"], counters=20)
+    value = sketches.StoredCounts.from_datasketches(row["image"], counters=20)
     assert value.estimate() == row["said"]
     assert value.to_datasketches() == row["image"]
 

@@ -16,10 +16,9 @@ from streamops.aggregates import approx_count_distinct
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches import StoredHll, datasketch_hash, hll_sketch_agg
-from streamops.sketches.core.frame import are_valid, pack_frames
+from streamops.sketches import StoredHll, datasketch_hash, hll_sketch_agg, kll_sketch_agg
 from streamops.sketches.core.hyperloglog import HyperLogLog
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.sketch import Framed, are_valid, pack_frames
 from streamops.testing import at, replay
 from tests.sketches.core.test_hll_mutations import mutated
 
@@ -81,11 +80,15 @@ def test_a_precision_that_there_is_not_is_refused(make: Any, p: Any) -> None:
     assert str(caught.value) == (
         f"[PRECISION_OUT_OF_RANGE] {public_name(make)}: `p` is out of range\n"
         f"  got:       p={p!r}\n"
-        "  expected:  a whole number from 4 to 16\n"
+        "  expected:  an integer from 4 to 16\n"
         "  fix:       use the default, p=12 (4 KB per key, 1.6 % standard error)"
     )
-    with pytest.raises(SpecError, match=r"\[PRECISION_OUT_OF_RANGE\] sketches.datasketch_hash"):
-        datasketch_hash(p)
+
+
+def test_datasketch_has_no_hash_for_other_sketches() -> None:
+    for like in (kll_sketch_agg("v"), 12):
+        with pytest.raises(SpecError, match=r"\[NOT_A_DATASKETCH\] sketches.datasketch_hash"):
+            datasketch_hash(like)  # type: ignore[arg-type]
 
 
 def test_a_column_that_does_not_do_is_refused_while_the_plan_is_built() -> None:
@@ -140,11 +143,12 @@ def test_an_image_that_is_none_is_refused() -> None:
     with pytest.raises(SketchFormatError) as caught:
         StoredHll.from_datasketches(datasketches.hll_sketch(17).serialize_compact())
     assert str(caught.value) == (
-        "[SKETCH_PARAMETERS] StoredHll.from_datasketches: this sketch has a precision that is not "
-        "known here\n"
+        "[SKETCH_PARAMETERS] StoredHll.from_datasketches: this sketch has an unsupported "
+        "precision\n"
         "  got:       p=17\n"
         "  expected:  p from 4 to 16\n"
-        "  fix:       make it anew with such a precision, or let Apache's union lower it"
+        "  fix:       make it again with such a precision, or lower it by a union of Apache "
+        "DataSketches"
     )
 
 
@@ -158,7 +162,7 @@ def test_an_image_that_is_none_is_refused() -> None:
     ],
 )
 def test_datasketch_counts_the_same_with_our_hash(values: list[Any], dtype: Any) -> None:
-    theirs = HyperLogLogPlusPlus(12, hashfunc=datasketch_hash(12, dtype))
+    theirs = HyperLogLogPlusPlus(12, hashfunc=datasketch_hash(hll_sketch_agg("v", p=12), dtype))
     for value in values:
         theirs.update(value)
     ours = stored(pa.array(values, dtype))
@@ -186,10 +190,10 @@ def test_what_datasketch_ought_not_to_have_is_refused() -> None:
         StoredHll.from_datasketch(ThirtyTwoBits(12))
     assert str(caught.value) == (
         "[SKETCH_FOREIGN] StoredHll.from_datasketch: this is no sketch of datasketch that can be "
-        "taken over\n"
+        "read\n"
         "  got:       HyperLogLog\n"
-        "  expected:  a HyperLogLogPlusPlus, or the bytes that its serialize wrote\n"
-        "  fix:       count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(p))"
+        "  expected:  a HyperLogLogPlusPlus, or the bytes of its serialize\n"
+        "  fix:       count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(hll_sketch_agg(...)))"
     )
 
 

@@ -14,9 +14,8 @@ from streamops import aggregates as agg
 from streamops import sketches, windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.kll import QuantileSketch
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.sketch import Framed, are_valid, pack_frames
 from streamops.testing import at, replay
 
 UTC = pa.timestamp("us", "UTC")
@@ -210,15 +209,15 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(SpecError) as caught:
         sketches.kll_sketch_agg("ms", k=5)
     assert str(caught.value) == (
-        "[K_OUT_OF_RANGE] sketches.kll_sketch_agg: `k` is no size of a sketch of quantiles\n"
+        "[K_OUT_OF_RANGE] sketches.kll_sketch_agg: `k` is out of range\n"
         "  got:       k=5\n"
         "  expected:  an integer from 8 to 65,535\n"
-        "  fix:       leave it out for 200: ranks are then off by 1.33%"
+        "  fix:       use the default, k=200 (1.33% rank error)"
     )
     with pytest.raises(SpecError) as caught:
         agg.approx_percentile("ms", [])
     assert str(caught.value) == (
-        "[NO_PROBABILITY] aggregates.approx_percentile: no quantile is asked for\n"
+        "[NO_PROBABILITY] aggregates.approx_percentile: no percentage is given\n"
         "  got:       percentage=[]\n"
         "  expected:  a list of at least one number from 0 to 1\n"
         "  fix:       approx_percentile('ms', [0.5, 0.99])"

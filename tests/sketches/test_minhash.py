@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from streamops import sketches, windows
 from streamops.kernel.errors import SchemaError, SketchFormatError, SpecError
-from streamops.sketches import StoredMinHash, minhash_hash, minhash_sketch_agg
+from streamops.sketches import StoredMinHash, datasketch_hash, minhash_sketch_agg
 from streamops.sketches.core import minhash as core
-from streamops.sketches.core.frame import are_valid, pack_frames
 from streamops.sketches.core.minhash import SCHEMES
+from streamops.sketches.core.sketch import are_valid, pack_frames
 from streamops.testing import at, replay
 from tests.sketches.core.test_hll_mutations import mutated
 
@@ -23,8 +23,8 @@ SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("v",
 
 
 def theirs(values: Any, scheme: Any = "affine32", count: int = 128) -> MinHash:
-    bits = 64 if scheme == "affine64" else 32
-    sketch = MinHash(count, seed=5, scheme=scheme, hashfunc=minhash_hash(bits))
+    hashfunc = datasketch_hash(minhash_sketch_agg("v", scheme=scheme))
+    sketch = MinHash(count, seed=5, scheme=scheme, hashfunc=hashfunc)
     sketch.update_batch(values)
     return sketch
 
@@ -144,12 +144,12 @@ def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
         minhash_sketch_agg("v", **wrong)
     arguments = {"permutations": 128, "seed": 1, "scheme": "affine32"} | wrong
     assert str(caught.value) == (
-        "[PERMUTATIONS_OUT_OF_RANGE] sketches.minhash_sketch_agg: there are no such functions of "
-        "MinHash\n"
+        "[PERMUTATIONS_OUT_OF_RANGE] sketches.minhash_sketch_agg: MinHash has no functions "
+        "with these parameters\n"
         f"  got:       {', '.join(f'{name}={value!r}' for name, value in arguments.items())}\n"
         "  expected:  permutations from 2 to 65,536, a seed from 0 to 2**32 - 1, and one of: "
         "affine32, affine64, legacy\n"
-        "  fix:       leave out what is not needed: minhash_sketch_agg(column)"
+        "  fix:       use the defaults: minhash_sketch_agg(column)"
     )
     (blob,) = pack_frames(core.MinHash.format, arguments, pa.array([b""])).to_pylist()
     with pytest.raises(SketchFormatError) as refused:

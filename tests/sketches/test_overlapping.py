@@ -95,7 +95,7 @@ def test_it_reports_what_it_is() -> None:
     ids=repr,
 )
 def test_what_names_no_audiences_is_refused(between: Any) -> None:
-    with pytest.raises(SpecError, match="2 to 16 values unlike one another") as caught:
+    with pytest.raises(SpecError, match="2 to 16 different values") as caught:
         approx_overlap("user", of="page", between=between)
     assert caught.value.code == "NOT_AUDIENCES"
 

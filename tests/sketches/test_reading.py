@@ -14,9 +14,7 @@ from streamops import sketches
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches import stored as stored_module
-from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import pack_frames
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.sketch import Format, Framed, pack_frames
 from tests.sketches.linear import FORMAT, Linear
 
 
@@ -84,7 +82,7 @@ def test_what_is_no_sketch_is_refused() -> None:
 def test_a_type_that_nobody_knows_is_refused() -> None:
     (blob,) = pack_frames(Format("quadratic", 1), {}, pa.array([b""])).to_pylist()
     assert str(refused(blob)) == (
-        "[SKETCH_KIND] sketches.read: no sketch of this kind is known here\n"
+        "[SKETCH_KIND] sketches.read: this type of sketch is unknown\n"
         "  got:       quadratic\n"
         "  expected:  one of: linear\n"
         "  fix:       use the release of streamops that wrote it, or a later one"
@@ -101,9 +99,9 @@ def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
     (blob,) = pack_frames(FORMAT, parameters, pa.array([b""])).to_pylist()
     error = refused(blob)
     assert error.code == "SKETCH_PARAMETERS"
-    assert error.what == "a sketch of this kind cannot have these parameters"
+    assert error.what == "a sketch of this type cannot have these parameters"
     if parameters == {"cells": 0}:
         assert (error.got, error.expected) == (
             "cells=0",
-            "what linear takes: cells=0 is no number of cells",
+            "for linear: cells=0 is no number of cells",
         )

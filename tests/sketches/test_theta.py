@@ -20,9 +20,7 @@ from streamops.kernel.errors import (
     StreamopsError,
 )
 from streamops.sketches import StoredTheta, theta_sketch_agg
-from streamops.sketches.core.contract import Format
-from streamops.sketches.core.frame import are_valid, pack_frames
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.sketch import Format, Framed, are_valid, pack_frames
 from streamops.sketches.core.theta import Theta
 from streamops.testing import at, replay
 from tests.oracles import theta as oracle
@@ -130,10 +128,10 @@ def test_k_is_a_power_of_two_within_its_bounds(make: Any, k: Any) -> None:
     module = "aggregates" if make is approx_count_distinct_theta else "sketches"
     error = refused(SpecError, make, "user", k=k)
     assert str(error) == (
-        f"[K_OUT_OF_RANGE] {module}.{make.__name__}: `k` is no number of hashes that a theta sketch keeps\n"
+        f"[K_OUT_OF_RANGE] {module}.{make.__name__}: `k` is out of range\n"
         f"  got:       k={k!r}\n"
         "  expected:  a power of two from 16 to 65,536\n"
-        "  fix:       leave it out for 4,096, which err by 1.6 %"
+        "  fix:       use the default, k=4,096 (1.6 % standard error)"
     )
 
 

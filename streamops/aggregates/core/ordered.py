@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.aggregates.core.functions import ColumnSummary
 from streamops.kernel.columns import combine_chunks, to_doubles
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
@@ -39,22 +40,11 @@ def bounded_lists(
     keep: Keep,
     full: Mask | None = None,
 ) -> pa.Array:
-    """One list per group of its values, within the bound.
+    """One list per group of its values, sorted by ``order``, the most significant key first.
 
-    Parameters
-    ----------
-    groups : Groups
-        Of the values.
-    values : Array
-    order : arrays of int64
-        Sort keys of the values within a group, the most significant first.
-    at_most : int
-        The longest list.
-    keep : "all", "distinct", "first" or "last"
-        "all" and "distinct": all values, or one of those that are equal in order; a longer list is
-        null. "first" and "last": the first or last `at_most` values.
-    full : array of bool, optional
-        Groups that are null already.
+    ``keep`` "all" and "distinct": all values, or one of those that are equal in order; a list longer than
+    ``at_most`` is null. "first" and "last": the first or last ``at_most`` values. Groups that are
+    ``full`` are null.
     """
     rows = np.lexsort((*reversed(order), groups.ids))
     ids = groups.ids[rows]
@@ -111,7 +101,7 @@ def refuse_full(lists: pa.Array, function: str, column: str, at_most: int) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(ColumnSummary):
     """Values that are not null, sorted: one list per group, null beyond the bound.
 
     ``fails``: whether a result beyond the bound is an error, or null.
@@ -123,11 +113,6 @@ class _Values:
     fails: bool
 
     keep: ClassVar[Keep] = "all"
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
 
     @property
     def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
@@ -158,7 +143,7 @@ class CountDistinct(_Values):
     keep: ClassVar[Keep] = "distinct"
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """How many present are."""
+        """Number of values."""
         if self.fails:
             refuse_full(states[0], "count_distinct", self.column, self.at_most)
         return pc.list_value_length(states[0]).cast(pa.int64())
@@ -205,36 +190,21 @@ class Percentile(_Values):
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Values of rows, sorted by two other columns.
-
-    Parameters
-    ----------
-    function : str
-        "collect_list" or "top", for errors.
-    inputs : tuple of str
-        The value; the column to sort by; the tie-break.
-    types : tuple of DataType
-        Their types.
-    required : int
-        Index of the input that must not be null: other rows are left out.
-    at_most : int
-        The longest list.
-    keep : "all", "first" or "last"
-        What is stored of a longer one: nothing, its first or its last elements.
-    fails : bool
-        Whether a longer list is an error.
-    descending : bool
-        Whether the greatest comes first in the result.
-    """
+    """Values of rows, sorted by two other columns: of ``collect_list`` and ``top``."""
 
     function: str
     inputs: tuple[str, str, str]
+    """The value, the column to sort by, and the tie-break."""
     types: tuple[pa.DataType, pa.DataType, pa.DataType]
     required: int
+    """Index of the input that must not be null: other rows are ignored."""
     at_most: int
     keep: Keep
+    """What is stored of a longer list: nothing ("all"), its first or its last elements."""
     fails: bool = False
+    """Whether a longer list is an error."""
     descending: bool = False
+    """Whether the greatest is first in the result."""
 
     @property
     def fields(self) -> tuple[tuple[str, pa.DataType], ...]:

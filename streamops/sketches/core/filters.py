@@ -1,36 +1,45 @@
-"""Bloom filters: a set of items as bits, that may say yes to an item that is not in it.
+"""Bloom filters as bits, and generations of them: items by the cell of event time of their first row.
 
 B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors" (1970). An item sets one
-bit per *probe*. Every probe has a hash of its own: two of them are the halves of one 64-bit hash,
-``xxhash64(number, item)`` as Spark computes it. So the bits that an item sets are those of as many
-independent numbers, and the rate of false positives is that of the formula, for small filters and
-low rates, too. (Double hashing, as in Kirsch and Mitzenmacher, "Less Hashing, Same Performance",
-2006, takes a third of the hashes; its rate is above the formula where filters are small.)
+bit per *probe*. Every probe has its own hash: two of them are the halves of one 64-bit hash,
+``xxhash64(number, item)`` as Spark computes it. So the bits of an item are independent, and the rate of
+false positives is that of the formula, also for small filters and low rates. (Double hashing, as in
+Kirsch and Mitzenmacher, "Less Hashing, Same Performance", 2006, takes a third of the hashes; its rate
+exceeds the formula for small filters.)
 
-Bits are numbered from the least significant one of the first byte. A filter is at hand as
+Bits are numbered from the least significant one of the first byte. In memory, a filter is an array of
 little-endian words of 64 bits.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.kernel.hashing import xxhash64
 
 __all__ = [
+    "LAYOUT",
     "MOST_BITS",
+    "NEVER",
     "FilterBits",
+    "Generation",
     "Positions",
+    "Rotation",
     "Shape",
     "contained",
+    "decode_generations",
+    "encode_generations",
     "filled",
+    "newest_cells",
     "ones",
     "positions",
     "require_capacity",
@@ -43,27 +52,27 @@ Positions = npt.NDArray[np.uint64]
 """One row per probe, one column per item: the number of a bit."""
 
 MOST_BITS = 1 << 28
-"""Of one filter. With more, 32 bits of hash would not reach all of them equally often."""
+"""Maximum bits of one filter: 32 bits of a hash reach so many equally often."""
 
 _LEAST_RATE, _MOST_RATE = 1e-9, 0.5
 _WORD = 64
 _SIX, _LOW, _HALF = np.uint64(6), np.uint64(63), np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)
 
-# Fewer bits to set than this share of a filter: one by one, else by a byte for each bit.
 _FEW = 32
+"""Bits are set one by one if they are fewer than this fraction of the filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many bits a filter has, a multiple of 64; and how many of them an item sets."""
+    """Bits of a filter, a multiple of 64, and probes: bits that an item sets."""
 
     bits: int
     probes: int
 
     @classmethod
     def of(cls, capacity: int, rate: float) -> Shape:
-        """The smallest whose rate of false positives is not above this one with so many items.
+        """The smallest shape whose rate of false positives with `capacity` items is at most `rate`.
 
         Examples
         --------
@@ -73,8 +82,8 @@ class Shape:
         best = math.log2(1 / rate)
         whole = {max(1, math.floor(best)), max(1, math.ceil(best))}
         least, probes = min((_bits(capacity, rate, probes), probes) for probes in sorted(whole))
-        # As many more as there are probes: the formula is for the mean of the bits that are set,
-        # and a rate grows faster than in proportion to them.
+        # One bit more per probe: the formula is for the mean number of bits that are set, and the
+        # rate grows faster than that number.
         return cls(-(-(least + probes) // _WORD) * _WORD, probes)
 
     @property
@@ -83,7 +92,7 @@ class Shape:
         return self.bits // _WORD
 
     def rate(self, items: float) -> float:
-        """False positives to be expected, as a share of items that are not in it.
+        """Expected share of false positives among items that are not in the filter.
 
         Examples
         --------
@@ -109,7 +118,7 @@ def positions(shape: Shape, items: Ints) -> Positions:
     column, bits = pa.array(items), np.uint64(shape.bits)
     for probe in range(0, shape.probes, 2):
         hashes = xxhash64([column], seed=_seed(probe // 2)).view(np.uint64)
-        # The part of the filter that the number is of 2^32: without a division, and in order.
+        # Scaled from 2^32 to the size of the filter, without a division.
         result[probe] = ((hashes >> _HALF) * bits) >> _HALF
         if probe + 1 < shape.probes:
             result[probe + 1] = ((hashes & _LOWER) * bits) >> _HALF
@@ -117,12 +126,12 @@ def positions(shape: Shape, items: Ints) -> Positions:
 
 
 def _seed(number: int) -> int:
-    """A hash chained to that of a number: as ``xxhash64(number, item)`` is in SQL."""
+    """The seed of ``xxhash64(number, item)`` in SQL: the hash of the number."""
     return int(xxhash64([pa.array([number], pa.int32())])[0])
 
 
 def contained(array: FilterBits, probes: Positions, among: Ids) -> Ids:
-    """Which of these items, given by their columns, may be in the filter."""
+    """The positions, out of `among`, of items that may be in the filter."""
     for probe in probes:
         if not len(among):
             break
@@ -133,7 +142,7 @@ def contained(array: FilterBits, probes: Positions, among: Ids) -> Ids:
 
 
 def filled(array: FilterBits, probes: Positions) -> FilterBits:
-    """The filter with these bits set as well."""
+    """A copy of the filter in which these bits are set, too."""
     if probes.size * _FEW < len(array) * _WORD:
         result = array.copy()
         bits = probes.ravel()
@@ -146,7 +155,7 @@ def filled(array: FilterBits, probes: Positions) -> FilterBits:
 
 
 def ones(array: FilterBits) -> Floats:
-    """How many bits are set in each word.
+    """Number of bits that are set in each word.
 
     Examples
     --------
@@ -161,13 +170,7 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 
 def require_capacity(capacity: object, *, where: str) -> None:
-    """Refuse a capacity that is not a positive integer.
-
-    Raises
-    ------
-    SpecError
-        ``CAPACITY_OUT_OF_RANGE``.
-    """
+    """Refuse a capacity that is not a positive integer."""
     if type(capacity) is not int or capacity < 1:
         raise SpecError(
             "CAPACITY_OUT_OF_RANGE",
@@ -180,13 +183,7 @@ def require_capacity(capacity: object, *, where: str) -> None:
 
 
 def require_rate(rate: object, *, where: str) -> float:
-    """Refuse a rate that is out of range.
-
-    Raises
-    ------
-    SpecError
-        ``RATE_OUT_OF_RANGE``.
-    """
+    """Refuse a rate that is out of range."""
     if type(rate) is float and _LEAST_RATE <= rate <= _MOST_RATE:
         return rate
     raise SpecError(
@@ -209,3 +206,92 @@ def too_large(got: str, *, fix: str, where: str) -> SpecError:
         expected=f"at most {MOST_BITS} bits ({MOST_BITS // 8 // 1024**2} MiB) in one filter",
         fix=fix,
     )
+
+
+LAYOUT = pa.schema([("cell", pa.int64()), ("items", pa.int64()), ("filter", pa.binary())])
+
+NEVER = -(1 << 62)
+"""The cell of an item that was never seen."""
+
+_ALMOST = 1 + 1e-9  # tolerance for the rounding of a sum of rates
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A filter of the items that were first seen in one cell, and how many they are."""
+
+    cell: int
+    items: int
+    bits: FilterBits
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rules by which generations are filled, and new ones begin."""
+
+    shape: Shape
+    room: int
+    """Items that a generation is meant for. The next item begins another one of the same cell."""
+    rate: float
+    """Limit of the false positive rate of all generations together."""
+    most: int
+    """Number of generations from which on a full one takes further items."""
+
+    def is_full(self, generations: Sequence[Generation]) -> bool:
+        """Whether the rate is exceeded. The rate of several filters is at most the sum of theirs."""
+        rates = (self.shape.rate(generation.items) for generation in generations)
+        return sum(rates) > self.rate * _ALMOST
+
+    def add(
+        self, generations: Sequence[Generation], cell: int, probes: Positions
+    ) -> list[Generation]:
+        """Add items to a cell. The result is sorted by cell."""
+        result = list(generations)
+        done, count = 0, probes.shape[1]
+        while done < count:
+            end = sum(other.cell <= cell for other in result)  # behind the last one of the cell
+            last = result[end - 1] if end else None
+            if last is None or last.cell != cell or self._is_closed(last, len(result)):
+                last = Generation(cell, 0, np.zeros(self.shape.length, np.uint64))
+                result.insert(end, last)
+                end += 1
+            free = self.room - last.items
+            stop = min(count, done + free) if free > 0 else count
+            bits = filled(last.bits, probes[:, done:stop])
+            result[end - 1] = Generation(cell, last.items + stop - done, bits)
+            done = stop
+        return result
+
+    def _is_closed(self, last: Generation, count: int) -> bool:
+        return last.items >= self.room and count < self.most
+
+
+def newest_cells(generations: Sequence[Generation], probes: Positions) -> Ids:
+    """The newest cell of a generation that contains each item, or ``NEVER``."""
+    count = probes.shape[1]
+    found, rest = np.full(count, NEVER), np.arange(count)
+    for generation in reversed(generations):
+        there = contained(generation.bits, probes, rest)
+        if len(there):
+            found[there] = generation.cell
+            rest = np.flatnonzero(found == NEVER)
+    return found
+
+
+def encode_generations(generations: Sequence[Generation]) -> pa.Table:
+    """The generations as a table of the state."""
+    columns = [
+        [generation.cell for generation in generations],
+        [generation.items for generation in generations],
+        [generation.bits.tobytes() for generation in generations],
+    ]
+    arrays = [pa.array(c, dtype) for c, dtype in zip(columns, LAYOUT.types, strict=True)]
+    return pa.table(arrays, schema=LAYOUT)
+
+
+def decode_generations(table: pa.Table) -> list[Generation]:
+    """The generations of a table of the state."""
+    cells, items = (table.column(i).to_pylist() for i in (0, 1))
+    filters = combine_chunks(table.column(2))
+    arrays = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
+    return [Generation(*values) for values in zip(cells, items, arrays, strict=True)]

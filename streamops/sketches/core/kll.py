@@ -1,10 +1,10 @@
-"""Quantiles by KLL sketches: which value a share of the values does not exceed, in little memory.
+"""Quantiles of numbers by KLL sketches.
 
-As Apache DataSketches has it, over doubles: the same parameter, the same room, the same bytes
-(``kll_doubles``), and the same promise about ranks. What differs is how many sketches are stored at
-once, and where chance comes from: rows enter in bulk, sorted, and coins are hashed from content.
+The parameter, the capacities, the bytes (``kll_doubles``) and the rank error are those of Apache
+DataSketches. Two things differ: rows are inserted in bulk, sorted, into many sketches at once; and coins
+are hashed from the content of a sketch instead of drawn.
 
-NaN is a value, and the greatest, as in the exact ``quantiles``; Apache's sketches leave it out.
+NaN is a value, and the greatest, as in ``aggregates.percentile``; Apache's sketches ignore it.
 
 References
 ----------
@@ -25,25 +25,19 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
 from streamops.sketches.core import kll_bytes
-from streamops.sketches.core.contract import Format, Parameter
+from streamops.sketches.core.buffers import argsort_groups
 from streamops.sketches.core.kll_levels import Runs, by_size, compact, equal_sizes, extremes
-from streamops.sketches.core.sorting import argsort_groups
+from streamops.sketches.core.sketch import ColumnSketch, Format, Parameter
 
-__all__ = ["ANSWER", "STATE", "QuantileSketch", "View", "rank_error", "unpack", "viewed"]
+__all__ = ["ANSWER", "STATE", "QuantileSketch", "View", "rank_error"]
 
 _NO_OVERFLOW = 1 << 62
 
 
 def rank_error(k: int, *, mass: bool = False) -> float:
-    """How far a rank is off at most, as a part of all values, with a confidence of 99 %.
+    """Maximum error of a rank, or with ``mass`` of a difference of ranks, with a confidence of 99 %.
 
-    Apache's figure, fitted to the 99th percentile of the greatest errors of thousands of trials.
-
-    Parameters
-    ----------
-    k : int
-    mass : bool
-        Of the difference of two ranks: of how many values lie between two points.
+    As a share of all values. Apache DataSketches fitted it to the maximum errors of thousands of trials.
 
     Examples
     --------
@@ -55,60 +49,44 @@ def rank_error(k: int, *, mass: bool = False) -> float:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The items of sketches in order, each with how many values are not above it.
-
-    Parameters
-    ----------
-    items : array of float64
-        Of one sketch after another, ascending.
-    sketch : array of int64
-        Of which one.
-    below : array of int64
-        For how many values stand all items up to this one: of its sketch, and of those before.
-    base : array of int64
-        For how many stand those of the sketches before.
-    count : array of int64
-        Values of each sketch, 1 or more.
-    least, greatest : arrays of float64
-        Of its values.
-    error : array of float64
-        How far a rank may be off.
-    """
+    """The items of sketches, sorted by sketch and value, with their cumulative weights."""
 
     items: Floats
     sketch: Ids
+    """The sketch of each item."""
     below: Ints
+    """Number of values that the items up to this one represent, including those of earlier sketches."""
     base: Ints
+    """Number of values of the earlier sketches, by sketch."""
     count: Ints
+    """Number of values of each sketch, 1 or more."""
     least: Floats
     greatest: Floats
     error: Floats
+    """Rank error of each sketch."""
 
     def at(self, shares: Floats) -> Floats:
-        """Of each sketch the least value that such a share of its values does not exceed.
+        """The quantiles of each sketch for a matrix of shares, sketches x quantiles, clipped to [0, 1].
 
-        Parameters
-        ----------
-        shares : array, sketches x questions
-            From 0 to 1; what is beyond is the nearest of these.
+        A quantile is the least value that such a share of the values does not exceed.
         """
         position = self._positions(shares)
         found = self.items[np.searchsorted(self.below, self.base[:, None] + position)]
-        # The first and the last value are known, whatever was left out.
+        # The first and the last value are exact.
         found = np.where(position == 1, self.least[:, None], found)
         return np.where(position == self.count[:, None], self.greatest[:, None], found)
 
     def _positions(self, shares: Floats) -> Ints:
         rank = np.clip(shares, 0.0, 1.0) * self.count[:, None]
         near = np.rint(rank)
-        # 0.07 * 100 is a little above 7 as a double, and still the seventh value.
+        # 0.07 * 100 is a little above 7 as a double: the seventh value.
         whole = np.abs(rank - near) <= rank * 2.0**-50
         return np.clip(
             np.where(whole, near, np.ceil(rank)).astype(np.int64), 1, self.count[:, None]
         )
 
     def ranks(self, points: Floats) -> Floats:
-        """What share of the values of each sketch is not above each point."""
+        """The share of the values of each sketch that do not exceed each point."""
         weight = np.diff(self.below, prepend=0)
         result = np.empty((len(self.count), len(points)))
         for i, point in enumerate(points):
@@ -122,7 +100,7 @@ class View:
 
 
 def unpack(states: Sequence[pa.Array]) -> tuple[Floats, Ids, Ids, Ints]:
-    """The items of states; of each run of items its state, its level and its length."""
+    """The items of states; and the state, the level and the length of each run of items."""
     _, _, items, sizes = states
     heights = list_sizes(sizes)
     length = np.asarray(sizes.flatten()).astype(np.int64)
@@ -132,29 +110,23 @@ def unpack(states: Sequence[pa.Array]) -> tuple[Floats, Ids, Ids, Ints]:
     return np.asarray(items.flatten()), state[held], level[held], length[held]
 
 
-def viewed(states: Sequence[pa.Array], k: int) -> View:
-    """The view of states, none of which is empty.
-
-    Raises
-    ------
-    CapacityError
-        ``SKETCH_FULL``: together they stand for more values than can be counted.
-    """
+def make_view(states: Sequence[pa.Array], k: int) -> View:
+    """The view of states, none of which is empty; ``SKETCH_FULL`` if they represent 2^62 values."""
     items, _, levels, sizes = unpack(states)
     if (2.0**levels * sizes).sum() >= _NO_OVERFLOW:
         raise CapacityError(
             "SKETCH_FULL",
-            "so many values cannot be counted together",
+            "the sketches represent too many values",
             where="sketches.quantiles",
             got=f"{len(states[0]):,} sketches of {(2.0**levels * sizes).sum():.3g} values",
             expected="fewer than 2^62 values",
-            fix="query fewer sketches at a time; these were hardly made of rows",
+            fix="query fewer sketches at a time",
         )
     stored, heights = list_sizes(states[2]), list_sizes(states[3])
     weights = np.repeat(1 << levels, sizes)
     sketches = np.arange(len(stored))
     if (heights > 1).any():
-        # Levels are sorted, and now a sketch. They are ordered by size, as rows of matrices.
+        # Sort the items of each sketch, as rows of one matrix per size.
         sketches = by_size(stored, np.ones(len(stored), np.bool_))
         items = Runs(items, stored).take(sketches)
         weights = Runs(weights.view(np.float64), stored).take(sketches).view(np.int64)
@@ -200,16 +172,10 @@ ANSWER = pa.struct(
 
 
 @dataclass(frozen=True, slots=True)
-class QuantileSketch:
-    """A sketch of numbers, and which quantiles are asked of it.
+class QuantileSketch(ColumnSketch):
+    """A sketch of numbers, and the probabilities of the quantiles that it estimates.
 
-    Parameters
-    ----------
-    column : str
-    k : int
-        From 8 to 65535. Up to so many values are all stored; of more, no more than about 3 k.
-    probabilities : tuple of float
-        From 0 to 1.
+    It stores all of up to k values, and about 3 k items of more.
     """
 
     column: str
@@ -222,17 +188,12 @@ class QuantileSketch:
     result: ClassVar[pa.DataType] = ANSWER
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
-
-    @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """What two sketches must have in common: not what is asked of them."""
+        """The size, without the probabilities."""
         return {"k": self.k}
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
-        """Sketch the values of each group; null is none."""
+        """Sketch the values of each group that are not null."""
         column = combine_chunks(rows.column(self.column))
         if column.null_count:
             groups, column = groups.where(np.asarray(column.is_valid())), column.drop_null()
@@ -254,7 +215,7 @@ class QuantileSketch:
         return _states(least, greatest, items, table)
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Join the levels of each group's members, and compact those that hold too many items."""
+        """Join the levels of each group's members, and compact those with too many items."""
         return self._merge(groups, states, is_sorted=True)
 
     def _merge(
@@ -268,82 +229,63 @@ class QuantileSketch:
         return _states(*extremes(ids[present], least, greatest, count), items, table)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The quantiles, what they lie between, and of how many values.
+        """The quantiles, their bounds, the rank error, and the number of values.
 
-        A quantile is a value that occurs: the least one that such a share of the values does not
-        exceed, as in Spark's ``percentile_disc``. While no value was left out, that is exact.
+        A quantile is a value that occurs, as in Spark's ``percentile_disc``.
         """
-        there, view = self._viewed(states)
-        quantiles, lower, upper = (self._quantiles(there, view, side) for side in (0, -1, 1))
-        error, count = np.zeros(len(there)), np.zeros(len(there), np.int64)
-        error[there], count[there] = view.error, view.count
+        present, view = self._view(states)
+        quantiles, lower, upper = (self._quantiles(present, view, side) for side in (0, -1, 1))
+        error, count = np.zeros(len(present)), np.zeros(len(present), np.int64)
+        error[present], count[present] = view.error, view.count
         columns = [quantiles, lower, upper, pa.array(error), pa.array(count)]
         return pa.StructArray.from_arrays(columns, fields=list(ANSWER))
 
     def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-        """Between which values the true quantiles lie, all of them, with a confidence of 99 %."""
-        there, view = self._viewed(states)
-        return self._quantiles(there, view, -1), self._quantiles(there, view, 1)
+        """Bounds of the true quantiles, for all of them with a confidence of 99 %."""
+        present, view = self._view(states)
+        return self._quantiles(present, view, -1), self._quantiles(present, view, 1)
 
     def ranks(self, states: Sequence[pa.Array], points: Sequence[float]) -> pa.Array:
-        """What share of the values is not above each of these points: lists, as long as they."""
-        there, view = self._viewed(states)
+        """The shares of the values that do not exceed each point, as lists."""
+        present, view = self._view(states)
         found = view.ranks(np.array(points, np.float64))
-        return make_lists(pa.array(found.ravel()), there * len(points), ~there)
+        return make_lists(pa.array(found.ravel()), present * len(points), ~present)
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
-        """Each state in Apache's format, its lowest level sorted."""
+        """Each state in the format of Apache DataSketches, its lowest level sorted."""
         return kll_bytes.write(states, self.k)
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
-        """The states again.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_CORRUPT``: they are not what ``payload`` writes.
-        """
+        """The states of payloads; every byte is checked."""
         return _states(*kll_bytes.read(payloads, self.k, where=_WHERE))
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
-        """Each state as Apache's libraries and Spark read it: the payload.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_HAS_NAN``: their sketches have none.
-        """
+        """The payloads, which Apache DataSketches and Spark read; ``SKETCH_HAS_NAN`` if one has a NaN."""
         kll_bytes.refuse_nan(states)
         return self.payload(states)
 
     def from_images(self, images: pa.Array, *, where: str = _WHERE) -> list[pa.Array]:
-        """The states of sketches that Apache's libraries or Spark made, with the same ``k``.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_CORRUPT``: they are no such sketches.
-        """
+        """The states of sketches of Apache DataSketches or Spark with the same ``k``."""
         states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True))
-        # The lowest level of theirs need not be sorted.
+        # Their lowest level need not be sorted.
         return self._merge(Groups(np.arange(len(images)), len(images)), states, is_sorted=False)
 
-    def _viewed(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
-        there = list_sizes(states[2]) > 0
-        if not there.all():
-            states = [column.filter(pa.array(there)) for column in states]
-        return there, viewed(states, self.k)
+    def _view(self, states: Sequence[pa.Array]) -> tuple[np.ndarray, View]:
+        present = list_sizes(states[2]) > 0
+        if not present.all():
+            states = [column.filter(pa.array(present)) for column in states]
+        return present, make_view(states, self.k)
 
-    def _quantiles(self, there: np.ndarray, view: View, side: int) -> pa.Array:
+    def _quantiles(self, present: np.ndarray, view: View, side: int) -> pa.Array:
         shares = np.array(self.probabilities)[None, :] + side * view.error[:, None]
         found = view.at(shares)
-        return make_lists(pa.array(found.ravel()), there * len(self.probabilities), ~there)
+        return make_lists(pa.array(found.ravel()), present * len(self.probabilities), ~present)
 
 
 def _states(least: Floats, greatest: Floats, items: Floats, sizes: Ints) -> list[pa.Array]:
     stored = sizes.sum(axis=1)
     empty = stored == 0
-    # Levels up to the highest that has an item.
+    # Levels up to the highest with an item.
     used = np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1] > 0
     levels = pa.array(sizes[used].astype(np.int32))
     return [

@@ -2,19 +2,19 @@
 
 ::
 
-    byte 0   words of preamble: 2, or 5 for two values or more
+    byte 0   units of preamble: 2, or 5 for two values or more
     byte 1   version: 1; 2 for a single value
     byte 2   family: 15
     byte 3   flags: 1 empty, 2 lowest level sorted, 4 a single value
     byte 4   k, uint16; then M, uint8: 8; then 0
-    byte 8   nothing more of an empty sketch; the value, double, of a single one; else
-    byte 8   values, uint64
-    byte 16  least k ever merged, uint16: k; then levels, uint8; then 0
-    byte 20  where each level begins in a buffer with room for all they may hold, uint32
+    byte 8   the end of an empty sketch; the value, double, of a single one; otherwise
+    byte 8   number of values, uint64
+    byte 16  smallest k of the merged sketches, uint16: k; then number of levels, uint8; then 0
+    byte 20  the start of each level in a buffer with the capacity of the sketch, uint32
              the least value, the greatest, and the items, doubles: from the lowest level up
 
-All of it is a multiple of four bytes, and is written and read as words of four: all sketches of
-a column at once.
+The length is a multiple of four bytes. All sketches of a column are written and read at once, as units
+of four bytes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ import pyarrow.compute as pc
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
-from streamops.sketches.core.buffers import binary_of, bytes_of
+from streamops.sketches.core.buffers import make_binary, ranges, split_binary
 from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
-from streamops.sketches.core.sorting import ranges
 
 __all__ = ["plain", "read", "refuse_nan", "write"]
 
-Words = npt.NDArray[np.uint32]
+Units = npt.NDArray[np.uint32]
 
 _EMPTY, _SINGLE, _FULL = 0x010F0102, 0x040F0202, 0x020F0105
 _SORTED = 0x02000000
 _M = 8
 _MAX_LEVELS = 48  # the highest item represents fewer than MAX_VALUES values
-_PREAMBLE = 5  # words
+_PREAMBLE = 5  # units
 
 
 def plain(values: Floats) -> Floats:
@@ -62,16 +61,16 @@ def write(states: Sequence[pa.Array], k: int) -> pa.Array:
     count = np.zeros(len(stored), np.int64)
     np.add.at(count, state, held << level)
     full = count > 1
-    words = np.where(full, _PREAMBLE + heights + 4, 2)
-    begin = np.cumsum(words) - words
-    heads = np.zeros(int(words.sum()), "<u4")
+    units = np.where(full, _PREAMBLE + heights + 4, 2)
+    begin = np.cumsum(units) - units
+    heads = np.zeros(int(units.sum()), "<u4")
     heads[begin] = np.where(full, _FULL, np.where(count == 1, _SINGLE, _EMPTY))
     heads[begin + 1] = k | _M << 16
     first = begin[full]
     _put(heads, first + 2, count[full].astype("<u8"))
     heads[first + 4] = k | heights[full] << 16
     capacity = capacities(k)[1][heights] - stored
-    # Levels lie at the end of the capacity that they share, the highest last.
+    # Levels are at the end of the buffer, the highest last.
     below = np.cumsum(held) - held
     position = capacity[state] + below - np.append(below, 0)[starts][state]
     written = full[state]
@@ -79,28 +78,28 @@ def write(states: Sequence[pa.Array], k: int) -> pa.Array:
     ends = first + _PREAMBLE + heights[full]
     for i, extreme in enumerate((least, greatest)):
         _put(heads, ends + 2 * i, np.asarray(extreme.filter(pa.array(full))).astype("<f8"))
-    head = binary_of(4 * np.append(0, np.cumsum(words)), heads.view(np.uint8))
+    head = make_binary(4 * np.append(0, np.cumsum(units)), heads.view(np.uint8))
     values = np.asarray(items.flatten()).astype("<f8", copy=False).view(np.uint8)
-    body = binary_of(8 * np.append(0, np.cumsum(stored)), values)
+    body = make_binary(8 * np.append(0, np.cumsum(stored)), values)
     return pc.binary_join_element_wise(head, body, pa.scalar(b"", pa.binary()))
 
 
-def _put(data: Words, positions: Ids, numbers: np.ndarray) -> None:
-    """Write numbers of eight bytes at these words."""
+def _put(data: Units, positions: Ids, numbers: np.ndarray) -> None:
+    """Write numbers of eight bytes at these units."""
     halves = numbers.view("<u4")
     data[positions], data[positions + 1] = halves[::2], halves[1::2]
 
 
 def refuse_nan(states: Sequence[pa.Array]) -> None:
-    """Refuse states that Apache's libraries would not read as they are."""
-    # It is the greatest: where there is one, it is the greatest value.
+    """Refuse states with a NaN, which Apache DataSketches does not support."""
+    # A NaN is the greatest value.
     wrong = np.flatnonzero(np.asarray(pc.is_nan(states[1]).fill_null(False)))
     if len(wrong):
         raise SketchFormatError(
             "SKETCH_HAS_NAN",
-            "a sketch of Apache DataSketches has no NaN in it",
+            "sketches of Apache DataSketches have no NaN",
             where="sketches.kll",
-            got=f"sketch {wrong[0]}: one whose greatest value is NaN",
+            got=f"sketch {wrong[0]}, whose greatest value is NaN",
             expected="sketches of numbers",
             fix="leave NaN out before the sketch is made: where(~isnan(column))",
         )
@@ -109,30 +108,17 @@ def refuse_nan(states: Sequence[pa.Array]) -> None:
 def read(
     payloads: pa.Array, k: int, *, where: str, foreign: bool = False
 ) -> tuple[Floats, Floats, Floats, Ints]:
-    """Least and greatest value of each sketch, all items, and how many of each level.
+    """Least and greatest value of each sketch, all items, and the number of items per level.
 
-    Parameters
-    ----------
-    payloads : Array
-        Binary.
-    k : int
-    where : str
-        For errors.
-    foreign : bool
-        Whether Apache's own code wrote them, which sorts the lowest level when it likes, and knows
-        two zeros but no NaN.
-
-    Raises
-    ------
-    SketchFormatError
-        ``SKETCH_CORRUPT``: the first of them that is no such sketch, and why.
+    ``foreign`` payloads are from Apache DataSketches: their lowest level may be unsorted, and they have
+    two zeros but no NaN. ``SKETCH_CORRUPT`` names the first invalid sketch and the reason.
     """
     try:
         return _read(payloads, k, foreign=foreign)
     except _InvalidSketchError as error:
         raise SketchFormatError(
             "SKETCH_CORRUPT",
-            "these bytes are no such sketch of quantiles",
+            "these bytes are no valid sketch of quantiles",
             where=where,
             got=f"sketch {error}",
             expected=f"a compact kll_doubles sketch of Apache DataSketches, with k={k}",
@@ -145,15 +131,15 @@ class _InvalidSketchError(Exception):
 
 
 def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats, Floats, Ints]:
-    data, begin, words = _flat(payloads)
+    data, begin, units = _flat(payloads)
     types = data[begin]
     mask = np.uint32(~_SORTED & 0xFFFFFFFF if foreign else 0xFFFFFFFF)
     empty, single, full = (types & mask == type_ & int(mask) for type_ in (_EMPTY, _SINGLE, _FULL))
     _require(empty | single | full, "bytes 0 to 3: not a kll_doubles sketch in compact form")
     _require(data[begin + 1] == (k | _M << 16), f"bytes 4 to 7: another k than {k}, or another M")
-    _require(~empty | (words == 2), "an empty sketch with a length other than 8 bytes")
-    _require(~single | (words == 4), "a sketch of one value with a length other than 16 bytes")
-    _require(~full | (words >= 12), "a sketch of several values with less than 48 bytes")
+    _require(~empty | (units == 2), "an empty sketch with a length other than 8 bytes")
+    _require(~single | (units == 4), "a sketch of one value with a length other than 16 bytes")
+    _require(~full | (units >= 12), "a sketch of several values with less than 48 bytes")
     count = single.astype(np.int64)
     heights, stored = count.copy(), count.copy()
     first = begin[full]
@@ -164,8 +150,8 @@ def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats,
     _require(in_range, f"byte 8: not from 2 to {MAX_VALUES} values", full)
     _require((heights <= _MAX_LEVELS) & (~full | (heights > 0)), "byte 18: not a number of levels")
     count[full] = claimed
-    # What is left for items, after preamble, levels, least and greatest.
-    left = words[full] - _PREAMBLE - 4 - heights[full]
+    # Units of the items, after preamble, levels, least and greatest.
+    left = units[full] - _PREAMBLE - 4 - heights[full]
     _require((left > 0) & (left % 2 == 0), "a length that no number of items has", full)
     stored[full] = left // 2
     table = _sizes(data, begin, heights, stored, full, k)
@@ -173,9 +159,9 @@ def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats,
     _require(weights == count, "levels that represent another number of values than byte 8")
     borders = np.append(np.repeat(begin, 2), len(data))
     borders[1::2] += np.where(full, _PREAMBLE + 4 + heights, 2)
-    parts = binary_of(4 * borders, data.view(np.uint8))
+    parts = make_binary(4 * borders, data.view(np.uint8))
     bodies = parts.take(pa.array(2 * np.arange(len(begin)) + 1))
-    items = bytes_of(bodies)[1].view("<f8")
+    items = split_binary(bodies)[1].view("<f8")
     least, greatest = np.zeros(len(begin)), np.zeros(len(begin))
     only = _take(data, begin[single] + 2, "<f8")
     ends = first + _PREAMBLE + heights[full]
@@ -184,11 +170,11 @@ def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats,
     return _verify(least, greatest, items, table, foreign=foreign)
 
 
-def _sizes(data: Words, begin: Ints, heights: Ints, stored: Ints, full: Mask, k: int) -> Ints:
-    """Number of items of each level, by where the levels begin."""
+def _sizes(data: Units, begin: Ints, heights: Ints, stored: Ints, full: Mask, k: int) -> Ints:
+    """Number of items of each level, from the starts of the levels."""
     depth = int(heights.max(initial=1))
     capacity = capacities(k)[1][heights]
-    # A level that is missing begins where all end.
+    # A missing level starts at the end.
     starts = np.repeat(capacity[:, None], depth + 1, axis=1)
     starts[~full, 0] -= stored[~full]
     present = full[:, None] & (np.arange(depth + 1) < heights[:, None])
@@ -205,7 +191,7 @@ def _sizes(data: Words, begin: Ints, heights: Ints, stored: Ints, full: Mask, k:
 def _verify(
     least: Floats, greatest: Floats, items: Floats, table: Ints, *, foreign: bool
 ) -> tuple[Floats, Floats, Floats, Ints]:
-    """The values, if they can be those of sketches."""
+    """The values, if they are valid."""
     stored = table.sum(axis=1)
     given, clean = (least, greatest, items), (plain(least), plain(greatest), plain(items))
     for raw, value, sizes in zip(given, clean, (None, None, stored), strict=True):
@@ -222,31 +208,31 @@ def _verify(
     run = np.searchsorted(ends, np.flatnonzero(falling), side="right")
     if foreign:
         run = run[level[run] > 0]
-    good = np.ones(len(table), np.bool_)
-    good[sketch[run]] = False
-    _require(good, "a level that is not sorted")
+    valid = np.ones(len(table), np.bool_)
+    valid[sketch[run]] = False
+    _require(valid, "a level that is not sorted")
     low, high = np.empty(0), np.empty(0)
     if len(items):
         with np.errstate(invalid="ignore"):  # a NaN is compared
             low, high = (f.reduceat(items, ends - sizes) for f in (np.fmin, np.maximum))
     inside = (least[sketch] <= low) | np.isnan(low)
     inside &= (high <= greatest[sketch]) | np.isnan(greatest[sketch])
-    good = np.ones(len(table), np.bool_)
-    good[sketch[~inside]] = False
-    _require(good, "an item below the least value, or above the greatest")
+    valid = np.ones(len(table), np.bool_)
+    valid[sketch[~inside]] = False
+    _require(valid, "an item below the least value, or above the greatest")
     # While all values are stored, least and greatest are among the items.
     exact = (table[:, 1:].sum(axis=1) == 0)[sketch]
     for claim, true in zip((least, greatest), (low, high), strict=True):
         right = (claim[sketch] == true) | (np.isnan(claim[sketch]) & np.isnan(true))
-        good[sketch[exact & ~right]] = False
-    _require(good, "a least or greatest value that no item has")
+        valid[sketch[exact & ~right]] = False
+    _require(valid, "a least or greatest value that no item has")
     return least, greatest, items, table
 
 
-def _flat(payloads: pa.Array) -> tuple[Words, Ints, Ints]:
-    """All of them as words; where each begins, and how many it has."""
+def _flat(payloads: pa.Array) -> tuple[Units, Ints, Ints]:
+    """The units of all payloads; the start and the number of units of each."""
     _require(np.asarray(payloads.is_valid()), "null")
-    ends, data = bytes_of(payloads.cast(pa.binary()))
+    ends, data = split_binary(payloads.cast(pa.binary()))
     lengths = np.diff(ends)
     _require(
         (lengths >= 8) & (lengths % 4 == 0), "shorter than 8 bytes, or not a multiple of 4 bytes"
@@ -256,13 +242,13 @@ def _flat(payloads: pa.Array) -> tuple[Words, Ints, Ints]:
     return data.view("<u4"), ends[:-1] // 4, lengths // 4
 
 
-def _take(data: Words, positions: Ids, dtype: str) -> np.ndarray:
-    """Numbers of eight bytes from these words."""
+def _take(data: Units, positions: Ids, dtype: str) -> np.ndarray:
+    """Numbers of eight bytes from these units."""
     return np.stack([data[positions], data[positions + 1]], axis=1).ravel().view(dtype)
 
 
 def _none_of(wrong: Mask, sizes: Ints | None) -> Mask:
-    """Whether none of the values of a sketch is wrong; it has one value, or so many."""
+    """Whether no value of a sketch is wrong; each has one value, or as many as its size."""
     if sizes is None:
         return ~wrong
     result = np.ones(len(sizes), np.bool_)
@@ -271,10 +257,10 @@ def _none_of(wrong: Mask, sizes: Ints | None) -> Mask:
     return result
 
 
-def _require(good: Mask, reason: str, of: Mask | None = None) -> None:
-    """Refuse the first sketch that is not good; ``of`` selects the sketches that were checked."""
-    if good.all():
+def _require(valid: Mask, reason: str, of: Mask | None = None) -> None:
+    """Refuse the first sketch that is not valid; ``of`` selects the sketches that were checked."""
+    if valid.all():
         return
-    wrong = int(np.flatnonzero(~good)[0])
+    wrong = int(np.flatnonzero(~valid)[0])
     number = wrong if of is None else int(np.flatnonzero(of)[wrong])
     raise _InvalidSketchError(f"{number}: {reason}")

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
-from streamops.sketches.core.hashes import murmur3
-from streamops.sketches.core.sorting import argsort_groups, ranges
+from streamops.sketches.core.buffers import argsort_groups, ranges
+from streamops.sketches.core.items import murmur3
 
 __all__ = [
     "MAX_VALUES",
@@ -73,31 +73,15 @@ def compact(
 ) -> tuple[Floats, Ints]:
     """Merge runs of items into sketches, and compact those that hold too many items.
 
-    Parameters
-    ----------
-    items : array of float64
-        The items of all runs, one run after another. Without -0.0. NaN is the greatest.
-    sketches : array of int64
-        The sketch of each run, from 0 to ``count``.
-    levels : array of int64
-        The level of each run.
-    sizes : array of int64
-        The length of each run, 1 or more.
-    count, k : int
-    is_sorted : bool
-        Whether runs of level 0 are sorted. Those of other levels are.
+    Runs have a sketch, from 0 to ``count``, a level, and a size, 1 or more. Their items, one run after
+    another, have no -0.0, and NaN is the greatest. Runs of level 0 may be unsorted.
 
     Returns
     -------
     items : array of float64
         By sketch, by level, by value.
     sizes : array of int64, sketches x levels
-        Number of items.
-
-    Raises
-    ------
-    CapacityError
-        ``SKETCH_FULL``: a sketch would represent 2^48 values or more.
+        Number of items. A sketch that would represent 2^48 values raises ``SKETCH_FULL``.
     """
     runs = Runs(items, sizes)
     depth = int(levels.max(initial=0)) + 1

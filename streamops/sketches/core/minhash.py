@@ -1,14 +1,14 @@
-"""MinHash: how alike two sets are, as datasketch computes and keeps it.
+"""MinHash: similarity of sets, in the form of the package datasketch.
 
-Of as many functions as there are *permutations*, each from hashes to hashes, a sketch keeps the
-least value over its items. Of two sets, the share of functions whose least values are equal
-estimates the share of items that they have in common: of their intersection in their union.
+Of each of its *permutations*, functions from hashes to hashes, a sketch stores the least value over its
+items. The share of functions whose least values are equal in two sketches estimates the Jaccard
+similarity of their sets: the size of the intersection divided by that of the union.
 
-The functions are those of datasketch, by `seed` and `scheme`. Its hash of a value is here the
+The functions are those of datasketch for a `seed` and a `scheme`. The hash of a value consists of the
 lowest bits of the first half of MurmurHash3 of the item: 32, or 64 in the scheme "affine64".
 
-Payload, version 1 (normative description: ``docs/state-formats.md``): nothing where no item was
-seen, else each least value, little-endian, of 4 bytes, or of 8 in "affine64".
+Payload, version 1 (normative description: ``docs/state-formats.md``): empty without items, otherwise
+each least value, little-endian, of 4 bytes, or of 8 in "affine64".
 """
 
 from __future__ import annotations
@@ -21,25 +21,30 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Floats, Groups, Ids, Mask
-from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.hashes import items, murmur3
-from streamops.sketches.core.hll_registers import binaries, flat, greatest
-from streamops.sketches.core.sorting import argsort_rows, run_starts
+from streamops.sketches.core.buffers import (
+    argsort_rows,
+    flat_bytes,
+    lengths_of,
+    refuse_payloads,
+    rows_to_binary,
+    run_starts,
+)
+from streamops.sketches.core.hll_registers import greatest
+from streamops.sketches.core.items import group_items, murmur3
+from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 
 __all__ = ["SCHEMES", "MinHash", "Values", "hashed", "permutations"]
 
 Values = npt.NDArray[Any]
 
 SCHEMES: Mapping[str, int] = {"affine32": 4, "affine64": 8, "legacy": 4}
-"""Bytes of a least value, by scheme."""
+"""Bytes of a least value, by scheme; "legacy" is that of datasketch before its version 2."""
 
 _PRIME = np.uint64((1 << 61) - 1)
 _LOW = np.uint64((1 << 32) - 1)
-# What mixes the bits of a hash once more: shift, factor, shift, factor, shift.
+# The finalizer of a hash: shift, factor, shift, factor, shift.
 _MIXING: Mapping[str, tuple[int, int, int, int, int]] = {
     "affine32": (16, 0x85EBCA6B, 13, 0xC2B2AE35, 16),
     "affine64": (33, 0xFF51AFD7ED558CCD, 33, 0xC4CEB9FE1A85EC53, 33),
@@ -47,20 +52,10 @@ _MIXING: Mapping[str, tuple[int, int, int, int, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class MinHash:
-    """The least values of a column's values that are not null.
+class MinHash(ColumnSketch):
+    """The least hashes of a column's values, without nulls, under each of the permutations.
 
-    Parameters
-    ----------
-    column : str
-        Of a type that Spark's ``xxhash64`` takes.
-    permutations : int
-        How many functions. The standard error of a similarity J is
-        ``sqrt(J * (1 - J) / permutations)``.
-    seed : int
-        Of the functions, 0 to ``2**32 - 1``.
-    scheme : "affine32", "affine64" or "legacy"
-        How they compute. The last is that of datasketch before its version 2.
+    The standard error of a similarity J is ``sqrt(J * (1 - J) / permutations)``.
     """
 
     column: str
@@ -70,31 +65,18 @@ class MinHash:
 
     format: ClassVar[Format] = Format("minhash", 1)
     fields: ClassVar[tuple[tuple[str, pa.DataType], ...]] = (("least", pa.binary()),)
-    result: ClassVar[pa.DataType] = pa.struct(
-        [
-            ("estimate", pa.int64()),
-            ("lower", pa.int64()),
-            ("upper", pa.int64()),
-            ("relative_error", pa.float64()),
-        ]
-    )
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
+    result: ClassVar[pa.DataType] = NUMBER
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """The functions."""
+        """Parameters of the functions."""
         return {"permutations": self.permutations, "scheme": self.scheme, "seed": self.seed}
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
-        """Keep the least values of each group."""
-        found, valid = items(rows.column(self.column))
-        ids, found = groups.ids[valid], found[valid]
-        order = argsort_rows(ids, found, groups.count)
-        ids, found = ids[order], found[order]
+        """Compute the least values of each group."""
+        groups, found = group_items(groups, rows.column(self.column))
+        order = argsort_rows(groups.ids, found, groups.count)
+        ids, found = groups.ids[order], found[order]
         new = run_starts(ids, found)
         ids, hashes = ids[new], hashed(found[new], self.scheme)
         starts = run_starts(ids)
@@ -107,21 +89,20 @@ class MinHash:
         return [self._binary(least, ids[starts], groups.count)]
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Take the lesser of each two values."""
-        there = self._there(states[0])
+        """Take the least of each value."""
+        present = self._present(states[0])
         # The greatest of the complements is the complement of the least.
-        ids, values = greatest(groups.ids[there], ~self.least(states[0]))
+        ids, values = greatest(groups.ids[present], ~self.least(states[0]))
         return [self._binary(~values, ids, groups.count)]
 
     def least(self, states: pa.Array) -> Values:
-        """The least values of those that have seen an item: one row each."""
-        return np.frombuffer(flat(states), self._type.newbyteorder("<")).reshape(
-            -1, self.permutations
-        )
+        """The least values of the states with items: one row each."""
+        values = flat_bytes(states).view(self._type.newbyteorder("<"))
+        return values.reshape(-1, self.permutations)
 
     def similarities(self, left: pa.Array, right: pa.Array) -> Floats:
-        """How alike two sketches are, row by row; NaN where both are empty."""
-        mine, theirs = self._there(left), self._there(right)
+        """The similarity of two sketches, row by row; NaN if both are empty."""
+        mine, theirs = self._present(left), self._present(right)
         both = mine & theirs
         result = np.where(mine | theirs, 0.0, np.nan)
         one, other = self.least(left)[both[mine]], self.least(right)[both[theirs]]
@@ -129,35 +110,29 @@ class MinHash:
         return result
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """How many distinct items there are; bounds at two standard errors; the standard error."""
+        """The number of distinct items, bounds at two standard errors, and the standard error."""
         counts, error = self._counts(states), self._error
         parts = [
             np.rint(counts),
             np.rint(counts * (1 - 2 * error)),
             np.rint(counts * (1 + 2 * error)),
         ]
-        said = [pa.array(np.maximum(part, 0).astype(np.int64)) for part in parts]
+        numbers = [pa.array(np.maximum(part, 0).astype(np.int64)) for part in parts]
         errors = pa.array(np.full(len(counts), error))
-        return pa.StructArray.from_arrays([*said, errors], fields=list(self.result))
-
-    def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-        """The estimate of distinct items less and plus two standard errors."""
-        said = self.estimate(states)
-        return said.field("lower"), said.field("upper")
+        return pa.StructArray.from_arrays([*numbers, errors], fields=list(self.result))
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as bytes."""
         return states[0]
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
-        """The states again; every byte is checked."""
-        sizes = np.asarray(pc.binary_length(payloads)).astype(np.int64)
-        self._refuse_any((sizes != 0) & (sizes != self._size), "their length is another", payloads)
-        there = np.flatnonzero(sizes)
+        """The states of payloads; every byte is checked."""
+        sizes = lengths_of(payloads)
+        self._refuse((sizes != 0) & (sizes != self._size), "its length is another")
         empty = self.least(payloads) == np.iinfo(self._type).max
         wrong = np.zeros(len(payloads), np.bool_)
-        wrong[there[empty.all(axis=1)]] = True
-        self._refuse_any(wrong, "no item was seen, and they do not say so", payloads)
+        wrong[np.flatnonzero(sizes)[empty.all(axis=1)]] = True
+        self._refuse(wrong, "it has no item, and is not empty")
         return [payloads]
 
     @property
@@ -170,52 +145,42 @@ class MinHash:
 
     @property
     def _error(self) -> float:
-        """Standard error of a count, relative: of a sum of so many exponential variables."""
+        """Relative standard error of a count: of a sum of exponential variables."""
         return float(1 / np.sqrt(self.permutations))
 
-    def _there(self, states: pa.Array) -> Mask:
-        return np.asarray(pc.binary_length(states)) > 0
+    def _present(self, states: pa.Array) -> Mask:
+        present: Mask = lengths_of(states) > 0
+        return present
 
     def _counts(self, states: Sequence[pa.Array]) -> Floats:
         counts = np.zeros(len(states[0]))
         shares = self.least(states[0]) / float(np.iinfo(self._type).max)
         with np.errstate(divide="ignore"):
-            counts[self._there(states[0])] = self.permutations / shares.sum(axis=1) - 1.0
+            counts[self._present(states[0])] = self.permutations / shares.sum(axis=1) - 1.0
         return np.minimum(counts, 2.0**62)
 
     def _binary(self, least: Values, ids: Ids, count: int) -> pa.Array:
-        """The values of some of the groups, which ascend; nothing for the others."""
-        there = np.zeros(count, np.bool_)
-        there[ids] = True
-        rows = least.astype(self._type.newbyteorder("<")).view(np.uint8).reshape(-1, self._size)
-        return binaries(rows, there).fill_null(b"")
+        """The values of some groups, which ascend; empty for the others."""
+        present = np.zeros(count, np.bool_)
+        present[ids] = True
+        return rows_to_binary(least.astype(self._type.newbyteorder("<")), present).fill_null(b"")
 
-    def _refuse_any(self, wrong: Mask, why: str, payloads: pa.Array) -> None:
-        if not wrong.any():
-            return
-        payload = payloads[int(np.argmax(wrong))].as_py()
-        raise SketchFormatError(
-            "SKETCH_CORRUPT",
-            f"these bytes are no sketch: {why}",
-            where="sketches.minhash",
-            got=f"{len(payload)} bytes that begin with {payload[:8].hex(' ')}",
-            expected=f"a MinHash of {self.permutations} permutations, {self.scheme}: nothing, or "
-            f"{self._size} bytes",
-            fix="restore them from where they were written, or make the sketch anew",
-        )
+    def _refuse(self, wrong: Mask, reason: str) -> None:
+        functions = f"{self.permutations} permutations, {self.scheme}"
+        expected = f"a MinHash of {functions}: empty, or {self._size} bytes"
+        refuse_payloads(wrong, reason, where="sketches.minhash", expected=expected)
 
 
 def hashed(items: npt.NDArray[np.int64], scheme: str) -> Values:
-    """What the functions of a scheme are given for each item."""
+    """The arguments of the functions of a scheme, for each item."""
     first, _ = murmur3(items)
     if scheme == "legacy":
         return first & _LOW
-    return _mixed(first if scheme == "affine64" else first.astype(np.uint32), scheme)
+    return _mix(first if scheme == "affine64" else first.astype(np.uint32), scheme)
 
 
-def _mixed(hashes: Values, scheme: str) -> Values:
-    kind = hashes.dtype.type
-    one, first, two, second, three = (kind(each) for each in _MIXING[scheme])
+def _mix(hashes: Values, scheme: str) -> Values:
+    one, first, two, second, three = map(hashes.dtype.type, _MIXING[scheme])
     hashes = (hashes ^ (hashes >> one)) * first
     hashes = (hashes ^ (hashes >> two)) * second
     mixed: Values = hashes ^ (hashes >> three)
@@ -224,7 +189,7 @@ def _mixed(hashes: Values, scheme: str) -> Values:
 
 @cache
 def permutations(count: int, seed: int, scheme: str) -> tuple[tuple[Any, Any], ...]:
-    """Factor and summand of each function, as datasketch draws them."""
+    """Factor and summand of each function, drawn as in datasketch."""
     rng = np.random.RandomState(seed)
     if scheme == "legacy":
         limit = int(_PRIME)
@@ -232,6 +197,6 @@ def permutations(count: int, seed: int, scheme: str) -> tuple[tuple[Any, Any], .
             (rng.randint(1, limit, dtype=np.uint64), rng.randint(0, limit, dtype=np.uint64))
             for _ in range(count)
         )
-    kind, bits = (np.uint64, 64) if scheme == "affine64" else (np.uint32, 32)
-    factors = rng.randint(0, 1 << (bits - 1), count, dtype=kind) * kind(2) + kind(1)
-    return tuple(zip(factors, rng.randint(0, 1 << bits, count, dtype=kind), strict=True))
+    dtype, bits = (np.uint64, 64) if scheme == "affine64" else (np.uint32, 32)
+    factors = rng.randint(0, 1 << (bits - 1), count, dtype=dtype) * dtype(2) + dtype(1)
+    return tuple(zip(factors, rng.randint(0, 1 << bits, count, dtype=dtype), strict=True))

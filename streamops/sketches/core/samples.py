@@ -1,8 +1,8 @@
-"""Samples of sets: of each set the hashes below its theta; many sets at once.
+"""Samples of sets: the hashes of each set below its theta, for many sets at once.
 
-A hash is a number from 1 to 2^63 - 2, spread evenly over the items. So the hashes of a set that
-lie below a threshold theta are a fair sample of it, of the share theta / 2^63; and samples of
-two sets below one threshold can be united, intersected and subtracted like the sets.
+Hashes are numbers from 1 to 2^63 - 2, uniformly distributed over the items. So the hashes of a set
+below a threshold theta are a random sample of the share theta / 2^63. Samples of two sets below one
+threshold can be united, intersected and subtracted like the sets.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pyarrow as pa
 from streamops.kernel.columns import list_items
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
-from streamops.sketches.core.sorting import argsort_rows
+from streamops.sketches.core.buffers import argsort_rows
+from streamops.sketches.core.sketch import NUMBER
 
 __all__ = [
-    "NUMBER",
     "SHARE",
     "WHOLE",
     "Compared",
@@ -41,21 +41,14 @@ WHOLE = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Of each set the hashes below its theta, sorted and distinct, one set below another.
-
-    Parameters
-    ----------
-    hashes : array of int64
-        Above 0, below the theta of their set.
-    sizes : array of int64
-        Hashes per set.
-    theta : array of int64
-        Below which all hashes of the set are in the sample.
-    """
+    """The sorted, distinct hashes of each set below its theta, one set after another."""
 
     hashes: Ints
+    """Above 0, and below the theta of their set."""
     sizes: Ints
+    """Number of hashes per set."""
     theta: Ints
+    """The sample of each set has all its hashes below this one."""
 
     @staticmethod
     def of(hashes: pa.Array, theta: pa.Array) -> Samples:
@@ -75,17 +68,10 @@ class Samples:
 
 
 def lowest(groups: Groups, hashes: Ints, theta: Ints, at_most: int) -> Samples:
-    """The samples of the groups over these hashes: no more than so many, the lowest.
+    """The samples of groups: their lowest hashes below theta, at most so many.
 
-    Theta is then the lowest hash that was left out. So a sample depends on nothing but the set
-    and theta as it was: it is the same however the set was dealt out before.
-
-    Parameters
-    ----------
-    groups : Groups
-        Of the hashes, which may be in any order, and several times there.
-    theta : array of int64
-        Of each group; hashes that are not below are left out.
+    Hashes are in any order and may be repeated. If there are more, theta becomes the lowest hash that is
+    left out. So a sample depends on the set and its theta only, not on how the set was partitioned.
     """
     ids = groups.ids
     below = hashes < theta[ids]
@@ -109,13 +95,13 @@ def lowest(groups: Groups, hashes: Ints, theta: Ints, at_most: int) -> Samples:
 
 def united(groups: Groups, samples: Samples, at_most: int) -> Samples:
     """The samples of the unions of the groups' sets."""
-    theta = groups.least(samples.theta)  # of no set: the greatest number, which is WHOLE
+    theta = groups.least(samples.theta)  # the maximum, WHOLE, without sets
     ids = np.repeat(groups.ids, samples.sizes)
     return lowest(Groups(ids, groups.count), samples.hashes, theta, at_most)
 
 
 def _as_before(ids: Ids, hashes: Ints) -> Mask:
-    """Where a hash is the one before it, of the same group."""
+    """Whether a hash is equal to the one before it, of the same group."""
     same = np.zeros(len(ids), np.bool_)
     same[1:] = (hashes[1:] == hashes[:-1]) & (ids[1:] == ids[:-1])
     return same
@@ -123,40 +109,29 @@ def _as_before(ids: Ids, hashes: Ints) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The hashes of several sets beside one another: each once, and in which sets it is.
-
-    Parameters
-    ----------
-    ids, hashes : arrays of int64
-        Row of sets and hash, sorted by both.
-    within : array of int64
-        Bit i says whether the hash is in the i-th set of its row.
-    theta : array of int64, one row per row of sets, one column per set
-    """
+    """The distinct hashes of rows of sets, sorted by row and hash."""
 
     ids: Ids
     hashes: Ints
     within: Ints
+    """Bit i is set if the hash is in the i-th set of its row."""
     theta: Ints
+    """One row per row of sets, one column per set."""
 
     def pair(self, left: int, right: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """What two sets of each row have in common, below the theta up to which both are known.
+        """Hashes of two sets of each row below the smaller theta: in both, left only, right only.
 
-        Returns
-        -------
-        both, only_left, only_right : arrays of int64
-            How many hashes are in both, and in one of them only.
-        theta : array of int64
+        The fourth array is this theta.
         """
         theta: Ints = np.minimum(self.theta[:, left], self.theta[:, right])
-        where = (self.within >> left & 1) + 2 * (self.within >> right & 1)
+        sides = (self.within >> left & 1) + 2 * (self.within >> right & 1)
         below = self.hashes < theta[self.ids]
-        found = np.bincount((4 * self.ids + where)[below], minlength=4 * len(theta))
+        found = np.bincount((4 * self.ids + sides)[below], minlength=4 * len(theta))
         _, only_left, only_right, both = found.reshape(-1, 4).T
         return both, only_left, only_right, theta
 
     def where(self, inside: Sequence[int], outside: Sequence[int] = ()) -> Samples:
-        """Samples of what is in all sets of the first kind and in none of the second."""
+        """Samples of the items that are in all sets of the first list and in none of the second."""
         theta: Ints = self.theta[:, [*inside, *outside]].min(axis=1)
         wanted = sum(1 << i for i in inside)
         relevant = wanted | sum(1 << i for i in outside)
@@ -165,23 +140,20 @@ class Compared:
         return Samples(self.hashes[chosen], sizes, theta)
 
     def either(self, at_most: int) -> Samples:
-        """Samples of the unions of all sets of a row: no more than so many hashes, the lowest."""
+        """Samples of the unions of all sets of a row: their lowest hashes, at most so many."""
         theta: Ints = self.theta.min(axis=1)
         return lowest(Groups(self.ids, len(theta)), self.hashes, theta, at_most)
 
 
 def compared(samples: Samples, width: int) -> Compared:
-    """Rows of so many sets, compared within each row; one row below another.
-
-    At most 62 sets make a row.
-    """
+    """Sets compared in rows of this width, at most 62; one row after another."""
     owners = samples.owners
     theta = samples.theta.reshape(-1, width)
     return _compared(samples.hashes, owners // width, owners % width, theta)
 
 
 def beside(left: Samples, right: Samples) -> Compared:
-    """The sets of the one, and in the same row those of the other."""
+    """The sets of both, compared row by row."""
     hashes = np.concatenate([left.hashes, right.hashes])
     ids = np.concatenate([left.owners, right.owners])
     sets = np.repeat([0, 1], [len(left.hashes), len(right.hashes)])
@@ -197,25 +169,15 @@ def _compared(hashes: Ints, ids: Ids, sets: Ids, theta: Ints) -> Compared:
     return Compared(ids[firsts], hashes[firsts], within, theta)
 
 
-NUMBER = pa.struct(
-    [
-        ("estimate", pa.int64()),
-        ("lower", pa.int64()),
-        ("upper", pa.int64()),
-        ("relative_error", pa.float64()),
-    ]
-)
-"""A number of items, between which bounds it lies, and its relative standard error."""
-
 SHARE = pa.struct([("estimate", pa.float64()), ("lower", pa.float64()), ("upper", pa.float64())])
-"""A share, and between which bounds it lies."""
+"""An estimated share, and its bounds."""
 
-_ERRORS = 2.0  # how many standard errors the bounds are away
+_ERRORS = 2.0  # standard errors between estimate and bounds
 _LARGEST = 2.0**63 - 1024  # the largest double that is an int64
 
 
 def number(found: Ints, theta: Ints) -> Ints:
-    """How many items the sets have of which so many were found below theta.
+    """Estimated sizes of sets with this number of hashes below theta.
 
     Examples
     --------
@@ -226,7 +188,7 @@ def number(found: Ints, theta: Ints) -> Ints:
 
 
 def bounds(found: Ints, theta: Ints) -> tuple[Ints, Ints]:
-    """Between which numbers that of the items lies, in 95 cases of 100; exactly, in a whole set.
+    """Bounds of the sizes of sets, with a confidence of 95 %; exact for a whole set.
 
     Examples
     --------
@@ -244,22 +206,19 @@ def bounds(found: Ints, theta: Ints) -> tuple[Ints, Ints]:
 
 def _edge(centre: Floats, spread: Floats, side: int) -> Floats:
     """The N for which (N - centre)^2 = spread^2 N."""
-    reach = spread / 2 * np.sqrt(spread**2 + 4 * centre)
-    edge: Floats = centre + spread**2 / 2 + side * reach
+    distance = spread / 2 * np.sqrt(spread**2 + 4 * centre)
+    edge: Floats = centre + spread**2 / 2 + side * distance
     return edge
 
 
 def relative_error(found: Ints, theta: Ints) -> Floats:
-    """Standard error of the estimate, as a part of it; NaN where nothing was found.
-
-    It is 0 for a whole set, and not above 1 / sqrt(found - 1).
-    """
+    """Relative standard error, at most 1 / sqrt(found - 1); 0 for a whole set, NaN without hashes."""
     error = np.sqrt((1 - _probability(theta)) / np.maximum(found - 1, 1))
     return np.where((found == 0) & (theta < WHOLE), np.nan, error)
 
 
 def number_of(found: Ints, theta: Ints) -> pa.Array:
-    """All of this, as ``NUMBER``."""
+    """Estimate, bounds and error of the sizes of sets, as ``NUMBER``."""
     error = relative_error(found, theta)
     parts = [pa.array(part) for part in (number(found, theta), *bounds(found, theta))]
     parts.append(pa.array(error, mask=np.isnan(error)))
@@ -267,32 +226,29 @@ def number_of(found: Ints, theta: Ints) -> pa.Array:
 
 
 def share_of(found: Ints, among: Ints, theta: Ints) -> pa.Array:
-    """Which share of the items of a set has something that so many of the sampled ones have.
+    """The share of the items of a set that have a property, as ``SHARE``; null for an empty sample.
 
-    Returns
-    -------
-    array of ``SHARE``
-        The estimate is null where the sample is empty.
+    ``found`` of ``among`` hashes below theta have the property.
     """
-    whole, nothing = theta == WHOLE, among == 0
+    whole, empty = theta == WHOLE, among == 0
     n = np.maximum(among, 1)
-    # Of a finite set: what was sampled is known.
+    # Without the variance of the part that was sampled.
     spread = np.where(whole, 0.0, _ERRORS**2 * (1 - _probability(theta)))
     step = np.where(whole, 0.0, 0.5)
     lower = _score(np.maximum(found - step, 0), n, spread, -1)
     upper = _score(np.minimum(found + step, n), n, spread, +1)
-    unknown = nothing & ~whole
+    unknown = empty & ~whole
     parts = [
-        pa.array(found / n, mask=nothing),
-        pa.array(np.where(unknown, 0.0, np.maximum(lower, 0.0)), mask=nothing & whole),
-        pa.array(np.where(unknown, 1.0, np.minimum(upper, 1.0)), mask=nothing & whole),
+        pa.array(found / n, mask=empty),
+        pa.array(np.where(unknown, 0.0, np.maximum(lower, 0.0)), mask=empty & whole),
+        pa.array(np.where(unknown, 1.0, np.minimum(upper, 1.0)), mask=empty & whole),
     ]
     return pa.StructArray.from_arrays(parts, fields=list(SHARE))
 
 
 def _score(found: Floats, n: Ints, spread: Floats, side: int) -> Floats:
-    reach = np.sqrt(spread * (spread / 4 + found * (1 - found / n)))
-    edge: Floats = (found + spread / 2 + side * reach) / (n + spread)
+    distance = np.sqrt(spread * (spread / 4 + found * (1 - found / n)))
+    edge: Floats = (found + spread / 2 + side * distance) / (n + spread)
     return edge
 
 

@@ -33,21 +33,19 @@ from streamops.kernel.parameters import require_choice, require_name, show_durat
 from streamops.kernel.parameters import require_hashable as require_key_type
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
 from streamops.sketches.core.filters import (
+    LAYOUT,
     MOST_BITS,
+    NEVER,
+    Generation,
+    Rotation,
     Shape,
+    decode_generations,
+    encode_generations,
+    newest_cells,
     positions,
     require_capacity,
     require_rate,
     too_large,
-)
-from streamops.sketches.core.generations import (
-    LAYOUT,
-    NEVER,
-    Generation,
-    Rotation,
-    decode_generations,
-    encode_generations,
-    newest_cells,
 )
 
 __all__ = [

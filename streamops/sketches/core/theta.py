@@ -1,8 +1,8 @@
-"""Theta sketches: how many distinct items, and of two sketches how many they share.
+"""Theta sketches: the number of distinct items, and of those that two sketches share.
 
-The rule is bottom-k, also called KMV: of the hashes of a group's items the k lowest are kept, and
-theta is the lowest of the others. So the state is a function of the set of items alone. A merge
-is a union of the lists, the least of the thetas, and the same rule again.
+The rule is bottom-k, also called KMV: the k lowest hashes of a group's items are stored, and theta is
+the lowest of the others. So the state is a function of the set of items alone. Merging unites the lists,
+takes the smallest theta, and applies the rule again.
 
 References: Z. Bar-Yossef et al., "Counting Distinct Elements in a Data Stream", 2002; K. Beyer et
 al., "On Synopses for Distinct-Value Estimation Under Multiset Operations", 2007; A. Dasgupta et
@@ -23,38 +23,32 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
-from streamops.sketches.core import samples
-from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.hashes import items, murmur3
+from streamops.sketches.core.items import items, murmur3
 from streamops.sketches.core.samples import (
-    NUMBER,
     SHARE,
     WHOLE,
     Samples,
     beside,
-    bounds,
     compared,
     lowest,
     number_of,
     share_of,
+    united,
 )
+from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 from streamops.sketches.core.theta_image import image, read, refuse
 
-__all__ = ["FIELDS", "PARTS", "Overlap", "Theta", "hashed", "measured", "merged", "parts"]
+__all__ = ["FIELDS", "PARTS", "Overlap", "Theta", "compare_samples", "hash_values"]
 
 FIELDS = (("hashes", pa.list_(pa.int64())), ("theta", pa.int64()))
-"""Columns of samples as state: the hashes below theta, sorted; theta, 2^63 - 1 for a whole set."""
+"""State columns of samples: the sorted hashes below theta; and theta, 2^63 - 1 for a whole set."""
 
 
 @dataclass(frozen=True, slots=True)
-class Theta:
-    """Distinct items of a column: at most k hashes per group.
+class Theta(ColumnSketch):
+    """Distinct items of a column: at most k hashes per group, a power of two.
 
-    Parameters
-    ----------
-    column : str
-    k : int
-        A power of two. The relative standard error is not above 1 / sqrt(k - 1).
+    The relative standard error is at most 1 / sqrt(k - 1).
     """
 
     column: str
@@ -65,48 +59,31 @@ class Theta:
     result: ClassVar[pa.DataType] = NUMBER
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
-
-    @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """What two sketches must have in common to be merged."""
+        """Maximum number of hashes."""
         return {"k": self.k}
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
-        """Keep the lowest hashes of each group."""
-        hashes, there = hashed(rows.column(self.column))
+        """Store the lowest hashes of each group."""
+        hashes, present = hash_values(rows.column(self.column))
         theta = np.full(groups.count, WHOLE)
-        return lowest(groups.where(there), hashes[there], theta, self.k).columns()
+        return lowest(groups.where(present), hashes[present], theta, self.k).columns()
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Unite the lists, and keep the lowest hashes."""
-        return merged(groups, states, self.k)
+        """Unite the lists, and store the lowest hashes."""
+        return merge_samples(groups, states, self.k)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """How many there are, exactly while no more than k; bounds; the standard error."""
+        """The number of items, exact up to k; its bounds; and the standard error."""
         samples = Samples.of(*states)
         return number_of(samples.sizes, samples.theta)
-
-    def bounds(self, states: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-        """Between which numbers the truth lies: two standard errors."""
-        samples = Samples.of(*states)
-        lower, upper = bounds(samples.sizes, samples.theta)
-        return pa.array(lower), pa.array(upper)
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state as the compact theta sketch of Apache DataSketches."""
         return image(Samples.of(*states))
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
-        """The states again, of bytes that ``payload`` would write, and of no others.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_CORRUPT``.
-        """
+        """The states of payloads, which are in the form that ``payload`` writes."""
         where = f"sketches.{self.format.kind}"
         samples = read(payloads, where=where)
         refuse(samples.sizes > self.k, f"more hashes than k={self.k}", where)
@@ -119,34 +96,28 @@ class Theta:
         return self.payload(states)
 
     def from_images(self, images: pa.Array) -> list[pa.Array]:
-        """The states of compact theta sketches; of longer ones the k lowest hashes.
-
-        Raises
-        ------
-        SketchFormatError
-            ``SKETCH_CORRUPT``.
-        """
+        """The states of compact theta sketches: their k lowest hashes."""
         found = read(images, where=f"sketches.{self.format.kind}")
-        each = Groups(np.arange(len(images)), len(images))
-        return samples.united(each, found, self.k).columns()
+        groups = Groups(np.arange(len(images)), len(images))
+        return united(groups, found, self.k).columns()
 
 
-def hashed(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
-    """The hash of each value from 1 to 2^63 - 2, and where it has one.
+def hash_values(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
+    """The hash of each value from 1 to 2^63 - 2, and whether it has one.
 
-    Null has none; nor has a value whose hash would be one of the bounds, 0 or 2^63 - 1.
+    Null has none, nor has a value whose hash would be 0 or 2^63 - 1.
     """
-    longs, there = items(column)
+    longs, valid = items(column)
     first, _ = murmur3(longs)
     hashes = (first >> np.uint64(1)).view(np.int64)
-    return hashes, there & (hashes > 0) & (hashes < WHOLE)
+    return hashes, valid & (hashes > 0) & (hashes < WHOLE)
 
 
-def merged(groups: Groups, states: Sequence[pa.Array], k: int) -> list[pa.Array]:
-    """States of the groups over their members' states."""
+def merge_samples(groups: Groups, states: Sequence[pa.Array], k: int) -> list[pa.Array]:
+    """Merged samples of the groups."""
 
     def unite(members: Groups, companions: Sequence[pa.Array]) -> list[pa.Array]:
-        return samples.united(members, Samples.of(*companions), k).columns()
+        return united(members, Samples.of(*companions), k).columns()
 
     return merge_groups(groups, states, unite)
 
@@ -158,36 +129,27 @@ PARTS: tuple[tuple[str, pa.DataType], ...] = (
     ("either", NUMBER),
     ("jaccard", SHARE),
 )
-"""What is said of two sets: sizes, and the share of what is in either that is in both."""
+"""Comparison of two sets: sizes of their parts, and the share of both among either."""
 
 
 def parts(both: Ints, only_left: Ints, only_right: Ints, theta: Ints) -> list[pa.Array]:
-    """``PARTS``, of so many hashes found below theta."""
+    """``PARTS`` of sets with these numbers of hashes below theta."""
     either = both + only_left + only_right
     sizes = [number_of(found, theta) for found in (both, only_left, only_right, either)]
     return [*sizes, share_of(both, either, theta)]
 
 
-def measured(left: Samples, right: Samples) -> pa.Array:
-    """The two sets of each row, as a struct of ``PARTS``."""
+def compare_samples(left: Samples, right: Samples) -> pa.Array:
+    """The comparison of the two sets of each row, as a struct of ``PARTS``."""
     found = beside(left, right).pair(0, 1)
     return pa.StructArray.from_arrays(parts(*found), fields=list(pa.struct(PARTS)))
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Distinct items per audience, and what each two audiences share.
+    """Distinct items per audience, at most k hashes each, and what every two audiences share.
 
-    Parameters
-    ----------
-    column : str
-        The items.
-    of : str
-        Which audience a row speaks of.
-    audiences : Array
-        Which of them count, of the type of ``of``; each once.
-    k : int
-        Hashes per audience.
+    Column ``of`` has the audience of a row, one of the ``audiences``: others are ignored.
     """
 
     column: str
@@ -203,7 +165,7 @@ class Overlap:
 
     @property
     def sketch(self) -> Theta:
-        """What is kept of each audience."""
+        """The sketch of each audience."""
         return Theta(self.column, self.k)
 
     @property
@@ -213,73 +175,65 @@ class Overlap:
 
     @property
     def result(self) -> pa.DataType:
-        """The audiences with their sizes, and the pairs of them with what they share."""
-        kind = self.audiences.type
+        """The sizes of the audiences, and the comparison of their pairs."""
+        dtype = self.audiences.type
         return pa.struct(
             [
-                ("audiences", pa.list_(pa.struct([("audience", kind), *NUMBER]))),
-                ("pairs", pa.list_(pa.struct([("left", kind), ("right", kind), *PARTS]))),
+                ("audiences", pa.list_(pa.struct([("audience", dtype), *NUMBER]))),
+                ("pairs", pa.list_(pa.struct([("left", dtype), ("right", dtype), *PARTS]))),
             ]
         )
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
-        """Keep the lowest hashes of each audience of each group."""
+        """Store the lowest hashes of each audience of each group."""
         audience = pc.index_in(combine_chunks(rows.column(self.of)), value_set=self.audiences)
-        hashes, there = hashed(rows.column(self.column))
-        there = there & np.asarray(audience.is_valid())
+        hashes, present = hash_values(rows.column(self.column))
+        present = present & np.asarray(audience.is_valid())
         numbers = np.asarray(audience.fill_null(0)).astype(np.int64)
-        each = self._each(groups.ids[there], groups.count, numbers[there])
-        return self._by_group(
-            lowest(each, hashes[there], np.full(each.count, WHOLE), self.k).columns()
-        )
+        subgroups = self._subgroups(groups.ids[present], groups.count, numbers[present])
+        theta = np.full(subgroups.count, WHOLE)
+        return self._by_group(lowest(subgroups, hashes[present], theta, self.k).columns())
 
     def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
-        """Unite the lists of each audience, and keep the lowest hashes."""
+        """Unite the lists of each audience, and store the lowest hashes."""
         width = len(self.audiences)
         numbers = np.tile(np.arange(width), len(groups.ids))
-        each = self._each(np.repeat(groups.ids, width), groups.count, numbers)
-        return self._by_group(merged(each, [state.flatten() for state in states], self.k))
+        subgroups = self._subgroups(np.repeat(groups.ids, width), groups.count, numbers)
+        lists = [state.flatten() for state in states]
+        return self._by_group(merge_samples(subgroups, lists, self.k))
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """Sizes of the audiences, by their own thetas; what pairs share, below the lesser one."""
-        samples, count, width = self._samples(states), len(states[0]), len(self.audiences)
+        """Sizes of the audiences by their own thetas, and of their pairs by the smaller theta."""
+        samples = Samples.of(*(state.flatten() for state in states))
+        count, width = len(states[0]), len(self.audiences)
         pairs = list(combinations(range(width), 2))
         sizes = number_of(samples.sizes, samples.theta)
         audiences = self._lists("audiences", [np.tile(np.arange(width), count)], sizes.flatten())
-        beside = compared(samples, width)
-        found = [beside.pair(*pair) for pair in pairs]
-        # Of each group all pairs, and then of the next one.
-        numbers = [np.stack(each, axis=1).ravel() for each in zip(*found, strict=True)]
+        sets = compared(samples, width)
+        found = [sets.pair(*pair) for pair in pairs]
+        # All pairs of a group, then those of the next one.
+        numbers = [np.stack(column, axis=1).ravel() for column in zip(*found, strict=True)]
         named = [np.tile([pair[side] for pair in pairs], count) for side in (0, 1)]
         shared = self._lists("pairs", named, parts(*numbers))
         return pa.StructArray.from_arrays([audiences, shared], fields=list(self.result))
 
-    def _samples(self, states: Sequence[pa.Array]) -> Samples:
-        return Samples.of(*(state.flatten() for state in states))
-
-    def _each(self, ids: Ids, count: int, audiences: Ids) -> Groups:
-        """The audiences of groups as groups."""
+    def _subgroups(self, ids: Ids, count: int, audiences: Ids) -> Groups:
+        """One group per audience of a group."""
         width = len(self.audiences)
         return Groups(ids * width + audiences, count * width)
 
     def _by_group(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        width = len(self.audiences)
-        return [_chopped(column, width) for column in columns]
+        return [_split_lists(column, len(self.audiences)) for column in columns]
 
     def _lists(self, part: str, named: Sequence[Ids], values: Sequence[pa.Array]) -> pa.Array:
-        kind = self.result.field(part).type
+        fields = list(self.result.field(part).type.value_type)
         names = [self.audiences.take(pa.array(numbers)) for numbers in named]
-        entries = pa.StructArray.from_arrays([*names, *values], fields=list(kind.value_type))
-        width = len(self.audiences) if part == "audiences" else self._pairs
-        return _chopped(entries, width)
-
-    @property
-    def _pairs(self) -> int:
+        entries = pa.StructArray.from_arrays([*names, *values], fields=fields)
         width = len(self.audiences)
-        return width * (width - 1) // 2
+        return _split_lists(entries, width if part == "audiences" else width * (width - 1) // 2)
 
 
-def _chopped(values: pa.Array, width: int) -> pa.Array:
-    """Lists of so many values each."""
+def _split_lists(values: pa.Array, width: int) -> pa.Array:
+    """Lists of this width."""
     offsets = pa.array(np.arange(0, len(values) + 1, width)).cast(pa.int32())
     return pa.ListArray.from_arrays(offsets, values)

@@ -13,9 +13,8 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.core import bloom
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.filters import Shape
-from streamops.sketches.core.frame import are_valid
-from streamops.sketches.core.hashes import items
-from streamops.sketches.core.stored import Framed
+from streamops.sketches.core.items import items
+from streamops.sketches.core.sketch import Framed, are_valid
 from tests.sketches.bloom_accuracy import measured
 
 SMALL = Bloom.of("v", "bigint", 100, 0.01)  # 1,024 bits: 16 words
@@ -109,7 +108,7 @@ def test_states_are_their_own_payloads() -> None:
     [
         (b"1234567", "length"),
         (bytes(136), "length"),
-        (bytes(128), "no bit"),
+        (bytes(128), "none of its bits"),
         (np.array([2, 1], "<i8").tobytes(), "ascend"),
         (np.array([1, 1], "<i8").tobytes(), "ascend"),
     ],
@@ -120,7 +119,7 @@ def test_bytes_that_are_no_filter_are_refused(payload: bytes, why: str) -> None:
         SMALL.revive(pa.array([good, payload], pa.binary()))
     assert caught.value.code == "SKETCH_CORRUPT"
     assert why in caught.value.what
-    assert caught.value.where == "bloom, sketch 1"
+    assert caught.value.got == "1 of 2 payloads, the first is number 1"
 
 
 def test_a_merged_filter_keeps_the_promised_rate_too() -> None:

@@ -14,9 +14,9 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.countmin import CountMin, cells_of, depth_for, width_for
-from streamops.sketches.core.hashes import items
+from streamops.sketches.core.items import items
+from streamops.sketches.core.sketch import Sketch
 from tests.aggregates.samples import COMPARABLE, LARGEST, TYPES, VALUES, one_group
 from tests.oracles import frequency as oracle
 
@@ -130,7 +130,7 @@ def test_each_question_is_asked_of_a_state_of_its_own() -> None:
 
 def test_the_estimate_has_the_items_asked_for_in_their_order() -> None:
     asked = pa.array(["b", "x", "a"])
-    sketch = CountMin("c", pa.string(), width=10, depth=2, asked=asked)
+    sketch = CountMin("c", pa.string(), width=10, depth=2, queries=asked)
     rows = pa.table({"c": ["a", "b", "b", None]})
     states = sketch.update(Groups(np.array([0, 0, 0, 1]), 2), rows)
     found = sketch.estimate(states)
@@ -159,7 +159,7 @@ def test_without_a_question_the_estimate_is_the_number_of_items_and_the_error() 
 @pytest.mark.parametrize("name", COMPARABLE)
 def test_items_may_be_of_any_type_that_has_a_hash(name: str) -> None:
     values = pa.array([*VALUES[name], None, VALUES[name][0]], TYPES[name])
-    sketch = CountMin("c", TYPES[name], width=100, depth=2, asked=values[:1])
+    sketch = CountMin("c", TYPES[name], width=100, depth=2, queries=values[:1])
     states = sketch.update(one_group(len(values)), pa.table({"c": values}))
     counts = Counter(items(values.drop_null())[0].tolist())
     (found,) = sketch.estimate(states)[0]["items"].as_py()
@@ -262,7 +262,7 @@ def test_a_payload_that_no_sketch_has_written_is_refused(broken: bytes, expected
         SMALL.revive(pa.array([SOUND, TABLE, broken, SOUND]))
     error = caught.value
     assert (error.code, error.expected) == ("SKETCH_CORRUPT", expected)
-    assert error.got == "1 of 4 payloads are otherwise, number 2 is the first"
+    assert error.got == "1 of 4 payloads, the first is number 2"
     assert error.where == "sketches, frequency"
 
 

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.frame import Header
-from streamops.sketches.core.buffers import binary_of
-from streamops.sketches.core.contract import Format, Parameter
-from streamops.sketches.core.frame import are_valid, pack_frames, read_header, unpack_frames
+from streamops.sketches.core.buffers import make_binary
+from streamops.sketches.core.sketch import (
+    Format,
+    Parameter,
+    are_valid,
+    pack_frames,
+    read_header,
+    unpack_frames,
+)
 
 FORMAT = Format("hll", 3)
 PARAMETERS: dict[str, Parameter] = {"p": 12, "how": "ä", "rate": 0.01}
@@ -144,10 +150,10 @@ def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
 def test_another_kind_is_refused() -> None:
     (other,) = pack_frames(Format("theta", 3), PARAMETERS, pa.array([b"abc"])).to_pylist()
     assert str(refused(other)) == (
-        "[SKETCH_KIND] day, sketch 2: this is a sketch of another kind\n"
+        "[SKETCH_KIND] day, sketch 2: this is a sketch of another type\n"
         "  got:       theta\n"
         "  expected:  hll\n"
-        "  fix:       sketches of one kind can be merged: name the one that these were made by"
+        "  fix:       only sketches of one type can be merged: use the aggregate that made these"
     )
 
 
@@ -155,12 +161,12 @@ def test_other_parameters_are_refused_each_by_its_name() -> None:
     said = {"p": 14, "rate": 0.01, "wide": "ä"}
     (other,) = pack_frames(FORMAT, said, pa.array([b"abc"])).to_pylist()
     assert str(refused(other)) == (
-        "[SKETCH_PARAMETERS] day, sketch 2: this sketch was made with other parameters: "
+        "[SKETCH_PARAMETERS] day, sketch 2: this sketch has other parameters: "
         "how, p, wide\n"
         "  got:       how=None, p=14, wide='ä'\n"
         "  expected:  how='ä', p=12, wide=None\n"
-        "  fix:       sketches of equal parameters can be merged: name those that these were "
-        "made with"
+        "  fix:       only sketches of equal parameters can be merged: use those that these "
+        "were made with"
     )
 
 
@@ -218,4 +224,4 @@ def test_many_frames_are_as_one() -> None:
 
 def test_more_bytes_than_an_array_can_hold_are_refused() -> None:
     with pytest.raises(pa.ArrowInvalid):
-        binary_of(np.array([0, 1 << 31]), np.empty(0, np.uint8))
+        make_binary(np.array([0, 1 << 31]), np.empty(0, np.uint8))

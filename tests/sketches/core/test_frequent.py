@@ -14,8 +14,8 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.contract import Sketch
 from streamops.sketches.core.frequent import Frequent, counters_for
+from streamops.sketches.core.sketch import Sketch
 from streamops.testing.values import comparable
 from tests.aggregates.samples import COMPARABLE, LARGEST, NAN, ORDERED, TYPES, VALUES, one_group
 from tests.oracles import frequency as oracle
@@ -157,9 +157,9 @@ def test_a_weight_below_zero_is_an_error() -> None:
     with pytest.raises(SchemaError) as caught:
         sketch.update(one_group(2), pa.table({"c": ["a", "b"], "w": [1, -2]}))
     assert str(caught.value) == (
-        "[WEIGHT_NEGATIVE] sketches: a sketch cannot forget, but column 'w' takes something away\n"
-        "  got:       weight='w' with a least value of -2\n"
-        "  expected:  weights of 0 or more\n"
+        "[WEIGHT_NEGATIVE] sketches: a sketch cannot forget, but column 'w' has negative weights\n"
+        "  got:       weight='w' with a minimum of -2\n"
+        "  expected:  weights >= 0\n"
         "  fix:       leave such rows out, or count exactly: aggregates.sum"
     )
     rows = pa.table({"c": pa.array(["a", None]), "w": [1, -2]})
@@ -290,16 +290,22 @@ def test_a_sound_payload_is_read() -> None:
         (SOUND[:19], "at least 20 bytes"),
         (payload_of([1] * 4, b""), "at most 3 items"),
         (SOUND[:30], "a count for each item"),
-        (payload_of([0, 2], A_AND_B), "counts as promised"),
-        (payload_of([1, 2], A_AND_B, count=4), "counts as promised"),
-        (payload_of([1, 2], A_AND_B, count=2), "counts as promised"),
-        (payload_of([1, 2], A_AND_B, count=7, offset=-1), "counts as promised"),
-        (payload_of([1, 2], A_AND_B, count=6, offset=1), "counts as promised"),
-        (payload_of([1, 2], A_AND_B, count=LARGEST, offset=LARGEST), "counts as promised"),
-        (payload_of([LARGEST] * 2, A_AND_B, count=LARGEST), "counts as promised"),
+        (payload_of([0, 2], A_AND_B), "counts within the bounds of the sketch"),
+        (payload_of([1, 2], A_AND_B, count=4), "counts within the bounds of the sketch"),
+        (payload_of([1, 2], A_AND_B, count=2), "counts within the bounds of the sketch"),
+        (payload_of([1, 2], A_AND_B, count=7, offset=-1), "counts within the bounds of the sketch"),
+        (payload_of([1, 2], A_AND_B, count=6, offset=1), "counts within the bounds of the sketch"),
+        (
+            payload_of([1, 2], A_AND_B, count=LARGEST, offset=LARGEST),
+            "counts within the bounds of the sketch",
+        ),
+        (
+            payload_of([LARGEST] * 2, A_AND_B, count=LARGEST),
+            "counts within the bounds of the sketch",
+        ),
         (
             payload_of([LARGEST, LARGEST, 3], b"\x01\0\0\0" * 3 + b"abc", count=1),
-            "counts as promised",
+            "counts within the bounds of the sketch",
         ),
         (SOUND[:-1], "items, and nothing else"),
         (SOUND + b"c", "items, and nothing else"),
@@ -316,7 +322,7 @@ def test_a_payload_that_no_sketch_has_written_is_refused(broken: bytes, expected
     error = caught.value
     assert (error.code, error.expected) == ("SKETCH_CORRUPT", expected)
     if "type" not in expected:
-        assert error.got == "1 of 3 payloads are otherwise, number 1 is the first"
+        assert error.got == "1 of 3 payloads, the first is number 1"
     assert error.where == "sketches, heavy_hitters"
 
 

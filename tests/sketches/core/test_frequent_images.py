@@ -88,7 +88,10 @@ def test_an_image_whose_error_is_above_what_is_promised_is_refused() -> None:
         coarse.update(f"w{number % 50}")
     with pytest.raises(SketchFormatError) as caught:
         Frequent("c", pa.string(), counters=400).from_images(pa.array([coarse.serialize()]))
-    assert (caught.value.code, caught.value.expected) == ("SKETCH_CORRUPT", "counts as promised")
+    assert (caught.value.code, caught.value.expected) == (
+        "SKETCH_CORRUPT",
+        "counts within the bounds of the sketch",
+    )
 
 
 IMAGE = STRINGS.images(groups_of(STRINGS))[1].as_py()
@@ -106,7 +109,7 @@ IMAGE = STRINGS.images(groups_of(STRINGS))[1].as_py()
         (IMAGE + b"x", "items, and nothing else"),
         (IMAGE[:-9] + b"\xff\xff" + IMAGE[-7:], "a length for each item"),
         (IMAGE[:-1] + b"\xff", "items in UTF-8"),
-        (IMAGE[:16] + b"\x00" + IMAGE[17:], "counts as promised"),
+        (IMAGE[:16] + b"\x00" + IMAGE[17:], "counts within the bounds of the sketch"),
     ],
 )
 def test_what_is_no_image_is_refused(broken: bytes, expected: str) -> None:

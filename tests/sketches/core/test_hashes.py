@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.hashes import items, murmur3
+from streamops.sketches.core.items import items, murmur3
 
 LONGS = np.concatenate(
     [[0, 1, -1, 2**63 - 1, -(2**63)], np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 995)]

@@ -150,8 +150,8 @@ SIX = theirs(8, 500, datasketches.HLL_6).serialize_compact()
 EIGHT = theirs(8, 500).serialize_compact()
 PLACE = int(np.argmax(np.frombuffer(FOUR, np.uint8)[40:168] & 15 < 15))
 CORRUPT = {
-    "they are too short": [b"", LIST[:7], SET[:11], changed(SET, at_3=8)[:10], FOUR[:39]],
-    "their preamble is another": [
+    "it is too short": [b"", LIST[:7], SET[:11], changed(SET, at_3=8)[:10], FOUR[:39]],
+    "its preamble is another": [
         changed(LIST, at_0=3),
         changed(LIST, at_1=2),
         changed(LIST, at_2=8),
@@ -159,14 +159,14 @@ CORRUPT = {
         changed(EIGHT, at_7=3 | 8),
         changed(EIGHT, at_0=0, at_7=3),
     ],
-    "their type is none": [changed(EIGHT, at_7=14)],
-    "they have more coupons than there may be": [
+    "its type is unknown": [changed(EIGHT, at_7=14)],
+    "it has too many coupons": [
         changed(LIST, at_6=8),
         changed(LIST, at_5=12),
         changed(SET, at_8=25),
         changed(SET, at_11=255),
     ],
-    "their length is another": [
+    "its length is another": [
         LIST + b"\0",
         LIST[:-1],
         changed(LIST, at_6=2),
@@ -181,7 +181,7 @@ CORRUPT = {
         EIGHT[:-1],
         EIGHT + b"\0",
     ],
-    "their values are more or fewer than they say": [
+    "the number of its values is another than stated": [
         LIST[:-4] + bytes(4),
         LIST[:-4] + LIST[-8:-4],
         changed(TABLE, at_6=2),
@@ -202,7 +202,7 @@ CORRUPT = {
 
 
 @pytest.mark.parametrize(
-    ("why", "image"), [(why, each) for why, several in CORRUPT.items() for each in several]
+    ("why", "image"), [(why, blob) for why, blobs in CORRUPT.items() for blob in blobs]
 )
 def test_bytes_that_are_no_image_are_refused(why: str, image: bytes) -> None:
     good = [LIST, TABLE, SET, HASHES, FOUR, FOUR_OPEN, SIX, EIGHT]
@@ -211,7 +211,7 @@ def test_bytes_that_are_no_image_are_refused(why: str, image: bytes) -> None:
         from_images(binary(*good, image, *good), 8)
     assert (caught.value.code, caught.value.what) == (
         "SKETCH_CORRUPT",
-        f"these bytes are no sketch: {why}",
+        f"this sketch is damaged: {why}",
     )
 
 
@@ -222,7 +222,7 @@ def test_an_image_of_another_precision_is_refused() -> None:
         "[SKETCH_PARAMETERS] sketches.hll: this sketch has another precision\n"
         "  got:       p=9\n"
         "  expected:  p=8\n"
-        "  fix:       ask for p=9, or make the sketch anew"
+        "  fix:       use p=9, or make the sketch again"
     )
 
 
@@ -250,9 +250,9 @@ def test_datasketch_reads_what_is_written_for_it_and_back(p: int) -> None:
 def test_what_datasketch_would_read_and_ought_not() -> None:
     (blob,) = to_serialized(np.ones((1, 16), np.uint8), 4).to_pylist()
     for wrong, why in (
-        (b"", "their length is another"),
-        (blob[:-1], "their length is another"),
-        (blob + b"\0", "their length is another"),
+        (b"", "its length is another"),
+        (blob[:-1], "its length is another"),
+        (blob + b"\0", "its length is another"),
         (b"\5" + blob[1:], "a register is out of range"),
         (blob[:-1] + b"\x3e", "a register is out of range"),
         (blob[:-1] + b"\xff", "a register is out of range"),

@@ -16,7 +16,6 @@ from datasketch import HyperLogLogPlusPlus
 from streamops.kernel.errors import SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.hashes import murmur3
 from streamops.sketches.core.hll_registers import (
     coupons,
     estimates,
@@ -26,6 +25,7 @@ from streamops.sketches.core.hll_registers import (
     most_coupons,
 )
 from streamops.sketches.core.hyperloglog import SPARSE_ERROR, HyperLogLog
+from streamops.sketches.core.items import murmur3
 from tests.oracles import hyperloglog as oracle
 
 LONGS = np.random.default_rng(5).integers(-(2**63), 2**63 - 1, 20_000)
@@ -270,16 +270,16 @@ def test_it_says_what_it_reads_and_what_it_is() -> None:
 ONE = (1 << 26).to_bytes(4, "little")
 TWO = (2 << 26).to_bytes(4, "little")
 CORRUPT = {
-    "nothing is in them": [b""],
-    "their form is neither sparse nor dense": [b"\2", b"\xff" + bytes(16)],
-    "their length is that of none": [
+    "it is empty": [b""],
+    "its form is neither sparse nor dense": [b"\2", b"\xff" + bytes(16)],
+    "no form has its length": [
         b"\0abc",
         b"\1" + bytes(15),
         b"\1" + bytes(17),
         b"\1",
         b"\0" + b"".join((at << 26).to_bytes(4, "little") for at in range(1, 9)),
     ],
-    "their coupons do not ascend, or one has no value": [
+    "its coupons do not ascend, or one has no value": [
         b"\0" + TWO + ONE,
         b"\0" + ONE + ONE,
         b"\0" + bytes(4),
@@ -294,7 +294,7 @@ CORRUPT = {
 
 
 @pytest.mark.parametrize(
-    ("why", "payload"), [(why, each) for why, several in CORRUPT.items() for each in several]
+    ("why", "payload"), [(why, blob) for why, blobs in CORRUPT.items() for blob in blobs]
 )
 def test_bytes_that_are_no_payload_are_refused(why: str, payload: bytes) -> None:
     sketch = HyperLogLog("v", 4)
@@ -304,7 +304,7 @@ def test_bytes_that_are_no_payload_are_refused(why: str, payload: bytes) -> None
         sketch.revive(pa.array([*good, payload, *good], pa.binary()))
     assert (caught.value.code, caught.value.what) == (
         "SKETCH_CORRUPT",
-        f"these bytes are no sketch: {why}",
+        f"this sketch is damaged: {why}",
     )
 
 
@@ -312,9 +312,8 @@ def test_the_error_says_what_was_found() -> None:
     with pytest.raises(SketchFormatError) as caught:
         HyperLogLog("v", 12).revive(pa.array([b"\1\2\3"], pa.binary()))
     assert str(caught.value) == (
-        "[SKETCH_CORRUPT] sketches.hll: these bytes are no sketch: their length is that of none\n"
-        "  got:       3 bytes that begin with 01 02 03\n"
-        "  expected:  a HyperLogLog of p=12: 0 and up to 384 coupons, or 1 and 4096 registers up "
-        "to 53\n"
-        "  fix:       restore them from where they were written, or make the sketch anew"
+        "[SKETCH_CORRUPT] sketches.hll: this sketch is damaged: no form has its length\n"
+        "  got:       1 of 1 payloads, the first is number 0\n"
+        "  expected:  a HyperLogLog of p=12: up to 384 coupons, or 4096 registers up to 53\n"
+        "  fix:       make it again from its rows, or merge the others without it"
     )

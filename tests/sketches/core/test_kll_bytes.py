@@ -232,7 +232,7 @@ def test_the_error_says_what_to_do() -> None:
     with pytest.raises(SketchFormatError) as caught:
         SKETCH.revive(pa.array([b""]))
     assert str(caught.value) == (
-        "[SKETCH_CORRUPT] sketches.kll: these bytes are no such sketch of quantiles\n"
+        "[SKETCH_CORRUPT] sketches.kll: these bytes are no valid sketch of quantiles\n"
         "  got:       sketch 0: shorter than 8 bytes, or not a multiple of 4 bytes\n"
         "  expected:  a compact kll_doubles sketch of Apache DataSketches, with k=20\n"
         "  fix:       make it again from its rows, or merge the others without it"
@@ -248,8 +248,8 @@ def test_a_sketch_with_nan_is_not_handed_to_apache() -> None:
     with pytest.raises(SketchFormatError) as caught:
         SKETCH.images(states_of([1.0], [2.0, NAN]))
     assert str(caught.value) == (
-        "[SKETCH_HAS_NAN] sketches.kll: a sketch of Apache DataSketches has no NaN in it\n"
-        "  got:       sketch 1: one whose greatest value is NaN\n"
+        "[SKETCH_HAS_NAN] sketches.kll: sketches of Apache DataSketches have no NaN\n"
+        "  got:       sketch 1, whose greatest value is NaN\n"
         "  expected:  sketches of numbers\n"
         "  fix:       leave NaN out before the sketch is made: where(~isnan(column))"
     )

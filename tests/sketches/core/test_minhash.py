@@ -12,7 +12,7 @@ from datasketch import MinHash as Theirs
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.hashes import murmur3
+from streamops.sketches.core.items import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash, permutations
 
 LONGS = np.random.default_rng(8).integers(-(2**63), 2**63 - 1, 2000)
@@ -89,19 +89,18 @@ def test_payloads_come_back_and_others_do_not() -> None:
     payloads = sketch.payload(states)
     assert sketch.revive(payloads)[0].equals(states[0])
     for wrong, why in (
-        (b"1234567", "their length is another"),
-        (b"123456789", "their length is another"),
-        (b"\xff" * 8, "no item was seen, and they do not say so"),
+        (b"1234567", "its length is another"),
+        (b"123456789", "its length is another"),
+        (b"\xff" * 8, "it has no item, and is not empty"),
     ):
         with pytest.raises(SketchFormatError, match=why) as caught:
             sketch.revive(pa.array([*payloads.to_pylist(), wrong]))
         assert caught.value.code == "SKETCH_CORRUPT"
     assert str(caught.value) == (
-        "[SKETCH_CORRUPT] sketches.minhash: these bytes are no sketch: no item was seen, and they "
-        "do not say so\n"
-        "  got:       8 bytes that begin with ff ff ff ff ff ff ff ff\n"
-        "  expected:  a MinHash of 2 permutations, affine32: nothing, or 8 bytes\n"
-        "  fix:       restore them from where they were written, or make the sketch anew"
+        "[SKETCH_CORRUPT] sketches.minhash: this sketch is damaged: it has no item, and is not empty\n"
+        "  got:       1 of 4 payloads, the first is number 3\n"
+        "  expected:  a MinHash of 2 permutations, affine32: empty, or 8 bytes\n"
+        "  fix:       make it again from its rows, or merge the others without it"
     )
 
 

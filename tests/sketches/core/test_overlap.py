@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.theta import PARTS, Overlap, measured
+from streamops.sketches.core.theta import PARTS, Overlap, compare_samples
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import items, joined, one_group, samples
 
@@ -151,10 +151,10 @@ def test_what_it_reads() -> None:
 
 
 @pytest.mark.parametrize("k", [16, 4_096])
-def test_samples_beside_each_other_are_measured_row_by_row(k: int) -> None:
+def test_samples_beside_each_other_are_compare_samples_row_by_row(k: int) -> None:
     lefts = [range(0), range(10), range(1_000)]
     rights = [range(5), range(5, 20), range(500, 2_000)]
-    said = measured(samples(*lefts, k=k), samples(*rights, k=k))
+    said = compare_samples(samples(*lefts, k=k), samples(*rights, k=k))
     for row, (left, right) in enumerate(zip(lefts, rights, strict=True)):
         _, pairs = oracle.overlaps({"l": items(left), "r": items(right)}, k)
         assert {name: said[row].as_py()[name]["estimate"] for name, _ in PARTS} == pairs["l", "r"]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
+from streamops.sketches.core.buffers import argsort_rows
 from streamops.sketches.core.samples import (
     WHOLE,
     Samples,
@@ -16,7 +17,6 @@ from streamops.sketches.core.samples import (
     lowest,
     united,
 )
-from streamops.sketches.core.sorting import argsort_rows
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import sample
 

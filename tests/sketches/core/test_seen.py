@@ -12,9 +12,8 @@ from streamops.kernel.core import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.hashing import xxhash64
 from streamops.sketches.core import seen
-from streamops.sketches.core.filters import positions
-from streamops.sketches.core.generations import NEVER, newest_cells
-from streamops.sketches.core.generations import decode_generations as read
+from streamops.sketches.core.filters import NEVER, newest_cells, positions
+from streamops.sketches.core.filters import decode_generations as read
 from streamops.sketches.core.seen import FULL, SEEN, SeenMetrics, SeenSpec
 from tests.sketches.bloom_accuracy import RATES, suppressed
 from tests.sketches.seen_specs import change, seen_spec

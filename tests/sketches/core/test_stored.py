@@ -13,7 +13,7 @@ from streamops import windows
 from streamops.kernel.aggregation import merges_exactly
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.stored import Framed, Merged, answers, revived
+from streamops.sketches.core.sketch import Framed, Merged, estimate_blobs, read_states
 from streamops.windows.core.tables import is_order_sensitive
 from tests.sketches.linear import Linear, linear_sketch
 
@@ -29,7 +29,7 @@ def totals(array: pa.Array) -> list[int | None]:
 
 def test_a_sealed_sketch_is_bytes_also_without_rows() -> None:
     assert BLOBS.null_count == 0
-    assert totals(answers(LINEAR, LINEAR, BLOBS, where="")) == [2, 0, 2, 0]
+    assert totals(estimate_blobs(LINEAR, LINEAR, BLOBS, where="")) == [2, 0, 2, 0]
     assert (Framed(LINEAR).inputs, Framed(LINEAR).fields) == (("v",), LINEAR.fields)
 
 
@@ -69,12 +69,12 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
     assert is_order_sensitive(replace(spec, aggregates=(("n", "", Framed(Coarse("v", 3))),)))
 
 
-def test_a_null_is_no_sketch_and_answers_nothing() -> None:
+def test_a_null_is_no_sketch_and_estimate_blobs_nothing() -> None:
     column = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
-    assert revived(LINEAR, column, where="")[0].equals(revived(LINEAR, BLOBS, where="")[0])
-    assert totals(answers(LINEAR, LINEAR, column, where="")) == [None, 2, 0, 2, 0, None]
+    assert read_states(LINEAR, column, where="")[0].equals(read_states(LINEAR, BLOBS, where="")[0])
+    assert totals(estimate_blobs(LINEAR, LINEAR, column, where="")) == [None, 2, 0, 2, 0, None]
     nothing = pa.nulls(2, pa.binary())
-    assert answers(LINEAR, LINEAR, nothing, where="").to_pylist() == [None, None]
+    assert estimate_blobs(LINEAR, LINEAR, nothing, where="").to_pylist() == [None, None]
 
 
 def test_a_sketch_that_does_not_fit_is_refused_with_its_place() -> None:

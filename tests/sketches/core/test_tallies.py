@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.buffers import split_payloads
-from streamops.sketches.core.sorting import argsort_rows
-from streamops.sketches.core.tallies import added, found
-from streamops.sketches.core.types import flat_type, is_flat, normal, type_name
+from streamops.sketches.core.buffers import argsort_rows, split_payloads
+from streamops.sketches.core.counts import add_counts, find_counts
+from streamops.sketches.core.items import flat_type, is_flat, normal, type_name
 from tests.aggregates.samples import ORDERED, TYPES
 
 
@@ -43,18 +42,18 @@ def test_counts_of_equal_entries_are_added_up(weighted: bool) -> None:
     truth: Counter[tuple[int, int]] = Counter()
     for *key, count in zip(ids.tolist(), hashes.tolist(), counts.tolist(), strict=True):
         truth[key[0], key[1]] += count if weighted else 1
-    got = added(Groups(ids, 3), hashes, counts if weighted else None)
+    got = add_counts(Groups(ids, 3), hashes, counts if weighted else None)
     rows = list(zip(*(each.tolist() for each in got), strict=True))
     assert rows == [(*key, count) for key, count in sorted(truth.items())]
-    nothing = added(Groups(ids[:0], 3), hashes[:0], counts[:0] if weighted else None)
+    nothing = add_counts(Groups(ids[:0], 3), hashes[:0], counts[:0] if weighted else None)
     assert [each.tolist() for each in nothing] == [[], [], []]
 
 
 def test_entries_are_found_in_their_group() -> None:
     ids, hashes, counts = np.array([0, 0, 2]), np.array([4, 9, 4]), np.array([1, 2, 3])
     owners, asked = np.array([2, 1, 0, 0, 0]), np.array([4, 4, 9, 9, 5])
-    assert found(ids, hashes, counts, owners, asked).tolist() == [3, 0, 2, 2, 0]
-    assert found(ids, hashes, counts, owners[:0], asked[:0]).tolist() == []
+    assert find_counts(ids, hashes, counts, owners, asked).tolist() == [3, 0, 2, 2, 0]
+    assert find_counts(ids, hashes, counts, owners[:0], asked[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("name", ORDERED)

@@ -14,7 +14,7 @@ from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.samples import Samples
-from streamops.sketches.core.theta import Theta, hashed
+from streamops.sketches.core.theta import Theta, hash_values
 from tests.oracles import theta as oracle
 from tests.sketches.core.theta_cases import (
     apache,
@@ -113,7 +113,7 @@ def test_states_without_a_companion_stay_and_groups_without_a_state_are_empty(
 def test_hashes_that_are_bounds_are_no_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = np.array([0, 1, 2, 2**64 - 1], np.uint64)
     monkeypatch.setattr("streamops.sketches.core.theta.murmur3", lambda _: (ends, ends))
-    hashes, there = hashed(pa.array([1, 2, 3, 4]))
+    hashes, there = hash_values(pa.array([1, 2, 3, 4]))
     assert there.tolist() == [False, False, True, False]
     assert hashes[2] == 1
 

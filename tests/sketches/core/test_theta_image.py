@@ -105,39 +105,39 @@ WRONG: dict[str, tuple[Any, str]] = {
     "cut": (payload(MANY)[:7], "shorter than 8 bytes"),
     "an hll sketch": (datasketches.hll_sketch(4).serialize_compact(), "not of the family"),
     "serial version 2": (with_byte(payload(MANY), 1, 2), "another serial version"),
-    "big-endian": (with_byte(payload(MANY), 5, 0x1B), "flags of another kind"),
-    "not compact": (with_byte(payload(MANY), 5, 0x12), "flags of another kind"),
+    "big-endian": (with_byte(payload(MANY), 5, 0x1B), "flags of another type"),
+    "not compact": (with_byte(payload(MANY), 5, 0x12), "flags of another type"),
     "another seed": (with_byte(payload(MANY), 6, 0), "hashed with another seed"),
-    "not whole words": (payload(MANY) + b"\0", "not of whole words"),
+    "not whole words": (payload(MANY) + b"\0", "not a multiple of 8 bytes"),
     "no preamble": (with_byte(payload(MANY), 0, 0), "preamble of no known length"),
     "a long preamble": (with_byte(payload(MANY), 0, 4), "preamble of no known length"),
     "empty and not": (with_byte(payload(MANY), 5, 0x1E), "empty, with a preamble for more"),
     "cut in the preamble": (payload(MANY)[:16], "cut within its preamble"),
-    "a hash short": (payload(MANY)[:-8], "not as long as its number of hashes says"),
-    "a hash more": (payload(MANY) + bytes(8), "not as long as its number of hashes says"),
-    "a huge count": (with_word(payload(MANY), 1, 2**32 - 1), "not as long as"),
+    "a hash short": (payload(MANY)[:-8], "another length than its number of hashes has"),
+    "a hash more": (payload(MANY) + bytes(8), "another length than its number of hashes has"),
+    "a huge count": (with_word(payload(MANY), 1, 2**32 - 1), "another length than"),
     "theta 0": (with_word(payload(MANY), 2, 0), "theta is not above 0"),
     "theta too large": (with_word(payload(MANY), 2, 2**63), "theta is not above 0"),
     "theta below a hash": (with_word(payload(MANY), 2, 5), "not between 0 and theta"),
     "hash 0": (with_word(payload(MANY), 3, 0), "not between 0 and theta"),
     "hash above": (with_word(payload(FEW), 4, 2**63), "not between 0 and theta"),
-    "a hash twice": (payload(FEW)[:-8] + payload(FEW)[-16:-8], "not sorted, or there twice"),
+    "a hash twice": (payload(FEW)[:-8] + payload(FEW)[-16:-8], "not sorted, or repeated"),
     "a hash twice, unsorted": (
         with_byte(payload(FEW)[:-8] + payload(FEW)[-16:-8], 5, 0x0A),
-        "not sorted, or there twice",
+        "not sorted, or repeated",
     ),
-    "unsorted": (with_word(payload(FEW), 4, 1), "not sorted, or there twice"),
+    "unsorted": (with_word(payload(FEW), 4, 1), "not sorted, or repeated"),
     "packed, no preamble": (with_byte(packed, 0, 3), "preamble of no known length"),
-    "packed, 0 bits": (with_byte(packed, 3, 0), "no number of bits"),
-    "packed, 64 bits": (with_byte(packed, 3, 64), "no number of bits"),
-    "packed, 0 bytes": (with_byte(packed, 4, 0), "no number of bytes"),
-    "packed, 5 bytes": (with_byte(packed, 4, 5), "no number of bytes"),
+    "packed, 0 bits": (with_byte(packed, 3, 0), "bits of a hash out of range"),
+    "packed, 64 bits": (with_byte(packed, 3, 64), "bits of a hash out of range"),
+    "packed, 0 bytes": (with_byte(packed, 4, 0), "bytes of a count out of range"),
+    "packed, 5 bytes": (with_byte(packed, 4, 5), "bytes of a count out of range"),
     "packed, empty": (with_byte(packed, 5, 0x1E), "packed, and not sorted"),
     "packed, unsorted": (with_byte(packed, 5, 0x0A), "packed, and not sorted"),
     "packed, cut": (packed[:16], "cut within its preamble"),
-    "packed, a byte short": (packed[:-1], "not as long as"),
+    "packed, a byte short": (packed[:-1], "another length than"),
     "packed, theta 0": (with_word(packed, 1, 0), "theta is not above 0"),
-    "packed, a huge count": (with_byte(exact, 8, 255), "not as long as"),
+    "packed, a huge count": (with_byte(exact, 8, 255), "another length than"),
     "packed, a hash twice": (exact[:9] + bytes(len(exact) - 9), "not between 0 and theta"),
 }
 
@@ -149,8 +149,8 @@ def test_what_is_no_sketch_is_refused(name: str) -> None:
         read(binary(payload(MANY), blob, payload(FEW)), where="sketches.theta")
     error = caught.value
     assert (error.code, error.where) == ("SKETCH_CORRUPT", "sketches.theta")
-    assert error.got.startswith("1 of 3, the first is number 1: ") or name.startswith("packed")
-    assert reason in error.got
+    assert error.got == "1 of 3 payloads, the first is number 1" or name.startswith("packed")
+    assert reason in error.what
 
 
 @pytest.mark.parametrize(

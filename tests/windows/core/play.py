@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.aggregates.core.sums import Count, IntSum
+from streamops.aggregates.core.functions import Count, IntSum
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.grids import FixedGrid, Grid

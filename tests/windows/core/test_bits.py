@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.sums import FloatSum, Mean, Variance
+from streamops.aggregates.core.functions import FloatSum, Mean, Variance
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.testing import fold
 from streamops.testing.laws import to_rows

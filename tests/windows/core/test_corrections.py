@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamops.aggregates.core.picks import Extreme
+from streamops.aggregates.core.functions import Extreme
 from streamops.kernel.core import Metrics
 from tests.windows.core.play import SUM, Stream
 

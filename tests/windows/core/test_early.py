@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.picks import Extreme
+from streamops.aggregates.core.functions import Extreme
 from streamops.kernel.core import Metrics
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from tests.windows.core.play import Stream, batch, late, table

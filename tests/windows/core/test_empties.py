@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops.aggregates.core.sums import Count
+from streamops.aggregates.core.functions import Count
 from streamops.kernel.core import Metrics
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid
 from streamops.kernel.time import MAX_INSTANT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.picks import ByTime
+from streamops.aggregates.core.functions import ByTime
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.aggregates.core.picks import ByTime
-from streamops.aggregates.core.sums import Count
+from streamops.aggregates.core.functions import ByTime, Count
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.kernel.grids import FixedGrid

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg_functions
-from streamops.aggregates.core.picks import ByTime, Extreme
-from streamops.aggregates.core.sums import Count
+from streamops.aggregates.core.functions import ByTime, Count, Extreme
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import Metrics, State

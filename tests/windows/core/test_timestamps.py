@@ -10,8 +10,16 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg_functions
-from streamops.aggregates.core.picks import ByTime, Extreme
-from streamops.aggregates.core.sums import Count, DecimalMean, FloatSum, IntSum, Mean, Variance
+from streamops.aggregates.core.functions import (
+    ByTime,
+    Count,
+    DecimalMean,
+    Extreme,
+    FloatSum,
+    IntSum,
+    Mean,
+    Variance,
+)
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.windows.core import timestamps as core

@@ -1,20 +1,47 @@
-"""Counts, sums, means and variances."""
+"""Aggregates with a small state: counts, sums, means, variances; and the values that are picked.
+
+``min``, ``max``, ``first`` and ``last`` pick one of the values.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.groups import Floats, Groups, Ints
+from streamops.kernel.groups import Floats, Groups, Ids, Ints
+from streamops.kernel.ordering import ranks
 
-__all__ = ["Count", "DecimalMean", "DecimalSum", "FloatSum", "IntSum", "Mean", "Variance"]
+__all__ = [
+    "ByTime",
+    "ColumnSummary",
+    "Count",
+    "DecimalMean",
+    "DecimalSum",
+    "Extreme",
+    "FloatSum",
+    "IntSum",
+    "Mean",
+    "Variance",
+]
+
+
+class ColumnSummary:
+    """A summary that reads one column."""
+
+    __slots__ = ()
+    column: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Columns that ``update`` reads."""
+        return (self.column,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +72,16 @@ class Count:
         return states[0]
 
 
-class _Sum:
-    """What the sums share: the state of a group is its sum, null while it has no value."""
+class _Sum(ColumnSummary, ABC):
+    """A sum; its state is the sum, null without values."""
 
     __slots__ = ()
-    column: str
+    result: pa.DataType
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
+    def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The sum."""
+        return (("sum", self.result),)
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Add up the values of each group."""
@@ -68,21 +95,17 @@ class _Sum:
         """The sum."""
         return states[0]
 
+    @abstractmethod
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
-        raise AssertionError  # pragma: no cover  (each sum has its own)
+        """The sum of the values of each group."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntSum(_Sum):
-    """Sum of integers or of day-time intervals: exact, an error where it overflows."""
+    """Sum of integers or of day-time intervals: exact, an error if it overflows."""
 
     column: str
     result: pa.DataType
-
-    @property
-    def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The sum."""
-        return (("sum", self.result),)
 
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
         valid = np.asarray(values.is_valid())
@@ -97,11 +120,10 @@ class IntSum(_Sum):
 
 @dataclass(frozen=True, slots=True)
 class FloatSum(_Sum):
-    """Sum of doubles; NaN and infinities as IEEE 754 has them."""
+    """Sum of doubles; NaN and infinities as in IEEE 754."""
 
     column: str
     result = pa.float64()
-    fields = (("sum", pa.float64()),)
 
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
         total, count = _float_total(groups, values)
@@ -115,27 +137,17 @@ class DecimalSum(_Sum):
     column: str
     result: pa.DataType
 
-    @property
-    def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The sum."""
-        return (("sum", self.result),)
-
     def _total(self, groups: Groups, values: pa.Array) -> pa.Array:
         return _decimal_total(groups, values, self.result, self.column)
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(ColumnSummary):
     """Mean of numbers, summed as doubles, as Spark does."""
 
     column: str
     result = pa.float64()
     fields = (("sum", pa.float64()), ("count", pa.int64()))
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Sum and count the values of each group."""
@@ -148,23 +160,18 @@ class Mean:
         return [pa.array(total), pa.array(groups.sum_ints(np.asarray(states[1])))]
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """Sum over count; null where there was no value."""
+        """Sum divided by count; null without values."""
         total, count = np.asarray(states[0]), np.asarray(states[1])
         return pa.array(total / np.maximum(count, 1), mask=count == 0)
 
 
 @dataclass(frozen=True, slots=True)
-class DecimalMean:
+class DecimalMean(ColumnSummary):
     """Mean of decimals: exact sum, four more digits behind the point, rounded half up."""
 
     column: str
     sum_type: pa.DataType
     result: pa.DataType
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
 
     @property
     def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
@@ -184,7 +191,7 @@ class DecimalMean:
         return [total, pa.array(groups.sum_ints(np.asarray(states[1])))]
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """Sum over count; null where there was no value."""
+        """Sum divided by count; null without values."""
         total = states[0].cast(pa.decimal256(38, self.sum_type.scale))
         count = states[1].cast(pa.decimal256(19, 0))
         # Arrow truncates the quotient twenty digits further right than we round it.
@@ -197,7 +204,7 @@ class DecimalMean:
 
 
 @dataclass(frozen=True, slots=True)
-class Variance:
+class Variance(ColumnSummary):
     """Sample variance, or its square root: null for fewer than two values, as in Spark.
 
     By central differences, never as the sum of squares minus the square of the sum: on values far from
@@ -209,11 +216,6 @@ class Variance:
     root: bool
     result = pa.float64()
     fields = (("count", pa.int64()), ("mean", pa.float64()), ("m2", pa.float64()))
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Columns that ``update`` reads."""
-        return (self.column,)
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """Two passes: the mean of each group, then the squares of the distances from it."""
@@ -229,7 +231,7 @@ class Variance:
         """Chan's formula over all members at once."""
         count, mean, m2 = (np.asarray(state) for state in states)
         total = groups.sum_ints(count)
-        timestamp = groups.sum_floats(m2)
+        squares = groups.sum_floats(m2)
         present = count > 0
         groups, count = groups.where(present), count[present]
         centre, distance = _centred(groups, mean[present], count, total)
@@ -238,30 +240,103 @@ class Variance:
         centre[alone] = mean[present][groups.first_by()[alone]]
         distance[alone[groups.ids]] = 0.0
         with np.errstate(invalid="ignore", over="ignore"):
-            timestamp += groups.sum_floats(count * distance**2)
-        return [pa.array(total), pa.array(centre), pa.array(timestamp)]
+            squares += groups.sum_floats(count * distance**2)
+        return [pa.array(total), pa.array(centre), pa.array(squares)]
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
-        """Second central moment over (count - 1)."""
+        """The sum of squared differences divided by (count - 1)."""
         count, _, m2 = (np.asarray(state) for state in states)
         value = m2 / np.maximum(count - 1, 1)
         return pa.array(np.sqrt(value) if self.root else value, mask=count < 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme(ColumnSummary):
+    """Least or greatest value; nulls are ignored."""
+
+    column: str
+    result: pa.DataType
+    greatest: bool
+
+    @property
+    def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The value."""
+        return (("value", self.result),)
+
+    def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+        """Pick from the values of each group."""
+        return self.merge(groups, [combine_chunks(rows.column(self.column))])
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        """Pick from the picked values."""
+        (values,) = states
+        if values.null_count:
+            groups, values = groups.where(np.asarray(values.is_valid())), values.drop_null()
+        order = ranks(values)
+        return [_pick(values, groups.first_by(~order if self.greatest else order))]
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The value."""
+        return states[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """Value of the earliest or latest row by (event time, tie-break); it may be null."""
+
+    column: str
+    time: str
+    tie_break: str
+    result: pa.DataType
+    time_type: pa.DataType
+    tie_type: pa.DataType
+    latest: bool
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Columns that ``update`` reads."""
+        return (self.column, self.time, self.tie_break)
+
+    @property
+    def fields(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The value, and its sort columns. Time is null in an empty state."""
+        return (("value", self.result), ("time", self.time_type), ("tie", self.tie_type))
+
+    def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+        """Pick from the rows of each group."""
+        return self.merge(groups, [combine_chunks(rows.column(name)) for name in self.inputs])
+
+    def merge(self, groups: Groups, states: Sequence[pa.Array]) -> list[pa.Array]:
+        """Pick from the picked rows."""
+        present = np.asarray(states[1].is_valid())
+        if not present.all():
+            groups = groups.where(present)
+            states = [state.filter(pa.array(present)) for state in states]
+        order = [ranks(states[1]), ranks(states[2])]
+        rows = groups.first_by(*(~key if self.latest else key for key in order))
+        return [_pick(state, rows) for state in states]
+
+    def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
+        """The value."""
+        return states[0]
+
+
+def _pick(values: pa.Array, rows: Ids) -> pa.Array:
+    return values.take(pa.array(rows, mask=rows < 0))
 
 
 def _not_zero(count: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(count, pa.scalar(0, count.type)), None, count)
 
 
-def _float_total(
-    groups: Groups, values: pa.Array
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def _float_total(groups: Groups, values: pa.Array) -> tuple[Floats, Ints]:
     if values.null_count:
         groups, values = groups.where(np.asarray(values.is_valid())), values.drop_null()
     return groups.sum_floats(to_floats(values)), groups.sizes()
 
 
 def _decimal_total(groups: Groups, values: pa.Array, result: pa.DataType, column: str) -> pa.Array:
-    # Twice as wide while adding, so that what does not fit is seen and not wrapped around.
+    # Twice as wide while adding, so that an overflow is an error.
     wide = values.cast(pa.decimal256(76, result.scale))
     try:
         return groups.sum_decimals(wide).cast(result)
