@@ -1,6 +1,6 @@
-"""A history of producers whose state is kept as bytes: see ``states``.
+"""A history of producers whose encoded state is stored, as in :mod:`tests.golden.states`.
 
-``python -m tests.golden.producer_states`` writes the bytes if there are none yet.
+``python -m tests.golden.producer_states`` writes the file if it does not exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BATCHES = [
 
 
 def state() -> State:
-    """The core's state after the history."""
+    """Return the state of the core after the history."""
     stored = producers.empty(SPEC)
     for batch in BATCHES:
         columns = [

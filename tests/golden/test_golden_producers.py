@@ -1,4 +1,4 @@
-"""State of producers that was written once is read for ever, or refused with instructions."""
+"""Stored states of producers can be read, or are refused with instructions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
 from tests.golden.reading import multiset
 
 
-def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+def test_the_stored_state_of_version_1_equals_the_state_of_its_history() -> None:
     found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")["producers"]
     now = state()
     assert found.schema == now.tables["producers"].schema
     assert multiset(to_rows(found)) == multiset(to_rows(now.tables["producers"]))
-    assert len(found) == 6  # one of them is awaited, so there is no clock
+    assert len(found) == 6  # one is expected and has no row, so there is no clock
     producers.check(SPEC, State(now.watermark, {"producers": found}))
 
 
-def test_a_stream_goes_on_from_it() -> None:
+def test_a_stream_continues_from_the_stored_state() -> None:
     found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")
     columns = [["new"], [NOW + 90 * SECOND], [NOW + 110 * SECOND]]
     rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
@@ -35,7 +35,7 @@ def test_a_stream_goes_on_from_it() -> None:
     assert (metrics.clock, metrics.held_by) == (NOW - 600 * SECOND, "late")
 
 
-def test_it_is_refused_for_another_column_of_producers() -> None:
+def test_the_stored_state_is_refused_for_another_producer_column() -> None:
     other = dataclasses.replace(SPEC, producer="server", producer_type=pa.int64())
     with pytest.raises(StateFormatError) as caught:
         decode(FILE.read_bytes(), producers.STATE, other.identity, 1, where="time.producers")

@@ -1,4 +1,4 @@
-"""State of clocks that are followed, written once, is read for ever, or refused."""
+"""Stored states of tracked clocks can be read, or are refused with instructions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
-def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+def test_the_stored_state_of_version_1_equals_the_state_of_its_history() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == LAST
     assert min(map(len, found.tables.values())) >= 4
 
 
-def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+def test_a_stream_continues_from_state_of_version_1_like_the_oracle() -> None:
     oracle = TrackOracle(SPEC.by, SPEC.horizon, SPEC.step, SPEC.largest_offset)
     for rows in BATCHES:
         oracle.estimate(to_rows(table(rows)))
@@ -38,9 +38,9 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     for rows in MORE:
         step = track_clock.step(SPEC, now, [track_clock.pack(SPEC, table(rows))], None)
         now, out = step.state, step.output
-        arguments = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
-        assert arguments == oracle.estimate(to_rows(table(rows)))
-    assert {how for _, how in arguments} == {"corrected"}  # a silence of more than an hour
+        estimates = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
+        assert estimates == oracle.estimate(to_rows(table(rows)))
+    assert {how for _, how in estimates} == {"corrected"}  # a silence of more than an hour
 
 
 def test_state_of_version_1_is_refused_by_another_version() -> None:

@@ -1,6 +1,6 @@
-"""A history of clocks that are followed, whose state is kept, as in :mod:`tests.golden.states`.
+"""A history of tracked clocks whose encoded state is stored, as in :mod:`tests.golden.states`.
 
-``python -m tests.golden.track_states`` writes the bytes if there are none yet.
+``python -m tests.golden.track_states`` writes the file if it does not exist.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MORE: list[Rows] = [
 
 
 def table(rows: Rows) -> pa.Table:
-    """The rows, as they come."""
+    """Return the rows as a table."""
     received = [NOW + second * SECOND for second, *_ in rows]
     sent = [r - row[1] * SECOND for r, row in zip(received, rows, strict=True)]
     columns = [pa.array([row[at] for row in rows], SCHEMA[at - 2].type) for at in (2, 3)]
@@ -60,7 +60,7 @@ def table(rows: Rows) -> pa.Table:
 
 
 def state() -> State:
-    """The core's state after the history."""
+    """Return the state of the core after the history."""
     after = track_clock.empty(SPEC)
     for rows in BATCHES:
         after = track_clock.step(SPEC, after, [track_clock.pack(SPEC, table(rows))], None).state
@@ -68,7 +68,7 @@ def state() -> State:
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write the file if it does not exist."""
     if not FILE.exists():
         frame = encode(track_clock.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
