@@ -213,8 +213,8 @@ def step(
     producers = take(both.select([PRODUCER]), firsts[rows]).column(0)
     stored = pa.table([producers, newest[rows], seen[rows]], schema=before.schema)
     # The clock never passes a producer that holds it, so only one that joins can be behind.
+    holds = newest[rows] >= (BEFORE_ALL if state.watermark is None else state.watermark)
     clock = state.watermark
-    holds = newest[rows] >= (BEFORE_ALL if clock is None else clock)
     if holds.any():
         least = int(newest[rows][holds].min())
         clock = None if least == BEFORE_ALL else least
