@@ -34,12 +34,11 @@ def aggregate(
                  rows are routed: rejected: struct<reason, row>, null in a change
     Output mode  append
     Watermark    none is needed
-    State        per group with rows: a counter, 8 to 24 bytes for each count, sum or mean of
-                 integers or decimals, some 70 for one of doubles; with other aggregates also the
-                 rows of the table, of the columns that these read, equal rows once. And deletes whose
-                 insert has not arrived yet
-    Order        changes may arrive in any order; each once. While a delete is ahead of its insert, its
-                 group has a row too few, and no count is below 0. A shard emits retractions first
+    State        per group with rows: a counter, and 8 to 24 bytes for each count, sum or mean of
+                 integers or decimals, about 70 for one of doubles. Other aggregates also store the
+                 distinct rows, with the columns that they read. Deletes whose insert has not arrived
+    Order        changes may arrive in any order, each once. A delete that arrives before its insert
+                 counts as minus one row; no published count is below 0. Retractions are emitted first
     Batch        the aggregates of the table that the changes fold to, as inserts
 
     Parameters
@@ -47,19 +46,16 @@ def aggregate(
     by : str or sequence of str
         Key columns. Without any, there is one group.
     agg : mapping of str to aggregate
-        Names and aggregates. ``count``, ``sum`` and ``mean`` are stored as totals; sums of doubles
-        without rounding, so that the result is the double nearest to the sum of the current values,
-        whatever was added and retracted, NaN and infinities included. For ``min``, ``max``, ``top``,
-        ``count_distinct``, ``percentile``, ``variance``, ``stddev``, and aggregates of your
-        own, rows are stored, and the aggregates of each group that changes are computed again: their
-        cost is that of the group. Sketches are refused, as rows cannot be retracted from them, and so
-        are ``first``, ``last`` and ``collect_list``, which are ordered by event time.
+        Names and aggregates. ``count``, ``sum`` and ``mean`` are stored as totals. A sum of doubles is
+        the double nearest to the exact sum of the current values. For ``min``, ``max``, ``top``,
+        ``count_distinct``, ``percentile``, ``variance``, ``stddev``, and your own aggregates, rows are
+        stored, and each changed group is computed again. Sketches are refused, as rows cannot be
+        retracted from them, and so are ``first``, ``last`` and ``collect_list``, which need event time.
     rejected : "drop" or "route"
-        What happens to a row whose _change_type is not one of the four: it is dropped, or delivered
-        whole as a row of the output, for :func:`streamops.split_side_output`; it is counted in either case. Reason:
-        "unknown_operation"; a row that an earlier operator rejected, in its column ``rejected`` or
-        ``late``, has the reason of that operator. Truncates are among these rows: let ``normalize``
-        resolve them first.
+        What happens to a row whose _change_type is not one of the four, such as a truncate: it is
+        counted, and dropped or emitted for :func:`streamops.split_side_output`. The reason is
+        "unknown_operation", or that of an earlier operator in the column ``rejected`` or ``late``.
+        Use ``normalize`` before this operator if the stream has truncates.
 
     Returns
     -------

@@ -92,14 +92,12 @@ def apply(
 
     Notes
     -----
-    A truncate deletes every row with a lower sequence, as of ``normalize``. With "intervals" it is
-    rejected, "unknown_operation", as in AUTO CDC of Databricks, which supports truncates for type 1 only:
-    a late truncate could not end final intervals. End the intervals with deletes.
+    With "intervals" a truncate is rejected, "unknown_operation", as a late truncate could not end final
+    intervals; AUTO CDC of Databricks supports truncates for type 1 only, too. Emit deletes instead.
 
-    A row of a snapshot has a sequence. With "intervals" and ``snapshots="below_log"`` it is effective only
-    if no change of the log has the same sequence or a lower one. If it is not effective, it supplies no
-    values: a value that the log does not have (`_unavailable`), and no change before it supplies, is
-    null, though a snapshot of a running table has it. With "overwrite" the snapshot supplies it.
+    With "intervals" and ``snapshots="below_log"`` a row of a snapshot is effective only if no change of
+    the log has the same sequence or a lower one. Otherwise it supplies no values: an unavailable value
+    that no earlier change supplies is null. With "overwrite" the snapshot supplies it.
 
     See Also
     --------

@@ -55,12 +55,11 @@ def compact(
     snapshots: Snapshots = "below_log",
     ignore_nulls: bool = False,
 ) -> CompactTransform:
-    """Retain the changes of a log that a reader needs who starts at its beginning.
+    """Retain the changes that a reader needs who starts at the beginning of a log.
 
-    Retains the last change of each key, and the changes that supply its unavailable values. A delete
-    that is the last change of its key is retained for `retention`, so that a reader who starts within it
-    sees the delete. The operator is a filter: it does not modify rows, and its output has no order. Sort
-    the rows by `sequence` before you write them as a log.
+    These are the last change of each key, and the changes that supply its unavailable values. A delete
+    that is the last change of its key is retained for `retention`. The operator is a filter: it does not
+    modify rows, and its output has no order. Sort the rows by `sequence` before you write them as a log.
 
     Input        `key`, `sequence`: columns that can be compared · `time`: timestamp · _change_type:
                  string, or `value`, null in a delete · _unavailable, _snapshot, _tombstone, rejected,
@@ -113,15 +112,14 @@ def compact(
 
     Notes
     -----
-    A compacted log is a log of upserts: an ``update_postimage`` may be the first change of its key, and
-    preimages are removed. So an update that changes a key must be a delete and an insert, as from
-    ``from_debezium`` and ``from_delta``. Read the log with ``normalize`` or ``apply(history="overwrite")``.
-    Rows that have no position in the log (rejected, or without key or sequence) are retained, and so are
-    truncates. All copies of a retained change are retained, and so are the changes in conflict with it.
+    A compacted log is a log of upserts, without preimages. So an update that changes a key must be a
+    delete and an insert, as from ``from_debezium`` and ``from_delta``. Read the log with ``normalize`` or
+    ``apply(history="overwrite")``. Truncates are retained, and so are rows without a position in the log
+    (rejected, or without key or sequence), all copies of a retained change, and all changes in conflict
+    with it.
 
-    The age of a delete is that of the youngest row of its key, so that it is retained longer than all
-    the rows that it deleted, including rows of a snapshot and of a clock that was ahead. Once these rows
-    are removed, its own age counts.
+    The age of a delete is that of the youngest row of its key in the log: a delete is retained longer
+    than the rows that it deleted, even if their clock was ahead.
 
     See Also
     --------

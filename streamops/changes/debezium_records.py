@@ -1,8 +1,7 @@
 """Read Debezium's records as changes, with Spark expressions.
 
-The JSON is parsed twice: with the rows as text, which tells whether a column is absent, null, or the
-placeholder; and with the rows in their types. A value that is not exactly the one sent rejects the
-record.
+The JSON is parsed twice: with the rows as text, to distinguish absent values, nulls and placeholders,
+and with the rows in their types. A record is rejected if a value is not exactly the one sent.
 """
 
 from __future__ import annotations
@@ -34,22 +33,7 @@ from streamops.changelog.table import (
     UNAVAILABLE,
     require_columns,
 )
-from streamops.changes.debezium_values import (
-    POSITIONS,
-    READ,
-    SOURCE,
-    convert,
-    is_invalid,
-    is_placeholder,
-    is_single_value,
-    may_contain_placeholder,
-    parse_key,
-    parse_row_type,
-    parse_sequence,
-    raw_type,
-    replace_placeholder,
-    source_time,
-)
+from streamops.changes import debezium_values as values
 from streamops.changes.delta import count_changes, mark_upserts
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_name
@@ -69,7 +53,7 @@ Preimages = Literal["drop", "publish"]
 Tombstones = Literal["drop", "keep"]
 Position = Literal["auto", "lsn", "binlog", "scn", "change_lsn"]
 
-assert set(get_args(Position)) == {"auto", *POSITIONS}
+assert set(get_args(Position)) == {"auto", *values.POSITIONS}
 
 REASONS = (
     "unparsable_json",
@@ -84,7 +68,7 @@ REASONS = (
 """Reasons for which a record is rejected, by precedence."""
 
 DELETED, MESSAGE, TRUNCATED = "d", "m", "t"
-_SAVED = ["c", "u", READ]
+_SAVED = ["c", "u", values.READ]
 _CORRUPT = "_streamops_unparsable"
 _OPTIONS = {"columnNameOfCorruptRecord": _CORRUPT}
 _IMAGES, _ENVELOPE = ("before", "after"), ("op", "before", "after", "source", "transaction")
@@ -151,7 +135,7 @@ class DebeziumSpec:
 
     def parse_row(self) -> StructType:
         """The type of a row, with the key and without names that are taken."""
-        row = parse_row_type(self.schema, where=self.where)
+        row = values.parse_row_type(self.schema, where=self.where)
         require_columns(self.key, row.names, role="key", where=self.where)
         given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
         fix = "rename the column of the frame before the operator"
@@ -248,17 +232,19 @@ class _Reader:
         if spec.message_key is not None:
             message_key = column(spec.message_key)
         sequence = (column(name) for name in spec.sequence_columns)
-        typed = replace_placeholder(text, spec.placeholder)
+        typed = values.replace_placeholder(text, spec.placeholder)
         records = frame.select(
             *(column(name) for name in spec.keep),
             *_named(
                 input=F.struct(value.alias("value"), message_key.alias("key")),
                 sequence_columns=F.struct(*sequence, F.lit(0).alias("end")),
                 text=text,
-                is_single=is_single_value(text),
+                is_single=values.is_single_value(text),
                 parsed=F.from_json(text, self._record_type(_TEXT, source=True), _OPTIONS),
-                typed=F.from_json(typed, self._record_type(raw_type(self.row)), _OPTIONS),
-                key=parse_key(F.try_validate_utf8(message_key.cast("string")), self.row, spec.key),
+                typed=F.from_json(typed, self._record_type(values.raw_type(self.row)), _OPTIONS),
+                key=values.parse_key(
+                    F.try_validate_utf8(message_key.cast("string")), self.row, spec.key
+                ),
             ),
         )
         outer, payload, rows = _temp("parsed"), _temp("parsed")["payload"], _temp("typed")
@@ -274,7 +260,7 @@ class _Reader:
             op=_temp("envelope")["op"],
             is_tombstone=self._is_tombstone(),
             sequence=self._sequence(),
-            **{name: convert(_temp(f"{name}_raw"), self.row) for name in _IMAGES},
+            **{name: values.convert(_temp(f"{name}_raw"), self.row) for name in _IMAGES},
             **{f"{name}_text": self._row_text(name) for name in _IMAGES},
         )
         records = _add(records, **{f"{name}_unsent": self._unsent(name) for name in _IMAGES})
@@ -287,7 +273,7 @@ class _Reader:
         fields = [StructField(name, row) for name in _IMAGES]
         if source:
             transaction = StructType([StructField("total_order", _TEXT)])
-            fields = [StructField("op", _TEXT), *fields, StructField("source", SOURCE)]
+            fields = [StructField("op", _TEXT), *fields, StructField("source", values.SOURCE)]
             fields.append(StructField("transaction", transaction))
         payload = StructField("payload", StructType(fields))
         return StructType([*fields, payload, StructField(_CORRUPT, _TEXT)])
@@ -296,13 +282,13 @@ class _Reader:
         """The columns of a row as text, if one may be the placeholder."""
         text = _temp("envelope")[image]
         columns = F.from_json(text, StructType([StructField(n, _TEXT) for n in self.row.names]))
-        return F.when(may_contain_placeholder(text, self.spec.placeholder), columns)
+        return F.when(values.may_contain_placeholder(text, self.spec.placeholder), columns)
 
     def _unsent(self, image: str) -> Column:
         """Names of the columns of a row whose values were not sent."""
         found = []
         for name in self.row.names:
-            is_unsent = is_placeholder(_temp(f"{image}_text")[name], self.spec.placeholder)
+            is_unsent = values.is_placeholder(_temp(f"{image}_text")[name], self.spec.placeholder)
             if self.spec.absent == "unavailable":
                 is_unsent |= self._is_absent(image, name)
             found.append(F.when(is_unsent, F.lit(name)))
@@ -329,7 +315,7 @@ class _Reader:
     def _sequence(self) -> Column:
         """The position of the change in the log; null if it is not known."""
         if isinstance(self.spec.sequence, str):
-            return parse_sequence(_temp("envelope"), self.spec.sequence)
+            return values.parse_sequence(_temp("envelope"), self.spec.sequence)
         names = self.spec.sequence
         parts = [make_nullable(_temp("sequence_columns")[name]).alias(name) for name in names]
         is_known = reduce(Column.__and__, (part.isNotNull() for part in parts))
@@ -370,7 +356,7 @@ class _Reader:
             if self.spec.absent == "reject":
                 found |= is_saved & self._is_absent("after", part.name)
             for image in _IMAGES:
-                invalid = is_invalid(_temp(f"{image}_raw")[part.name], part.dataType)
+                invalid = values.is_invalid(_temp(f"{image}_raw")[part.name], part.dataType)
                 if invalid is not None:
                     found |= invalid & ~_is_unsent(image, part.name)
         return found
@@ -484,9 +470,9 @@ class _Reader:
             *(change["row"][name].alias(name, metadata=metadata[name]) for name in self.row.names),
             change["type"].alias(CHANGE_TYPE),
             F.when(is_change, _temp("sequence")).alias(SEQUENCE),
-            F.when(is_change, _temp("op") == READ).alias(SNAPSHOT),
+            F.when(is_change, _temp("op") == values.READ).alias(SNAPSHOT),
             F.when(is_change, change["unavailable"]).alias(UNAVAILABLE),
-            F.when(is_change, source_time(_temp("envelope"))).alias(CHANGED_AT),
+            F.when(is_change, values.source_time(_temp("envelope"))).alias(CHANGED_AT),
         ]
         if self.spec.tombstones == "keep":
             columns.append(_temp("is_tombstone").alias(TOMBSTONE))

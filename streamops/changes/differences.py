@@ -197,10 +197,7 @@ def differences(
 
 
 def _net_rows(actual: DataFrame, expected: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Rows that one table has more often: their key and content, and how much more often.
-
-    Without a key, the content is the key.
-    """
+    """Rows that one table has more often, with the difference. Without a key, the content is the key."""
     fields = {part.name: part.dataType for part in actual.schema.fields}
     content = F.struct(*(comparable(column(n), dtype).alias(n) for n, dtype in fields.items()))
     key = F.struct(*(comparable(column(n), fields[n]).alias(n) for n in names))
@@ -238,10 +235,9 @@ def _type() -> Column:
 
 
 def _first_rows(net: DataFrame, fields: Sequence[str], limit: int) -> DataFrame:
-    """The differences, with so many rows of each table.
+    """The differences, each with at most `limit` rows of each table.
 
-    A row with a million copies is not copied a million times, and a key with many rows never makes an
-    array of all of them.
+    The limit is applied before rows are repeated or collected, as a row may have a million copies.
     """
     above = Window.partitionBy("key").orderBy("content").rowsBetween(Window.unboundedPreceding, -1)
     for table, copies in _tables():

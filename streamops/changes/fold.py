@@ -104,7 +104,7 @@ def fold(
     sequence: str | Sequence[str] = REVISION,
     onto: DataFrame | None = None,
 ) -> FoldTransform:
-    """Fold a change stream to its table, and refuse a stream that contradicts itself.
+    """Fold a change stream to its table, and fail if the stream contradicts itself.
 
     ``insert`` and ``update_postimage`` set the row of a key, ``delete`` removes it, and
     ``update_preimage`` retracts exactly the row that was published before. In a multiset, a retraction
@@ -165,14 +165,13 @@ def fold(
     and in a multiset, columns that describe a change are ignored, such as ``_changed_at``, ``_snapshot``
     and ``_commit_version``.
 
-    A contradiction fails the query when the result is computed, if the query reads rows of that key: a
-    filter on the key after ``fold`` checks only the keys that pass it. ``UNKNOWN_CHANGE``,
-    ``INSERTED_TWICE``, ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``,
-    ``DELETED_UNPUBLISHED``; and ``NO_SEQUENCE``, a null in `sequence`. A truncate is an
-    ``UNKNOWN_CHANGE``: ``normalize`` and ``apply`` emit the deletes of its rows. In a multiset only sums
-    are checked: ``UNKNOWN_CHANGE``, and ``PREIMAGE_NOT_PUBLISHED`` if more rows are retracted than were
-    published. Without ``_change_type`` a row replaces the row of a lower `sequence`, and only
-    ``REVISION_OUT_OF_STEP``, two rows of one sequence, and ``NO_SEQUENCE`` are checked.
+    A contradiction fails the query when the result is computed; with a filter on the key after ``fold``
+    only the keys that pass it are checked. Errors: ``UNKNOWN_CHANGE``, ``INSERTED_TWICE``,
+    ``PREIMAGE_NOT_PUBLISHED``, ``POSTIMAGE_ALONE``, ``PREIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, and
+    ``NO_SEQUENCE``, a null in `sequence`. A truncate is an ``UNKNOWN_CHANGE``: use ``normalize`` or
+    ``apply`` first. In a multiset only ``UNKNOWN_CHANGE`` is checked, and ``PREIMAGE_NOT_PUBLISHED``: more
+    rows are retracted than were published. Without ``_change_type`` a row replaces the row of a lower
+    `sequence`, and only ``REVISION_OUT_OF_STEP`` (two rows of one sequence) and ``NO_SEQUENCE`` are checked.
 
     ``streamops.testing.fold`` checks more, row by row: the order of publication, gaps between
     revisions, and rows that are published again without a change.
@@ -412,14 +411,14 @@ def _value_names(frame: DataFrame) -> list[str]:
 
 
 def _has_reason(dtype: DataType) -> bool:
-    """Whether the type is that of a side output; other columns of its name are values."""
+    """Whether the type is that of a side output. Otherwise the column is a value."""
     if not isinstance(dtype, StructType) or "reason" not in dtype.names:
         return False
     return isinstance(dtype["reason"].dataType, StringType)
 
 
 def refuse_stream(frame: DataFrame, *, where: str) -> None:
-    """Refuse a streaming frame (``STREAMING_FRAME``), and two columns of one name."""
+    """Refuse a streaming frame (``STREAMING_FRAME``), and columns with the same name."""
     if frame.isStreaming:
         raise SchemaError(
             "STREAMING_FRAME",

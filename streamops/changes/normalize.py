@@ -29,11 +29,11 @@ def normalize(
     """Normalize upserts and deletes to a change stream with the rows before and after.
 
     The operator stores the latest row of each key. A change is effective if its `sequence` is above
-    that of the stored row or tombstone. An older change is stale; an equal one is a duplicate. Among
-    different changes of one key and sequence the greatest by its values is effective, whenever it
-    arrives, and a delete is below every row; the other changes are in conflict: rejected, or retracted
-    if they were published. A value that is unavailable is carried forward from the previous change,
-    which may arrive later. A change that changes no value publishes nothing.
+    that of the stored row or tombstone; otherwise it is stale, or a duplicate. Among different changes
+    of one key and sequence the greatest by its values is effective, whenever it arrives, and a delete is
+    below every row. The others are in conflict: rejected, or retracted if they were published. A value
+    that is unavailable is carried forward from the previous change, which may arrive later. A change
+    that changes no value publishes nothing.
 
     A change of type "truncate" deletes every row with a lower sequence. It has no key.
 
@@ -45,9 +45,9 @@ def normalize(
                  struct<reason, row>, null in a change
     Output mode  append
     Watermark    none; an existing one is lost
-    State        per shard: the latest row of each key, up to `max_keys` over all shards, and the
-                 changes that supplied its unavailable values; of a deleted key its sequence, until
-                 that is older than `horizon`; the sequence of the latest truncate
+    State        the latest row of each key, up to `max_keys`, and the changes that supplied its
+                 unavailable values; the sequence of a deleted key, until it is older than `horizon`; the
+                 sequence of the latest truncate
     Order        rows may arrive in any order. The table that the changes fold to depends neither on the
                  order nor on the micro-batches, if no change is later than the horizon
     Batch        the changes of each key in order, as of one micro-batch
@@ -69,8 +69,7 @@ def normalize(
         Whether to publish all changes that a key has in a micro-batch, or only the difference they make.
     snapshots : "below_log" or "by_sequence"
         Whether rows of a snapshot are below every change of the log, or only below those at or above
-        their own sequence. Use the second to read a snapshot again after a truncate, or
-        after the log lost changes.
+        their own sequence, for snapshots that are read after a truncate or after the log lost changes.
     ignore_nulls : bool
         Whether a null keeps the value of the previous change of the key, as if the value were
         unavailable. A value can then no longer be set to null, except by a delete and an insert.
@@ -105,20 +104,18 @@ def normalize(
 
     Notes
     -----
-    The columns of `sequence`, and the columns with an underscore that ``from_debezium`` and
-    ``from_delta`` add, are not values: copy them to publish them. Reasons of rejected rows:
-    "unknown_operation", "null_key", "no_sequence", "null_time", "time_out_of_range", "conflict",
-    "forgotten", "full"; a row that was rejected before has its first reason. Preimages and tombstones
-    are ignored: an update that changes a key must arrive as a delete and an insert, as from
-    ``from_debezium`` and ``from_delta``.
+    The columns of `sequence`, and the columns with an underscore that the readers add, are not values:
+    copy them to publish them. Preimages and tombstones are ignored: an update that changes a key must
+    arrive as a delete and an insert, as from ``from_debezium`` and ``from_delta``.
 
-    Metrics: `rows`, `rejected`, `stale`, `duplicates`, `ignored`, `results` (inserts), `corrections`
-    (updates), `deletes`.
+    Reasons of rejected rows: "unknown_operation", "null_key", "no_sequence", "null_time",
+    "time_out_of_range", "conflict", "forgotten", "full"; a row that was rejected before has its first
+    reason. Metrics: `rows`, `rejected`, `stale`, `duplicates`, `ignored`, `results` (inserts),
+    `corrections` (updates), `deletes`.
 
-    A truncate is remembered for as long as the query runs: a change below it is stale, however late. An
-    operator reads the changes of one table, so a truncate deletes the rows of all its keys; give each
-    table, and each partition with sequences of its own, its own operator. Rows of a snapshot that are
-    below the log are below every truncate.
+    The latest truncate is stored: a change below it is stale, however late. It deletes the rows of all
+    keys, so use one operator per table, and per partition if their sequences cannot be compared. With
+    "below_log" rows of a snapshot are below every truncate.
 
     See Also
     --------

@@ -117,8 +117,15 @@ CLEAN = (
     *("tests/laws/test_alarm_laws.py", "tests/laws/test_producers_laws.py"),
     *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),
     *("tests/docs", "tests/faults", "tests/golden", "tests/kernel", "tests/transcripts"),
-    *(f"tests/laws/test_{name}_laws.py" for name in ("history", "latest")),
-    *("tests/laws/changes_strategies.py", "tests/laws/test_folding_laws_spark.py"),
+    *(
+        f"tests/laws/test_{name}_laws.py"
+        for name in ("aggregate", "column_order", "history", "latest")
+    ),
+    *(
+        "tests/laws/playing.py",
+        "tests/laws/changes_strategies.py",
+        "tests/laws/test_folding_laws_spark.py",
+    ),
     *("tests/laws/test_pair_laws.py", "tests/oracles/pairs.py", "tests/spark/pair_cores.py"),
     *(f"tests/spark/test_{name}_spark.py" for name in ("pairs", "pairs_plan")),
 )

@@ -18,15 +18,21 @@ pytestmark = pytest.mark.spark
 SCRIPT: list[list[dict[str, Any]]] = [
     [upsert("a", 5, 1), upsert("a", 9, 3), upsert(None, 1), upsert("b", 4, 1)],
     [delete("b", 6), upsert("a", 7, None, "x", _unavailable=["v"]), upsert("a", 9, 4)],
-    [delete("a", 11), upsert("b", 5, 9), upsert("c", 1, 0)],
+    [delete("a", 11), upsert("b", 5, 9), upsert("c", 3, None, "x")],
+    [upsert("c", 1, 0)],  # late: it supplies the null value if nulls are ignored
 ]
 
 
-@pytest.mark.parametrize("history", ["intervals", "overwrite"])
+@pytest.mark.parametrize(
+    ("history", "ignore_nulls"),
+    [("intervals", False), ("overwrite", False), ("intervals", True), ("overwrite", True)],
+)
 def test_a_stream_equals_the_replay_and_folds_to_the_batch_result(
-    spark: SparkSession, tmp_path: Path, history: Any
+    spark: SparkSession, tmp_path: Path, history: Any, ignore_nulls: bool
 ) -> None:
-    applied = changes.apply("k", sequence="lsn", horizon=100, history=history).options(shards=2)
+    applied = changes.apply(
+        "k", sequence="lsn", horizon=100, history=history, ignore_nulls=ignore_nulls
+    ).options(shards=2)
     got = [
         result
         for part in (SCRIPT[:1], SCRIPT[1:])
@@ -47,4 +53,7 @@ def test_a_stream_equals_the_replay_and_folds_to_the_batch_result(
     assert reasons == ["conflict", "null_key"]
     batch = batch.drop("revision", "_change_type")
     changes.differences(folded, batch, key=key).raise_if_any()
-    assert batch.count() == (6 if history == "intervals" else 1)
+    assert batch.count() == (7 if history == "intervals" else 1)
+    last = batch.where("k = 'c' and w = 'x'").select("v").first()
+    assert last is not None
+    assert last["v"] == (0 if ignore_nulls else None)

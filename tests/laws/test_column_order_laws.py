@@ -39,7 +39,7 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "changes.aggregate": test_aggregate_laws.histories,
     "joins.interval": interval_strategies.histories,
     "joins.enrich": enrich_strategies.histories,
-    "joins.tables, bags": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
+    "joins.tables, multiset": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,
     "windows.running": test_running_laws.histories,

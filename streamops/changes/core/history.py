@@ -26,6 +26,7 @@ from streamops.changelog.batch import (
     last_of_runs,
     max_evicted,
     over_limit,
+    sent_layout,
     to_flags,
     to_positions,
 )
@@ -68,23 +69,23 @@ Columns: TypeAlias = list[pa.Array]
 def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
+    # A base has all values of its row, other changes have those that were sent.
+    sequence, is_log, is_deleted, missing, *values = sent_layout(spec)
     own = [
-        ("sequence", spec.position),
+        sequence,
         # Where the interval of a base begins, perhaps at a change that is no longer stored. Of other
         # changes, their sequence.
         ("begin", spec.position),
-        ("is_log", pa.bool_()),
-        ("is_deleted", pa.bool_()),
+        is_log,
+        is_deleted,
         ("is_base", pa.bool_()),
         ("clock", pa.int64()),
         ("revision", pa.int32()),  # the one last emitted of the interval that begins here, or -1
-        ("missing", pa.list_(pa.int32())),
+        missing,
     ]
-    # A base has all values of its row, other changes have those that were sent.
-    values = [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
     return {
         "changes": pa.schema([*keys, *own, *values]),
-        "evicted": pa.schema([("sequence", spec.position), ("clock", pa.int64())]),
+        "evicted": pa.schema([sequence, ("clock", pa.int64())]),
     }
 
 
