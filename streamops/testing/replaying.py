@@ -233,11 +233,12 @@ class _Stage:
 
     def __post_init__(self) -> None:
         operator = self.operator
+        self.is_clock = operator.project is not None  # passes its rows on, with a watermark
         self.carried = _carried_watermarks(operator, self.frames)
         if operator.check is not None:
             operator.check(cast("DataFrame", self.frames[0]))
         self.count = shards_of(operator)
-        if self.shards is not None and operator.project is None:
+        if self.shards is not None and not self.is_clock:
             self.count = self.shards
         self.stored: dict[int, Sequence[Any]] = {}
         self.reset_watermarks()
@@ -260,7 +261,7 @@ class _Stage:
     def output(self) -> _Frame:
         """The output, with the metadata for the next operator."""
         parameters: Any = self.operator.parameters
-        if self.operator.project is not None:  # passes its rows on, with a watermark
+        if self.is_clock:
             mark = {**_mark(parameters.delay), INSTANT: True}
             return _Frame(self.frames[0].columns, {parameters.time: mark})
         schema = self._finish(self.spec.output.empty_table()).schema
@@ -273,7 +274,7 @@ class _Stage:
         self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
     ) -> tuple[BatchResult, pa.Table | None]:
         """Run a micro-batch. Without data (None), the timers of all shards fire."""
-        if self.operator.project is not None and tables is None:  # it has no timers
+        if self.is_clock and tables is None:  # it has no timers
             return BatchResult(number), None
         if self.restart:
             self._start()
@@ -283,7 +284,7 @@ class _Stage:
             packs = self._pack(tables)
         table, metrics = self._step_shards(packs, watermark, self.stored)
         output = table
-        if tables is not None and self.operator.project is not None:
+        if tables is not None and self.is_clock:
             output = tables[0]
         return self._result(number, table, metrics, watermark), self._finish(output)
 
@@ -307,7 +308,7 @@ class _Stage:
         for at, input_ in enumerate(self.spec.inputs):
             time, delay = input_.time, self.delays[at]
             newest: int | None = None
-            if self.operator.project is not None:
+            if self.is_clock:
                 delay = self.operator.parameters.delay
                 newest = result.clock.clock if result.clock is not None else None
             elif time is None or delay is None:
@@ -327,7 +328,7 @@ class _Stage:
         packs: dict[int, list[bytes]] = {}
         self._newest: list[int | None] = [None] * len(tables)
         for at, (input_, rows) in enumerate(zip(self.spec.inputs, tables, strict=True)):
-            if self.operator.project is None:
+            if not self.is_clock:
                 rows = rows.select(input_.schema.names)
             else:
                 rows = self.operator.parameters.projected(rows, input_.schema)
@@ -357,7 +358,7 @@ class _Stage:
                 if cell is None:
                     continue
                 table = ipc_read(cell)
-                if self.operator.project is not None:
+                if self.is_clock:
                     size = pa.array([frame["metrics"][0][1]], pa.int64())
                     table = table.append_column("state_bytes", size)
                 emitted.append(conform(table, self.spec.output))
@@ -367,7 +368,7 @@ class _Stage:
 
     def _finish(self, table: pa.Table) -> pa.Table:
         """The rows that the next operator reads."""
-        if self.operator.finish is None or self.operator.project is not None:
+        if self.operator.finish is None or self.is_clock:
             return table
         result: pa.Table = self.operator.parameters.finished(table)
         return result
@@ -377,7 +378,7 @@ class _Stage:
     ) -> BatchResult:
         """The metrics of a micro-batch, without rows."""
         result = BatchResult(number)
-        if self.operator.project is not None:
+        if self.is_clock:
             if not len(table):
                 return result
             (row,) = table.to_pylist()
@@ -407,10 +408,12 @@ def _mark(delay: int) -> dict[str, Any]:
 
 def _carried_watermarks(operator: Operator, frames: tuple[_Frame, ...]) -> tuple[int | None, ...]:
     """The delays of the watermarks of the frames, by the checks of the driver."""
-    parameters, delays = operator.parameters, []
+    parameters, delays = operator.parameters, list[int | None]()
     for at, frame in enumerate(frames):
         time, carried = parameters.times[at], None
-        if time is not None and operator.project is None:
+        if operator.project is not None:
+            pass  # a clock defines its own
+        elif time is not None:
             carried = carried_watermark(
                 cast("DataFrame", frame),
                 parameters.delays[at],
@@ -419,7 +422,7 @@ def _carried_watermarks(operator: Operator, frames: tuple[_Frame, ...]) -> tuple
                 where=operator.sides[at],
                 of_results=len(frames) == 1 and parameters.accepts_revisions[at],
             )
-        elif any(parameters.times) and operator.project is None:
+        elif any(parameters.times):
             marks = frame.metadata.values()
             own = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
             carried = max(own, default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamops import aggregates as agg
+from streamops import windows
 from streamops.kernel.core import Metrics, State, Step
 from streamops.testing import laws
 from streamops.testing.laws import Arrival, to_rows
@@ -217,6 +220,24 @@ def test_every_law_detects_a_broken_core_and_is_named() -> None:
         laws.check_laws(case_of_earlier(HISTORY, NoDeadline()))
     (note,) = broken.value.__notes__
     assert note == "Violated law: the_deadline_is_exact."
+
+
+def test_a_core_with_one_input_counts_rejected_rows_exactly() -> None:
+    operator = windows.tumbling("10 seconds", time="ts", agg={"n": agg.count()}, delay="0 seconds")
+
+    def step(*arguments: Any) -> Step:
+        result = operator.core.step(*arguments)
+        return replace(result, metrics=replace(result.metrics, rejected=2))
+
+    broken = SimpleNamespace(**{**vars(operator.core), "step": step})
+    table = pa.table({"ts": pa.array([1, None, 3], INSTANT)})
+    spec = operator.parameters.resolve((table.schema,), carried=(None,), shards=1)
+    unused: Any = None
+    case = laws.Case(operator.core, spec, ((table,),), unused, unused)
+    (law,) = (law for law in laws.CORE if law.__name__ == "metrics_count_every_row")
+    law(case)
+    with pytest.raises(AssertionError, match="1 without a valid time"):
+        law(replace(case, core=broken))
 
 
 CHANGES = pa.schema([("n", pa.int64()), ("_change_type", pa.string())])

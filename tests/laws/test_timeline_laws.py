@@ -40,12 +40,6 @@ JOINED = pa.schema(
         ("_change_type", pa.string()),
     ]
 )
-UNDO = {
-    "insert": "delete",
-    "delete": "insert",
-    "update_preimage": "update_postimage",
-    "update_postimage": "update_preimage",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +105,13 @@ def cases(draw: st.DrawFn) -> laws.Case:
     def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
         return oracle.fresh().step(to_rows(concat([batch for (batch,), _ in arrivals]))).emitted
 
+    tables = tuple((pa.Table.from_pylist(item, JOINED),) for item in batches or [[]])
     return laws.Case(
         core=timeline,
         spec=spec,
-        batches=tuple((pa.Table.from_pylist(item, JOINED),) for item in batches or [[]]),
+        batches=tables,
         key=("user", "post"),
+        undo=laws.invert(tables),
         oracle=oracle.fresh,
         accepted=accepted,
         seed=draw(st.integers(0, 2**16)),
@@ -128,22 +124,6 @@ def test_the_newest_of_each_user_keep_the_law_that(
     law: Callable[[laws.Case], None], case: laws.Case
 ) -> None:
     law(case)
-
-
-@given(case=cases())
-def test_what_is_taken_back_leaves_nothing(case: laws.Case) -> None:
-    state, published = timeline.empty(case.spec), []
-    (everything,) = case.all_rows()
-    words = pa.array([UNDO[w] for w in everything.column("_change_type").to_pylist()], pa.string())
-    at = JOINED.names.index("_change_type")
-    undone = everything.set_column(at, JOINED.field(at), words)
-    backwards = undone.take(pa.array(range(len(undone) - 1, -1, -1), pa.int64()))
-    for (batch,) in (*case.batches, (backwards.slice(0, 3),), (backwards.slice(3),)):
-        step = timeline.step(case.spec, state, [timeline.pack(case.spec, batch)], None)
-        state = step.state
-        published += to_rows(step.output)
-    assert state.rows == 0
-    assert fold(published, key=case.key) == []
 
 
 POSTS = pa.schema(

@@ -176,14 +176,7 @@ def play(
 ) -> list[Step]:
     """Run the core over micro-batches, and check the schemas and invariants of each step.
 
-    Parameters
-    ----------
-    marks : sequence of int, optional
-        The watermarks, if they are not those of Spark.
-    between : callable
-        Called with the state before each step and after the last; returns the state to use.
-    split : callable
-        See :meth:`Case.pack`.
+    ``marks`` replaces the watermarks of Spark; ``between`` replaces the state between two steps.
     """
     core, spec, state, steps = case.core, case.spec, case.core.empty(case.spec), []
     marks = case.watermarks(batches) if marks is None else marks
