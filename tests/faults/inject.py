@@ -105,15 +105,15 @@ def stages(fault: Fault, suite: str) -> Iterator[Stage]:
     near = (f"tests/{family}", fault.folder, "tests/transcripts")
     smoke = f"smoke and ({JVM})"
     yield Stage("likely", "test", "quick", NO_JVM, fault.tests)
+    yield Stage("likely on Spark", "test", "quick", smoke, fault.tests)
     yield Stage("family", "test", "quick", NO_JVM, near)
     yield Stage("without Spark", "test", "quick", NO_JVM)
-    yield Stage("smoke, likely", "test", "quick", smoke, fault.tests)
-    yield Stage("smoke", "test", "quick", smoke)
+    yield Stage("smoke on Spark", "test", "quick", smoke)
     if suite == "test-all":
-        yield Stage("on Spark, likely", suite, "test", JVM, fault.tests)
+        yield Stage("all likely on Spark", suite, "test", JVM, fault.tests)
         yield Stage("more examples, likely", suite, "test", NO_JVM, fault.tests)
         yield Stage("more examples", suite, "test", NO_JVM)
-        yield Stage("on Spark", suite, "test", JVM)
+        yield Stage("all on Spark", suite, "test", JVM)
 
 
 @dataclass(slots=True)
