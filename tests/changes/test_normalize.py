@@ -239,6 +239,16 @@ def test_rows_without_key_sequence_or_time_are_rejected_with_a_reason() -> None:
     ]
 
 
+def test_a_row_with_several_faults_is_rejected_with_the_first_reason() -> None:
+    bad = [
+        upsert(None, None, 1, ts=None, _change_type="upsert"),
+        upsert(None, None, 2, ts=None),
+        upsert("a", None, 3, ts=None),
+    ]
+    (rows,) = emitted(bad, horizon="1 day", time="ts")
+    assert sorted(rows) == [("no_sequence", 3), ("null_key", 2), ("unknown_operation", 1)]
+
+
 def test_a_time_outside_the_calendar_is_rejected_and_evicts_nothing() -> None:
     rows = [delete("a", 5), upsert("b", 6, 6)]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)

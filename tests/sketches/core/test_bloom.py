@@ -122,6 +122,14 @@ def test_bytes_that_are_no_filter_are_refused(payload: bytes, why: str) -> None:
     assert caught.value.got == "1 of 2 payloads, the first is number 1"
 
 
+def test_a_merged_filter_contains_the_values_of_both() -> None:
+    parts = states_of(SMALL, np.arange(100), np.arange(100, 200))
+    (merged,) = SMALL.merge(Groups(np.zeros(2, np.int64), 1), parts)
+    assert merged.equals(states_of(SMALL, np.arange(200))[0])
+    values, _ = items(pa.array(np.arange(200)))
+    assert SMALL.contains([merged], values).all()
+
+
 def test_a_merged_filter_keeps_the_promised_rate_too() -> None:
     one = measured(10_000, 0.01, requested=100_000)
     assert one == measured(10_000, 0.01, requested=100_000, parts=7)
